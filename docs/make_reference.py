@@ -19,9 +19,8 @@ CHAPTERS = {
     "Events of a run": "runs.RunEvent runs.RunStarted runs.TextDelta runs.ToolEvent runs.ToolStarted runs.ToolFinished "
     "runs.MessageDone runs.QueuedBehind runs.RunEnded",
     "What is read of threads and runs": "runs.threads.views.ThreadSummary runs.threads.views.ThreadDetail "
-    "runs.threads.views.ThreadPage runs.threads.views.RunView runs.threads.views.RunPage "
-    "runs.threads.views.InputRequestView runs.threads.views.InputRequestPage runs.threads.views.StoredMessage "
-    "runs.threads.views.ShareView runs.threads.views.SharedThread runs.threads.views.SharedThreadPage datamodel.Right",
+    "page.Page runs.threads.views.RunView runs.threads.views.InputRequestView runs.threads.views.StoredMessage "
+    "runs.threads.views.ShareView runs.threads.views.SharedThread datamodel.Right",
     "Teams": "RunContext teams.context.TeamFactory DrSaiGroupChat RoundRobinGroupChat SelectorGroupChat Swarm "
     "GraphFlow MagenticOneGroupChat PlanExecuteTeam ReflexionTeam RouterTeam RouterOptions Flow",
     "Agents and tools": "AssistantAgent DrSaiAgent ToolAgent ReactAgent DrSaiAgentMixin agents.RunBound tool "

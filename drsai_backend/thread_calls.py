@@ -16,19 +16,19 @@ from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
 from drsai_backend.runs import Answer, Engine, Handle
-from drsai_backend.runs.steps.views import StepPage
+from drsai_backend.runs.steps.views import RunStep
 from drsai_backend.runs.threads.loading import Load, LoadMode
-from drsai_backend.runs.threads.travel import BranchPage, TurnPage
+from drsai_backend.runs.threads.travel import BranchView, TurnView
 from drsai_backend.runs.threads.views import (
-    InputRequestPage,
-    RunPage,
+    InputRequestView,
     RunView,
-    SharedThreadPage,
+    SharedThread,
     ShareView,
     StoredMessage,
     ThreadDetail,
-    ThreadPage,
+    ThreadSummary,
 )
 from drsai_backend.state.travel import Place
 
@@ -79,7 +79,7 @@ class ThreadCalls:
         roles: Collection[str] = (),
         after: str | None = None,
         limit: int = 20,
-    ) -> InputRequestPage:
+    ) -> Page[InputRequestView]:
         """A page of the questions that wait for a user, or for one of these roles, in all threads of the tenant, newest
         first; `owner` of each is whose thread it is. `after` is the `next` of the page before."""
         who = self._trusted(user_id, tenant, roles)
@@ -129,7 +129,7 @@ class ThreadCalls:
         tenant: str = DEFAULT_TENANT,
         after: str | None = None,
         limit: int = 20,
-    ) -> RunPage:
+    ) -> Page[RunView]:
         """A page of a thread's runs, newest first; `after` is the `next` of the page before."""
         return await self.engine.list_runs(self._trusted(user_id, tenant), thread_id, after=after, limit=limit)
 
@@ -142,7 +142,7 @@ class ThreadCalls:
         after: str | None = None,
         limit: int = 100,
         order: Literal["asc", "desc"] = "asc",
-    ) -> StepPage:
+    ) -> Page[RunStep]:
         """A page of the steps of a run, live or over: calls of tools with what they returned, and answers. The oldest
         come first, or with `desc` the newest; `after` is the `next` of the page before. Texts are whole.
 
@@ -159,7 +159,7 @@ class ThreadCalls:
 
     async def list_threads(
         self, user_id: str, *, tenant: str = DEFAULT_TENANT, after: str | None = None, limit: int = 20
-    ) -> ThreadPage:
+    ) -> Page[ThreadSummary]:
         """A page of a user's threads, newest first; `after` is the `next` of the page before."""
         return await self.engine.list_threads(self._trusted(user_id, tenant), after=after, limit=limit)
 
@@ -186,7 +186,7 @@ class ThreadCalls:
         after: int = 0,
         limit: int = 100,
         branch: int | None = None,
-    ) -> TurnPage:
+    ) -> Page[TurnView, int]:
         """A page of the turns to which a thread can go back, oldest first: those of its current branch, or of another
         one. `after` is the `next` of the page before."""
         who = self._trusted(user_id, tenant)
@@ -194,7 +194,7 @@ class ThreadCalls:
 
     async def branches(
         self, user_id: str, thread_id: str, *, tenant: str = DEFAULT_TENANT, after: int = -1, limit: int = 100
-    ) -> BranchPage:
+    ) -> Page[BranchView, int]:
         """A page of a thread's branches, oldest first; one that was never rewound has one. `after` is the `next` of the
         page before."""
         return await self.engine.branches(self._trusted(user_id, tenant), thread_id, after=after, limit=limit)
@@ -333,7 +333,7 @@ class ThreadCalls:
         roles: Collection[str] = (),
         after: str | None = None,
         limit: int = 20,
-    ) -> SharedThreadPage:
+    ) -> Page[SharedThread]:
         """A page of the threads that others share with a user, or with one of these roles, newest first. The program is
         trusted: it reads one as its `owner`."""
         return await self.engine.list_shared_threads(self._trusted(user_id, tenant, roles), after=after, limit=limit)

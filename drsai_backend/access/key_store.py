@@ -20,12 +20,13 @@ from drsai_backend.access.keys import Malformed, make_key, make_key_id, parse_ke
 from drsai_backend.access.principal import ROLES, Principal, Scope, check_roles, scopes_of
 from drsai_backend.access.warm_keys import REVOKED, UNKNOWN, WarmKeys
 from drsai_backend.database import Database, api_keys
-from drsai_backend.database.api_keys import KeyInfo, KeyPage
+from drsai_backend.database.api_keys import KeyInfo
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest, Unauthenticated
+from drsai_backend.page import Page
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -129,7 +130,7 @@ class ApiKeys:
 
     async def list(
         self, tenant: str | None = None, user_id: str | None = None, after: str | None = None, limit: int = 20
-    ) -> KeyPage:
+    ) -> Page[KeyInfo]:
         """A page of keys, newest first, those that do not work any more too.
 
         Args:

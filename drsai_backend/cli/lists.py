@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from drsai_backend.cli.screen import in_line, make_console, print_json
 
@@ -12,40 +12,16 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
 
+    from drsai_backend.page import Page
+
 T = TypeVar("T", bound="BaseModel")
-T_co = TypeVar("T_co", bound="BaseModel", covariant=True)
-
-
-class Page(Protocol[T_co]):
-    """Some of a list, and where it continues."""
-
-    @property
-    def items(self) -> Sequence[T_co]: ...
-    @property
-    def next(self) -> str | None: ...
-
-
-class Listed(NamedTuple, Generic[T]):
-    """The beginning of a list, or all of it.
-
-    Attributes:
-        items: in order.
-        next: the place after them; None: there are no more.
-    """
-
-    items: Sequence[T]
-    next: str | None
-
-    @property
-    def more(self) -> str:
-        """Say which option shows the rest."""
-        return "" if self.next is None else f"There are more: --after {in_line(self.next)}"
+N = TypeVar("N", str, int)
 
 
 def read(
-    page: Callable[[str | None, int], Page[T]], after: str | None, limit: float = math.inf, many: int = 500
-) -> Listed[T]:
-    """Read pages of a list until it ends, or `limit` items are there.
+    page: Callable[[N | None, int], Page[T, N]], after: N | None, limit: float = math.inf, many: int = 500
+) -> Page[T, N]:
+    """Read pages of a list until it ends, or `limit` items are there: the whole is a page of so many.
 
     Args:
         page: reads one, by the place after which it begins and how many items it may have.
@@ -54,13 +30,25 @@ def read(
         many: how many a page may have.
     """
     found: list[T] = []
-    while len(found) < limit:
+    while True:
         part = page(after, int(min(limit - len(found), many)))
         found += part.items
         after = part.next
-        if after is None:
-            break
-    return Listed(found, after)
+        if after is None or len(found) >= limit:
+            return part.model_copy(update={"items": found})
+
+
+def show_page(
+    page: Page[T, Any],
+    line: Callable[[Console, T], object],
+    *,
+    as_json: bool,
+    empty: str = "",
+    more: str = "There are more: --after {}",
+) -> None:
+    """Print the beginning of a list, or all of it, as `show` does. `more` says which option shows the rest."""
+    rest = "" if page.next is None else more.format(in_line(str(page.next)))
+    show(page.items, line, as_json=as_json, empty=empty, more=rest)
 
 
 def show(

@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.audit import audit
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
-from drsai_backend.database.values import batches, read_cursor
+from drsai_backend.database.pages import Cursor
+from drsai_backend.database.values import batches
 from drsai_backend.datamodel import ApiKey, table_of, utcnow
 from drsai_backend.datamodel.access import KeyDigest
 from drsai_backend.datamodel.audit import Action, Actor
@@ -23,9 +24,7 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import endpoint_of
-
-CURSOR_PATTERN: Final = r"^[0-9]{1,18}$"
-"""What the `next` of a page of keys looks like."""
+from drsai_backend.page import Page
 
 MAX_KEYS: Final = 1000
 """Keys of one user that work: more are those of a program that makes one at every start."""
@@ -36,6 +35,7 @@ _LAST_KEYS: Final = (
 )
 
 _key = table_of(ApiKey)
+_list: Final = Cursor((_key.c.id,))
 
 
 class KeyInfo(BaseModel):
@@ -75,11 +75,7 @@ class KeyInfo(BaseModel):
         return Owner(self.tenant, self.user_id)
 
 
-class KeyPage(BaseModel):
-    """A page of keys, `items`, newest first. `next` is the `after` of the page that follows, if any."""
-
-    items: list[KeyInfo]
-    next: str | None = None
+KeyPage = Page[KeyInfo]  # The name of earlier releases.
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,18 +130,16 @@ def any_key(session: Session) -> bool:
     return session.connection().execute(sa.select(_key.c.id).limit(1)).scalar() is not None
 
 
-def list_keys(session: Session, tenant: str | None, user_id: str | None, after: str | None, limit: int) -> KeyPage:
+def list_keys(
+    session: Session, tenant: str | None, user_id: str | None, after: str | None, limit: int
+) -> Page[KeyInfo]:
     """See `ApiKeys.list`. Raises InvalidRequest where `after` is no cursor."""
-    query = sa.select(_key).order_by(_key.c.id.desc()).limit(limit + 1)
+    query = sa.select(_key)
     if tenant is not None:
         query = query.where(_key.c.tenant == tenant)
     if user_id is not None:
         query = query.where(_key.c.user_id == user_id)
-    if after is not None:
-        query = query.where(_key.c.id < int(read_cursor(CURSOR_PATTERN, after)[0]))
-    rows = [_stored(row) for row in session.connection().execute(query).all()]
-    following = str(rows[limit - 1].id) if len(rows) > limit else None
-    return KeyPage(items=[row.info for row in rows[:limit]], next=following)
+    return _list.page(session, query, after, limit).map(KeyInfo.model_validate)
 
 
 def revoke_key(session: Session, tenant: str | None, key_id: str, actor: Actor) -> StoredKey:

@@ -15,14 +15,13 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step
-from drsai_backend.database.values import read_cursor
+from drsai_backend.database.pages import Cursor
 from drsai_backend.datamodel import AuditEntry, JsonObject, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.page import Page
 
-CURSOR_PATTERN: Final = r"^[0-9]{1,18}$"
-"""What the `next` of a page looks like."""
 MAX_DETAIL: Final = 4096
 """Bytes of JSON that an entry's `detail` may have."""
 MAX_TEXT: Final = 300
@@ -30,6 +29,7 @@ MAX_TEXT: Final = 300
 BATCH: Final = 1000
 
 _entry = table_of(AuditEntry)
+_list: Final = Cursor((_entry.c.id,))
 
 
 class AuditRecord(BaseModel):
@@ -49,13 +49,6 @@ class AuditRecord(BaseModel):
     thread_id: str | None
     detail: JsonObject | None
     request_id: str | None
-
-
-class AuditPage(BaseModel):
-    """A page of the audit log, newest first. `next` is the `after` of the page that follows, if any."""
-
-    items: list[AuditRecord]
-    next: str | None = None
 
 
 @Prepared
@@ -156,7 +149,7 @@ def list_audit(
     until: datetime | None = None,
     after: str | None = None,
     limit: int = 20,
-) -> AuditPage:
+) -> Page[AuditRecord]:
     """A page of the audit log, newest first.
 
     Args:
@@ -172,7 +165,7 @@ def list_audit(
         InvalidRequest: `after` is no `next` of an earlier page, or there is no such action.
     """
     c = _entry.c
-    query = sa.select(_entry).order_by(c.id.desc()).limit(limit + 1)
+    query = sa.select(_entry)
     if tenant is not None:
         query = query.where(c.tenant == tenant)
     if user_id is not None:
@@ -185,11 +178,7 @@ def list_audit(
         query = query.where(c.at >= since)
     if until is not None:
         query = query.where(c.at < until)
-    if after is not None:
-        query = query.where(c.id < int(read_cursor(CURSOR_PATTERN, after)[0]))
-    rows = session.connection().execute(query).mappings().all()
-    items = [AuditRecord.model_validate(dict(row)) for row in rows[:limit]]
-    return AuditPage(items=items, next=str(items[-1].id) if len(rows) > limit else None)
+    return _list.page(session, query, after, limit).map(AuditRecord.model_validate)
 
 
 def _actions(name: str) -> list[str]:

@@ -19,11 +19,15 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
 from drsai_backend.database.locks import alone
+from drsai_backend.database.pages import Cursor
 from drsai_backend.datamodel import JsonObject, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, NotFound
+from drsai_backend.page import Page
 
+VERSION_PATTERN: Final = r"^[1-9][0-9]{0,8}$"
+"""What the `next` of a page of versions looks like: the number of its last one."""
 NOBODY: Final = ""
 """In place of a user: all of the tenant; in place of a tenant, too: all."""
 OF_ALL: Final = Owner(NOBODY, NOBODY)
@@ -94,6 +98,7 @@ class Documents(Generic[V]):
         version: what a row is read as.
         noun: what a document is called; the API has them at its plural.
         article: of the noun.
+        listed: by what a list of them is sorted: their names, and what tells those of one name apart.
         lock: held by whoever changes an owner's; workers of two releases take the same.
         created, changed, deleted: what the audit log says was done.
         told: the columns that it has of a version, beside its number.
@@ -109,6 +114,7 @@ class Documents(Generic[V]):
     version: type[V]
     noun: str
     article: str
+    listed: Cursor
     lock: str
     created: Action
     changed: Action
@@ -272,29 +278,22 @@ class Documents(Generic[V]):
         text = f"there is no version {version} of {self.noun} {name!r}: GET /v1/{self.noun}s/{name}/versions lists them"
         raise NotFound(text, param=param)
 
-    def versions(
-        self, session: Session, places: Sequence[Owner], name: str, *, before: int | None, limit: int
-    ) -> list[V]:
-        """The newest versions of a document that are kept, newest first; with `before`, of those that are older. Raises
-        NotFound as `get` does."""
-        c, owner = self.table.c, self.get(session, places, name).owner
-        query = sa.select(self.table).where(self.are_of(owner), c.name == name)
-        if before is not None:
-            query = query.where(c.version < before)
-        return self._run(session, query.order_by(c.version.desc()).limit(limit))
+    def versions(self, session: Session, places: Sequence[Owner], name: str, after: str | None, limit: int) -> Page[V]:
+        """A page of the versions of a document that are kept, newest first. Raises NotFound as `get` does, and
+        InvalidRequest where `after` is no `next`."""
+        c, listed = self.table.c, Cursor((self.table.c.version,), VERSION_PATTERN)
+        query = listed.behind(sa.select(self.table).where(c.name == name), after)
+        query = query.where(self.are_of(self.get(session, places, name).owner))
+        return listed.page(session, query, None, limit).map(self._version)
 
-    def served(self, session: Session, places: Sequence[Owner], after: tuple[object, ...], limit: int) -> list[V]:
-        """The documents of these places by name, then by key.
-
-        Args:
-            after: the name of the last one before them, or its name and key; empty: from the first one on.
-        """
-        order = (self.table.c.name, self.table.c.id)
-        keys = sa.select(self.table.c.id).where(self.are_of(*places), self.is_served).order_by(*order).limit(limit)
-        if after:
-            keys = keys.where(sa.tuple_(*order[: len(after)]) > after)
+    def served(self, session: Session, places: Sequence[Owner], after: str | None, limit: int) -> Page[V]:
+        """A page of the documents of these places that are served, by name, then by key. Raises InvalidRequest where
+        `after` is no `next`."""
+        c = self.table.c
+        keys = self.listed.sorted(sa.select(c.id).where(self.are_of(*places), self.is_served), after)
         # Keys are sorted, and what a page has: definitions may be long.
-        return self._run(session, sa.select(self.table).where(self.table.c.id.in_(keys)).order_by(*order))
+        query = sa.select(self.table).where(c.id.in_(keys.limit(limit + 1)))
+        return self.listed.page(session, query, None, limit).map(self._version)
 
     def rows(self, session: Session, *where: sa.ColumnElement[bool]) -> list[V]:
         """All versions for which this is true."""
@@ -303,7 +302,7 @@ class Documents(Generic[V]):
     def _run(self, session: Session, query: sa.Select[Any]) -> list[V]:
         return [self._version(row) for row in session.connection().execute(query).mappings()]
 
-    def _version(self, row: sa.RowMapping) -> V:
+    def _version(self, row: Mapping[Any, Any]) -> V:
         owner = Owner(*(row.get(name, NOBODY) for name in Owner._fields))
         names = (each.name for each in fields(self.version) if each.name != "owner")
         return self.version(owner=owner, **{name: row[name] for name in names})

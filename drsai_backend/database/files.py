@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Any, Final, Literal
 
 import sqlalchemy as sa
@@ -17,10 +18,12 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.audit import audit
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
+from drsai_backend.database.pages import read_page
 from drsai_backend.datamodel import FileChunk, FileContent, StoredFile, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, FilesFull, InvalidRequest, NotFound
+from drsai_backend.page import Page
 
 _file, _content, _chunk = table_of(StoredFile), table_of(FileContent), table_of(FileChunk)
 MOST_FILES: Final = 20_000
@@ -38,13 +41,6 @@ class FileInfo(BaseModel):
     bytes: int
     created_at: datetime
     expires_at: datetime | None = Field(default=None, description="When it is deleted; null: it is kept.")
-
-
-class FilePage(BaseModel):
-    """A page of files. `next` is the `after` of the page that follows, if any."""
-
-    items: list[FileInfo]
-    next: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +200,7 @@ def list_files(
     limit: int = 10_000,
     order: Literal["asc", "desc"] = "desc",
     purpose: str | None = None,
-) -> FilePage:
+) -> Page[FileInfo]:
     """A page of a user's files, by when they were made. Raises InvalidRequest: `after` is none of them."""
     terms = [*owned_by(_file, owner), _is_there()]
     query = sa.select(_file).where(*terms, *(() if purpose is None else (_file.c.purpose == purpose,)))
@@ -214,10 +210,8 @@ def list_files(
         if key is None:
             raise InvalidRequest("`after` must be the id of one of your files", param="after")
         query = query.where(_file.c.id > key if order == "asc" else _file.c.id < key)
-    query = query.order_by(_file.c.id if order == "asc" else _file.c.id.desc()).limit(limit + 1)
-    rows = session.connection().execute(query).mappings().all()
-    items = [FileInfo.model_validate(dict(row)) for row in rows[:limit]]
-    return FilePage(items=items, next=items[-1].file_id if len(rows) > limit else None)
+    query = query.order_by(_file.c.id if order == "asc" else _file.c.id.desc())
+    return read_page(session, query, limit, itemgetter("file_id")).map(FileInfo.model_validate)
 
 
 def delete_file(session: Session, owner: Owner, file_id: str, actor: Actor) -> None:

@@ -12,12 +12,14 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.documents import Documents, Version
 from drsai_backend.database.locks import alone
+from drsai_backend.database.pages import Cursor
 from drsai_backend.datamodel import RegisteredTool, ToolStatistic, table_of, utcnow
 from drsai_backend.datamodel.audit import Action
 
 CURSOR_PATTERN: Final = r"^[A-Za-z0-9_-]{1,64}$"
 """What the `next` of a page looks like: the name of its last tool."""
 
+_tool = table_of(RegisteredTool)
 _statistic = table_of(ToolStatistic)
 
 
@@ -30,10 +32,11 @@ class StoredTool(Version):
 
 
 tools: Final = Documents(
-    table=table_of(RegisteredTool),
+    table=_tool,
     version=StoredTool,
     noun="tool",
     article="a",
+    listed=Cursor((_tool.c.name,), CURSOR_PATTERN, newest_first=False),
     lock="tools",
     created=Action.TOOL_REGISTERED,
     changed=Action.TOOL_CHANGED,

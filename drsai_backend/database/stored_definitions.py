@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.documents import Documents, Identity, Version
 from drsai_backend.database.owned import of_thread
-from drsai_backend.database.values import read_cursor
+from drsai_backend.database.pages import Cursor
 from drsai_backend.datamodel import Run, StoredDefinition, Thread, table_of
 from drsai_backend.datamodel.audit import Action
 from drsai_backend.datamodel.lifecycle import UNFINISHED
@@ -19,8 +19,6 @@ from drsai_backend.datamodel.owner import Owner, ThreadName
 
 CURSOR_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}\.[0-9]{1,18}$"
 """What the `next` of a page looks like: the name and the number of its last definition."""
-VERSION_PATTERN: Final = r"^[1-9][0-9]{0,8}$"
-"""The same of a page of versions: the number of its last one."""
 
 _definition = table_of(StoredDefinition)
 _run = table_of(Run)
@@ -39,6 +37,7 @@ definitions: Final = Documents(
     version=DefinitionVersion,
     noun="agent",
     article="an",
+    listed=Cursor((_definition.c.name, _definition.c.id), CURSOR_PATTERN, join=".", newest_first=False),
     lock="definitions",
     created=Action.AGENT_CREATED,
     changed=Action.AGENT_UPDATED,
@@ -86,16 +85,3 @@ def list_identities(session: Session, places: Collection[Owner], limit: int) -> 
 def by_ids(session: Session, keys: Collection[int]) -> list[DefinitionVersion]:
     """The versions of these keys, as far as they are there."""
     return definitions.rows(session, _definition.c.id.in_(keys))
-
-
-def check_cursor(after: str | None) -> tuple[object, ...]:
-    """The cursor of a page. Raises InvalidRequest where it is none."""
-    if after is None:
-        return ()
-    name, _, key = read_cursor(CURSOR_PATTERN, after)[0].rpartition(".")
-    return name, int(key)
-
-
-def check_version_cursor(after: str) -> int:
-    """The cursor of a page of versions. Raises InvalidRequest where it is none."""
-    return int(read_cursor(VERSION_PATTERN, after)[0])

@@ -29,6 +29,7 @@ from drsai_backend.database.shares import is_granted, remove_grants
 from drsai_backend.datamodel import ApiKey, AutoGenMessage, Run, RunWebhook, Thread, WebhookDelivery, table_of
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.page import Page, cut
 
 THREADS: Final = 50
 """How many threads one transaction deletes."""
@@ -65,13 +66,6 @@ class UserSummary(BaseModel):
     threads: int = Field(description="How many threads are theirs.")
 
 
-class UserPage(BaseModel):
-    """A page of users, `items`, in the order of their ids. `next` is the `after` of the page that follows, if any."""
-
-    items: list[UserSummary]
-    next: str | None = None
-
-
 @cache
 def owned_tables() -> dict[str, sa.Table]:
     """This package's tables whose rows belong to a user, by name."""
@@ -91,7 +85,7 @@ def loose_tables() -> dict[str, sa.Table]:
 
 def list_users(
     session: Session, tenant: str, *, after: str | None = None, limit: int = 20, hooks: Hooks = NO_HOOKS
-) -> UserPage:
+) -> Page[UserSummary]:
     """A page of the users of a tenant to whom anything belongs: a thread, a key, an agent.
 
     Args:
@@ -109,13 +103,12 @@ def list_users(
         query = sa.select(ordered).where(theirs, *(() if after is None else (ordered > after,))).distinct()
         if table in _OF_ASKERS or not table.foreign_keys:  # Else whose they are, their thread says.
             found.update(session.execute(query.order_by(ordered).limit(limit + 1)).scalars())
-    users = sorted(found)[: limit + 1]
+    page = cut(sorted(found), limit, str)
     counts = sa.select(_thread.c.user_id, sa.func.count()).where(
-        _thread.c.tenant == tenant, _thread.c.user_id.in_(users)
+        _thread.c.tenant == tenant, _thread.c.user_id.in_(page.items)
     )
     threads = {row[0]: row[1] for row in session.execute(counts.group_by(_thread.c.user_id))}
-    items = [UserSummary(user_id=user, threads=threads.get(user, 0)) for user in users[:limit]]
-    return UserPage(items=items, next=users[limit - 1] if len(users) > limit else None)
+    return page.map(lambda user: UserSummary(user_id=user, threads=threads.get(user, 0)))
 
 
 def owns_anything(session: Session, owner: Owner, hooks: Hooks = NO_HOOKS) -> bool:

@@ -15,15 +15,6 @@ from drsai_backend.errors import InvalidRequest
 
 T = TypeVar("T")
 
-
-def read_cursor(pattern: str, after: str) -> re.Match[str]:
-    """What the `next` of a page says. Raises InvalidRequest where `after` is none."""
-    found = re.fullmatch(pattern, after)
-    if found is None:
-        raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
-    return found
-
-
 # Behind an even number of backslashes: "\\u0000" is a text of six characters.
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 

@@ -13,18 +13,17 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
 from drsai_backend.database.owned import owned_by
+from drsai_backend.database.pages import Cursor
 from drsai_backend.database.runs.statements import now_of
-from drsai_backend.database.values import read_cursor
 from drsai_backend.database.webhooks import delivery
 from drsai_backend.datamodel import WebhookSecret, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, NotFound
-
-CURSOR_PATTERN: Final = r"^[0-9]{1,18}$"
-"""What the `next` of a page looks like."""
+from drsai_backend.page import Page
 
 _secret = table_of(WebhookSecret)
+_list: Final = Cursor((delivery.c.id,))
 
 
 class DeliveryInfo(BaseModel):
@@ -52,13 +51,6 @@ class DeliveryInfo(BaseModel):
         return "given_up" if self.delivered_at is None else "delivered"
 
 
-class DeliveryPage(BaseModel):
-    """A page of events, `items`, newest first. `next` is the `after` of the page that follows, if any."""
-
-    items: list[DeliveryInfo]
-    next: str | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class StoredSecret:
     """What signs the webhooks of a user, as ciphertext: all of `sealed` sign, the newest first."""
@@ -68,14 +60,10 @@ class StoredSecret:
     previous_until: datetime | None
 
 
-def list_deliveries(session: Session, owner: Owner, after: str | None, limit: int) -> DeliveryPage:
+def list_deliveries(session: Session, owner: Owner, after: str | None, limit: int) -> Page[DeliveryInfo]:
     """A page of the events that a user has asked for. Raises InvalidRequest where `after` is no cursor."""
-    query = sa.select(delivery).where(*owned_by(delivery, owner)).order_by(delivery.c.id.desc()).limit(limit + 1)
-    if after is not None:
-        query = query.where(delivery.c.id < int(read_cursor(CURSOR_PATTERN, after)[0]))
-    rows = session.connection().execute(query).mappings().all()
-    following = str(rows[limit - 1]["id"]) if len(rows) > limit else None
-    return DeliveryPage(items=[DeliveryInfo.model_validate(dict(row)) for row in rows[:limit]], next=following)
+    query = sa.select(delivery).where(*owned_by(delivery, owner))
+    return _list.page(session, query, after, limit).map(DeliveryInfo.model_validate)
 
 
 def retry_delivery(session: Session, owner: Owner, event_id: str) -> DeliveryInfo:

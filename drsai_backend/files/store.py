@@ -17,11 +17,12 @@ from typing import Final, Literal
 from drsai_backend.config import Settings
 from drsai_backend.database import Database
 from drsai_backend.database import files as rows
-from drsai_backend.database.files import FileInfo, FilePage, NewFile, Place, Upload
+from drsai_backend.database.files import FileInfo, NewFile, Place, Upload
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DatabaseError, FilesFull, FileTooLarge, InvalidRequest
 from drsai_backend.files.folder import Folder
+from drsai_backend.page import Page
 
 CHUNK: Final = 256 * 1024
 """Bytes that are stored at a time, and of a file that are in memory at a time."""
@@ -183,7 +184,7 @@ class Files:
         limit: int = 10_000,
         order: Literal["asc", "desc"] = "desc",
         purpose: str | None = None,
-    ) -> FilePage:
+    ) -> Page[FileInfo]:
         """A page of a user's files, newest first (`desc`) or last. Raises InvalidRequest: `after` is none of them."""
         work = partial(rows.list_files, owner=owner, after=after, limit=limit, order=order, purpose=purpose)
         return await self.database.read(work)

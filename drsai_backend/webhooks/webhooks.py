@@ -17,7 +17,7 @@ from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager, api_keys, webhook_views
 from drsai_backend.database.api_keys import KeyInfo
 from drsai_backend.database.locks import alone
-from drsai_backend.database.webhook_views import DeliveryInfo, DeliveryPage
+from drsai_backend.database.webhook_views import DeliveryInfo
 from drsai_backend.database.webhooks import Kind, Wanted, prune_deliveries
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Actor
@@ -25,6 +25,7 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import Conflict, InvalidRequest
 from drsai_backend.net.addresses import Reachable
+from drsai_backend.page import Page
 from drsai_backend.webhooks.signing import make_secret
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Webhooks:
 
     # --- deliveries ------------------------------------------------------------------------------------------------
 
-    async def list(self, owner: Owner, after: str | None = None, limit: int = 20) -> DeliveryPage:
+    async def list(self, owner: Owner, after: str | None = None, limit: int = 20) -> Page[DeliveryInfo]:
         """A page of the events that a user has asked for, newest first. `after` is the `next` of the page before.
 
         Raises:

@@ -12,15 +12,11 @@ from pydantic import BaseModel
 
 from drsai_backend.cli import lists
 from drsai_backend.cli.app import app
+from drsai_backend.page import Page
 
 
 class Item(BaseModel):
     number: int
-
-
-class Page(BaseModel):
-    items: list[Item]
-    next: str | None
 
 
 class Shelf:
@@ -30,7 +26,7 @@ class Shelf:
         self.count = count
         self.asked: list[int] = []
 
-    def page(self, after: str | None, limit: int) -> Page:
+    def page(self, after: str | None, limit: int) -> Page[Item]:
         self.asked.append(limit)
         begin = 0 if after is None else int(after) + 1
         end = min(begin + limit, self.count)
@@ -58,13 +54,9 @@ def test_a_list_is_read_to_its_end_or_its_limit(count: int, limit: float, many: 
 
 @pytest.mark.parametrize(("count", "said"), [(0, ["nothing here"]), (2, ["item 0", "item 1"])])
 def test_what_people_read(capsys: pytest.CaptureFixture[str], count: int, said: list[str]) -> None:
-    items = [Item(number=each) for each in range(count)]
-    lists.show(
-        items,
-        lambda console, item: console.print(f"item {item.number}"),
-        as_json=False,
-        empty="nothing here",
-        more=lists.Listed(items, "[7]").more,
+    page = Page(items=[Item(number=each) for each in range(count)], next="[7]")
+    lists.show_page(
+        page, lambda console, item: console.print(f"item {item.number}"), as_json=False, empty="nothing here"
     )
     assert capsys.readouterr().out.splitlines() == [*said, "There are more: --after [7]"]
 

@@ -21,6 +21,7 @@ from drsai_backend.datamodel import AuditEntry, Run, Thread, table_of
 from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, NotFound
+from drsai_backend.page import Page
 
 MORE: dict[str, dict[str, Any]] = {"tool": {"kind": "http", "secrets": None}, "agent": {"restores": None}}
 ACME = Owner("acme", NOBODY)
@@ -57,7 +58,7 @@ class Shelf:
         rows = self.database.read_sync(lambda session: self.kind.rows(session, *of_name))
         return sorted(each.version for each in rows)
 
-    def page(self, after: tuple[object, ...], limit: int) -> list[Version]:
+    def page(self, after: str | None, limit: int) -> Page[Version]:
         return self.database.read_sync(lambda session: self.kind.served(session, [ACME], after, limit))
 
     def told(self) -> list[tuple[str, dict[str, Any]]]:
@@ -238,13 +239,10 @@ def test_pages_hold_everything_once(shelf: Shelf) -> None:
     for name in ("b", "d", "a", "c", "b"):
         shelf.put(name)
     shelf.delete("d")
-    seen: list[str] = []
-    after: tuple[object, ...] = ()
-    while page := shelf.page(after, 2):
-        seen += [each.name for each in page]
-        after = (page[-1].name, page[-1].id)
-    assert seen == ["a", "b", "c"]
-    assert [each.name for each in shelf.page(("a",), 9)] == ["b", "c"]
+    pages = [shelf.page(None, 2)]
+    while pages[-1].next is not None:
+        pages.append(shelf.page(pages[-1].next, 2))
+    assert [[each.name for each in page.items] for page in pages] == [["a", "b"], ["c"]]
 
 
 # --- whatever is done ------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from drsai_backend.api.engine.tasks import STATES, ExecuteBody, Tasks, Told, sum
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import EVENTS, answers, json_response
 from drsai_backend.api.http.once import IdempotencyKey
-from drsai_backend.api.http.parameters import AfterRun, Limit, known_parameters
+from drsai_backend.api.http.parameters import AfterNumber, Limit, known_parameters
 from drsai_backend.api.objects import run_headers
 from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, mark_of
 from drsai_backend.datamodel.owner import ThreadName
@@ -192,7 +192,7 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
     async def list_tasks(
         who: Reader,
         limit: Limit = 50,
-        after: AfterRun = None,
+        after: AfterNumber = None,
         status: Annotated[State | None, Query(description="Only those of this status.")] = None,
         since: Annotated[Moment | None, Query(description=f"Only those made since then. {_MOMENT}")] = None,
         until: Annotated[Moment | None, Query(description=f"Only those made before then. {_MOMENT}")] = None,

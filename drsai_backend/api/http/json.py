@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
-from typing import Final, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar, cast
 
 import orjson
 from fastapi import FastAPI
 from starlette.responses import Response
 
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
+
+T = TypeVar("T")
 
 _FOUR: Final = ("message", "type", "param", "code")
 _ERROR: Final[JsonObject] = {
@@ -116,15 +119,24 @@ def json_response(body: object, status: int = 200, headers: Mapping[str, str] | 
 
 def list_response(data: list[JsonObject], following: str | int | None) -> Response:
     """A page. `following` is the `after` of the next one; None: there is none."""
-    body = {
+    return page_response(Page[JsonObject, Any](items=data, next=following))
+
+
+def page_response(page: Page[T, Any], shown: Callable[[T], JsonObject] = dict) -> Response:
+    """A page, each of its items as it is shown."""
+    return json_response({**listed(page.map(shown)), "next": page.next})
+
+
+def listed(page: Page[JsonObject, Any]) -> JsonObject:
+    """A page as OpenAI lists it."""
+    data = page.items
+    return {
         "object": "list",
         "data": data,
         "first_id": data[0]["id"] if data else None,
         "last_id": data[-1]["id"] if data else None,
-        "has_more": following is not None,
-        "next": following,
+        "has_more": page.next is not None,
     }
-    return json_response(body)
 
 
 def page_of(schema: JsonObject) -> JsonObject:

@@ -18,8 +18,9 @@ from drsai_backend.api.auth import needed_scope
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.page import NUMBER
 from drsai_backend.runs.steps.views import CURSOR_PATTERN as STEP_CURSOR
-from drsai_backend.runs.threads.queries import CURSOR_PATTERN
+from drsai_backend.runs.threads.queries import NEWEST
 
 
 def _name(param: str) -> AfterValidator:
@@ -50,9 +51,9 @@ DeliveryId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("delivery
 FileId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("file_id")]
 RunId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("run_id")]
 Limit = Annotated[int, Query(ge=1, le=100)]
-After = Annotated[str | None, after_of(CURSOR_PATTERN)]
+After = Annotated[str | None, after_of(NEWEST.pattern)]
 AfterStep = Annotated[str | None, after_of(STEP_CURSOR)]
-AfterRun = Annotated[str | None, after_of(r"^[0-9]{1,18}$")]
+AfterNumber = Annotated[str | None, after_of(NUMBER)]
 BranchNumber = Annotated[
     int | None, Query(ge=0, le=2**31 - 1, description="A branch of the thread; default: its current one.")
 ]

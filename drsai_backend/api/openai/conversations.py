@@ -12,6 +12,7 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Request
@@ -21,7 +22,7 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, allowed_caller, described
 from drsai_backend.api.http.errors import checked
-from drsai_backend.api.http.json import answers, json_response
+from drsai_backend.api.http.json import answers, json_response, listed
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit, new_router
 from drsai_backend.api.openai.messages import Wire, unread_fields
@@ -39,7 +40,7 @@ from drsai_backend.api.openai.responses.routes import (
 )
 from drsai_backend.api.openai.responses.service import Responses
 from drsai_backend.api.openai.responses.stored.places import conversation_of
-from drsai_backend.api.openai.responses.stored.stored import items_of, page_of_items, read_as_done, role_of
+from drsai_backend.api.openai.responses.stored.stored import items_of, read_as_done, role_of
 from drsai_backend.database.responses import (
     ConversationRows,
     change_conversation,
@@ -49,6 +50,7 @@ from drsai_backend.database.responses import (
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page, cut
 from drsai_backend.runs.requests import new_thread_id
 
 if TYPE_CHECKING:
@@ -188,7 +190,7 @@ def conversation_routes(responses: Responses) -> APIRouter:
                 found.append(item)
                 if len(found) > limit:
                     break
-        return json_response(page_of_items(found[:limit], has_more=len(found) > limit))
+        return json_response(listed(cut(found, limit, itemgetter("id"))))
 
     @router.post(
         "/{conversation_id}/items",
@@ -214,7 +216,7 @@ def conversation_routes(responses: Responses) -> APIRouter:
 
         def show(value: JsonObject) -> JsonObject:
             shown = [_waiting(each) for each in value["items"][len(value["items"]) - len(added) :]]
-            return page_of_items(shown, has_more=False)
+            return listed(Page(items=shown))
 
         return await once(who, body, lambda: conversations.change(who, conversation_id, add=added), plain(show))
 

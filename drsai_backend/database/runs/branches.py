@@ -6,11 +6,13 @@ Synchronous functions of a `Session`. `drsai_backend.state.travel` finds the pla
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.pages import read_page
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.database.runs.reads import ThreadHead, still_has
@@ -20,6 +22,7 @@ from drsai_backend.datamodel.base import utcnow
 from drsai_backend.datamodel.lifecycle import REWIND
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page, cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +103,20 @@ def copy_messages(session: Session, line: Line, key: int, name: ThreadName) -> N
     session.connection().execute(sa.insert(message).from_select(names, rows))
 
 
-def list_turns(session: Session, line: Line, after: int, limit: int) -> list[JsonObject]:
-    """The turns of a path after one, in order: `turn`, `run_id`, `first_seq`, `last_seq`, `created_at` and the `source`
-    of its last message."""
+def list_turns(session: Session, line: Line, after: int, limit: int) -> Page[JsonObject, int]:
+    """A page of the turns of a path after one, in order: `turn`, `run_id`, `first_seq`, `last_seq`, `created_at` and
+    the `source` of its last message."""
     j, m = journal.c, message.c
     last = sa.select(m.config["source"].as_string())
     source = last.where(m.thread_key == j.thread_key, m.seq == j.last_seq, m.seq >= j.first_seq).scalar_subquery()
     columns = (j.turn, j.run_id, j.first_seq, j.last_seq, j.created_at, source.label("source"))
-    query = on_path(journal, line, "turn", *columns).where(j.turn > after).order_by(j.turn).limit(limit)
-    return [cast("JsonObject", dict(row)) for row in session.connection().execute(query).mappings()]
+    query = on_path(journal, line, "turn", *columns).where(j.turn > after).order_by(j.turn)
+    return read_page(session, query, limit, itemgetter("turn"))
 
 
-def list_branches(session: Session, head: ThreadHead, after: int, limit: int) -> list[JsonObject]:
-    """The branches of a thread with a number after `after`, in order: the columns of `ThreadBranch`, and of each its
-    `last_turn` and `last_seq`."""
+def list_branches(session: Session, head: ThreadHead, after: int, limit: int) -> Page[JsonObject, int]:
+    """A page of the branches of a thread with a number after `after`, in order: the columns of `ThreadBranch`, and of
+    each its `last_turn` and `last_seq`, and whether it `is_current`."""
     connection, b = session.connection(), branch.c
     query = sa.select(branch).where(b.thread_key == head.key, b.number > after).order_by(b.number).limit(limit + 1)
     rows = [cast("JsonObject", dict(row)) for row in connection.execute(query).mappings()]
@@ -122,7 +125,8 @@ def list_branches(session: Session, head: ThreadHead, after: int, limit: int) ->
         begins: JsonObject = {"number": 0, "parent": None, "at_turn": 0, "at_seq": 0, "first_turn": 1, "first_seq": 1}
         rows = [{**begins, "created_at": created}]
     for index, row in enumerate(rows):
+        row["is_current"] = row["number"] == (head.branch or 0)
         for counted, newest in (("turn", head.turn), ("seq", head.last_seq)):
             last: int = rows[index + 1][f"first_{counted}"] - 1 if index + 1 < len(rows) else newest
             row[f"last_{counted}"] = last if last >= row[f"first_{counted}"] else row[f"at_{counted}"]
-    return rows[:limit]
+    return cut(rows, limit, itemgetter("number"))

@@ -18,6 +18,7 @@ from drsai_backend.definitions.build import Means
 from drsai_backend.definitions.stored.document import checked
 from drsai_backend.errors import Conflict, Forbidden, InvalidRequest
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
 from drsai_backend.tools.threads import in_thread
 
 Visibility: TypeAlias = Literal["user", "tenant", "all"]
@@ -40,14 +41,6 @@ class DefinitionSpec:
     definition: JsonObject
     visibility: Visibility = "user"
     version: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DefinitionPage:
-    """Definitions by name, or versions, newest first. `next` is the `after` of the page that follows, if any."""
-
-    items: list[DefinitionVersion]
-    next: str | None = None
 
 
 def visibility_of(owner: Owner) -> Visibility:
@@ -175,15 +168,12 @@ class StoredDefinitions:
         after: str | None = None,
         limit: int = 20,
         visibility: Visibility | None = None,
-    ) -> DefinitionPage:
+    ) -> Page[DefinitionVersion]:
         """A page of the versions of a definition that are kept, newest first. `after`: the `next` of the page before.
         Raises NotFound as `get`, and InvalidRequest where `after` is no `next`."""
-        before = None if after is None else stored.check_version_cursor(after)
         places = self._may_see(who, visibility)
-        read = partial(stored.definitions.versions, places=places, name=name, before=before, limit=limit + 1)
-        kept = await self._db.database.read(read)
-        more = len(kept) > limit
-        return DefinitionPage(kept[:limit], str(kept[limit - 1].version) if more else None)
+        read = partial(stored.definitions.versions, places=places, name=name, after=after, limit=limit)
+        return await self._db.database.read(read)
 
     async def list(
         self,
@@ -191,14 +181,12 @@ class StoredDefinitions:
         after: str | None = None,
         limit: int = 20,
         visibility: Visibility | None = None,
-    ) -> DefinitionPage:
+    ) -> Page[DefinitionVersion]:
         """A page of the definitions that somebody may see, by name; of one name there may be one of each visibility.
         Raises InvalidRequest where `after` is no cursor."""
-        places, place = self._may_see(who, visibility), stored.check_cursor(after)
-        read = partial(stored.definitions.served, places=places, after=place, limit=limit + 1)
-        found = await self._db.database.read(read)
-        items = found[:limit]
-        return DefinitionPage(items, f"{items[-1].name}.{items[-1].id}" if len(found) > limit else None)
+        places = self._may_see(who, visibility)
+        read = partial(stored.definitions.served, places=places, after=after, limit=limit)
+        return await self._db.database.read(read)
 
     @staticmethod
     def _may_see(who: Principal, visibility: Visibility | None) -> tuple[Owner, ...]:

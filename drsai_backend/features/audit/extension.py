@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from drsai_backend.database.audit import AuditPage, AuditRecord, list_audit, prune_audit
+from drsai_backend.database.audit import AuditRecord, list_audit, prune_audit
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.base import Extension
+from drsai_backend.page import Page
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -42,7 +43,7 @@ class Audit(Extension):
         thread_id: str | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
-    ) -> AuditPage:
+    ) -> Page[AuditRecord]:
         """A page of entries, newest first. Arguments and errors as those of `list_audit`."""
         only = {"thread_id": thread_id, "since": since, "until": until}
         return await self.host.database.read(

@@ -11,16 +11,15 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed, user_of
-from drsai_backend.api.http.json import answers, list_response, page_of
-from drsai_backend.api.http.parameters import Limit, after_of, new_router
-from drsai_backend.database.audit import CURSOR_PATTERN, AuditRecord
+from drsai_backend.api.http.json import answers, page_of, page_response
+from drsai_backend.api.http.parameters import AfterNumber, Limit, new_router
+from drsai_backend.database.audit import AuditRecord
 from drsai_backend.datamodel.audit import Action, By
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.features.audit.extension import Audit
 from drsai_backend.json_types import JsonObject
 
 Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
-After = Annotated[str | None, after_of(CURSOR_PATTERN)]
 _LAST: Final = 253_402_300_799
 """The end of the last year that both databases know."""
 Of = Annotated[
@@ -84,13 +83,13 @@ def audit_routes(log: Audit) -> APIRouter:
         since: Moment = None,
         until: Moment = None,
         limit: Limit = 20,
-        after: After = None,
+        after: AfterNumber = None,
     ) -> Response:
         """What was done in the tenant, newest first."""
         begin, end = (None if each is None else datetime.fromtimestamp(each, UTC) for each in (since, until))
         thread = None if thread_id is None else check_name(thread_id, "thread_id")
         page = await log.list(who.tenant, user, action, after, limit, thread_id=thread, since=begin, until=end)
-        return list_response([_shown(item) for item in page.items], page.next)
+        return page_response(page, _shown)
 
     return router
 

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once
 from drsai_backend.api.http.parameters import FileId, new_router
 from drsai_backend.database.files import FileInfo
@@ -130,7 +130,7 @@ def file_routes(engine: Engine, bodies: Bodies) -> APIRouter:
     ) -> Response:
         """Your files, newest first."""
         page = await engine.files.list(who.owner, after=after, limit=limit, order=order, purpose=purpose)
-        return list_response([file_object(item) for item in page.items], page.next)
+        return page_response(page, file_object)
 
     @router.get("/{file_id}", responses=answers(200, _FILE))
     async def get_file(file_id: FileId, who: Reader) -> Response:

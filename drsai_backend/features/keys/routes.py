@@ -14,11 +14,11 @@ from drsai_backend.access.key_store import ApiKeys, NewKey, read_scopes
 from drsai_backend.access.principal import MAX_ROLES, ROLES, Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
-from drsai_backend.api.http.parameters import KeyId, Limit, after_of, new_router
+from drsai_backend.api.http.parameters import AfterNumber, KeyId, Limit, new_router
 from drsai_backend.api.objects import fields_of
-from drsai_backend.database.api_keys import CURSOR_PATTERN, KeyInfo
+from drsai_backend.database.api_keys import KeyInfo
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.json_types import JsonObject
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
-After = Annotated[str | None, after_of(CURSOR_PATTERN)]
 Of = Annotated[
     str | None,
     Query(description="Only this user's.", json_schema_extra={"anyOf": [NAME_SCHEMA]}),
@@ -123,10 +122,9 @@ def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
         return await once(who, body, create, show)
 
     @router.get("", responses=answers(200, page_of(_KEY)))
-    async def list_keys(who: Admin, user: Of = None, limit: Limit = 20, after: After = None) -> Response:
+    async def list_keys(who: Admin, user: Of = None, limit: Limit = 20, after: AfterNumber = None) -> Response:
         """The keys of the tenant, newest first."""
-        page = await keys.list(who.tenant, user, after, limit)
-        return list_response([_object(info) for info in page.items], page.next)
+        return page_response(await keys.list(who.tenant, user, after, limit), _object)
 
     @router.delete("/{key_id}", responses=answers(200, _KEY))
     async def revoke_key(key_id: KeyId, who: Admin) -> Response:

@@ -14,6 +14,7 @@ from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
 from drsai_backend.tools.literals import masked
 from drsai_backend.tools.registered.registry import ToolRegistry, ToolSpec
 from drsai_backend.tools.registered.statistics import quantile
@@ -53,13 +54,6 @@ class ToolInfo(BaseModel):
     created_by: str
 
 
-class ToolInfoPage(BaseModel):
-    """Tools by name. `next` is the `after` of the page that follows, if any."""
-
-    items: list[ToolInfo]
-    next: str | None = None
-
-
 class ToolCalls:
     """The registered tools of tenants, for a program that is trusted to say who asks.
 
@@ -75,10 +69,9 @@ class ToolCalls:
         self._registry = registry
         self._by = by
 
-    async def list(self, *, tenant: str = DEFAULT_TENANT, after: str | None = None, limit: int = 20) -> ToolInfoPage:
+    async def list(self, *, tenant: str = DEFAULT_TENANT, after: str | None = None, limit: int = 20) -> Page[ToolInfo]:
         """A page of the tools of a tenant, by name. Raises InvalidRequest: `after` is no `next` of a page."""
-        page = await self._registry.list(self._trusted(tenant), after, limit)
-        return ToolInfoPage(items=[self._info(tool) for tool in page.items], next=page.next)
+        return (await self._registry.list(self._trusted(tenant), after, limit)).map(self._info)
 
     async def get(self, name: str, *, tenant: str = DEFAULT_TENANT) -> ToolInfo:
         """One tool, in the version that is served."""

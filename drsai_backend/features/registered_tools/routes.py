@@ -12,7 +12,7 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.database.registered_tools import CURSOR_PATTERN, CallCounts, StoredTool, read_counts
@@ -121,8 +121,7 @@ def tool_routes(registry: ToolRegistry, bodies: Bodies) -> APIRouter:
         """The tools of the tenant, by name."""
         page = await registry.list(who, after, limit)
         counts = await registry.counts(who, [tool.name for tool in page.items])
-        items = [_tool_object(registry, tool, counts.get(tool.name)) for tool in page.items]
-        return list_response(items, page.next)
+        return page_response(page, lambda tool: _tool_object(registry, tool, counts.get(tool.name)))
 
     @router.get("/{name}", responses=answers(200, _TOOL))
     async def get_tool(name: ToolName, who: Reader) -> Response:

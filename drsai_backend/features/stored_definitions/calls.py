@@ -13,6 +13,7 @@ from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.definitions.stored.store import DefinitionSpec, StoredDefinitions, Visibility, visibility_of
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
 
 
 class AgentInfo(BaseModel):
@@ -42,13 +43,6 @@ class AgentInfo(BaseModel):
         )
 
 
-class AgentInfoPage(BaseModel):
-    """Definitions by name, or versions, newest first. `next` is the `after` of the page that follows, if any."""
-
-    items: list[AgentInfo]
-    next: str | None = None
-
-
 class AgentCalls:
     """The stored definitions of agents and teams, for a program that is trusted to say who asks.
 
@@ -72,11 +66,11 @@ class AgentCalls:
         tenant: str = DEFAULT_TENANT,
         after: str | None = None,
         limit: int = 20,
-    ) -> AgentInfoPage:
+    ) -> Page[AgentInfo]:
         """A page of the definitions that a user may ask, by name. `visibility`: their own (`user`), their tenant's, or
         those for `all`; None: all three. Raises InvalidRequest: `after` is no `next` of a page."""
         page = await self._agents.list(self._trusted(user_id, tenant), after, limit, visibility)
-        return AgentInfoPage(items=[AgentInfo.of(each) for each in page.items], next=page.next)
+        return page.map(AgentInfo.of)
 
     async def get(
         self,
@@ -150,11 +144,11 @@ class AgentCalls:
         tenant: str = DEFAULT_TENANT,
         after: str | None = None,
         limit: int = 20,
-    ) -> AgentInfoPage:
+    ) -> Page[AgentInfo]:
         """A page of the versions of a definition that are kept, newest first; 100 at most are. Raises InvalidRequest:
         `after` is no `next` of a page."""
         page = await self._agents.versions(self._trusted(user_id, tenant), name, after, limit, visibility)
-        return AgentInfoPage(items=[AgentInfo.of(each) for each in page.items], next=page.next)
+        return page.map(AgentInfo.of)
 
     async def roll_back(
         self,

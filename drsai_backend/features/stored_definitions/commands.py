@@ -193,8 +193,8 @@ def list_agents(
             limit,
             many=100,
         )
-    more = "" if found.next is None else "There are more: --limit shows them"
-    lists.show(found.items, _print, as_json=as_json, empty="no definitions are stored here", more=more)
+    empty, more = "no definitions are stored here", "There are more: --limit shows them"
+    lists.show_page(found, _print, as_json=as_json, empty=empty, more=more)
 
 
 @app.command()
@@ -261,7 +261,7 @@ def history(
             ),
             None,
         )
-    lists.show(found.items, _print_version, as_json=as_json)
+    lists.show_page(found, _print_version, as_json=as_json)
 
 
 @app.command()

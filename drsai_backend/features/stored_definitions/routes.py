@@ -11,10 +11,11 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
-from drsai_backend.database.stored_definitions import CURSOR_PATTERN, VERSION_PATTERN, DefinitionVersion
+from drsai_backend.database.documents import VERSION_PATTERN
+from drsai_backend.database.stored_definitions import CURSOR_PATTERN, DefinitionVersion
 from drsai_backend.definitions.schema import NAME, json_schema
 from drsai_backend.definitions.stored.store import DefinitionSpec, StoredDefinitions, Visibility, visibility_of
 from drsai_backend.json_types import JsonObject
@@ -117,7 +118,7 @@ def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
     async def list_agents(who: Reader, limit: Limit = 20, after: After = None, visibility: Seen = None) -> Response:
         """The definitions that one may ask, by name."""
         page = await agents.list(who, after, limit, visibility)
-        return list_response([_object(each) for each in page.items], page.next)
+        return page_response(page, _object)
 
     @router.get("/schema", responses=answers(200, {"type": "object"}))
     async def get_schema(who: Reader) -> Response:
@@ -153,7 +154,7 @@ def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
     ) -> Response:
         """The versions of a definition that are kept, newest first."""
         page = await agents.versions(who, name, after, limit, visibility)
-        return list_response([_object(each) for each in page.items], page.next)
+        return page_response(page, _object)
 
     @router.post("/{name}/rollback", responses=answers(200, _VERSION), openapi_extra=described(RollbackBody))
     async def roll_agent_back(name: AgentName, request: Request, who: Writer, once: Once) -> Response:

@@ -24,11 +24,11 @@ from drsai_backend.api.auth import (
 )
 from drsai_backend.api.events import LogResponse
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.json import EVENTS, answers, json_response, list_response, page_of
+from drsai_backend.api.http.json import EVENTS, answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import IdempotencyKey, fingerprint_of
 from drsai_backend.api.http.parameters import (
     After,
-    AfterRun,
+    AfterNumber,
     AfterStep,
     BranchNumber,
     Limit,
@@ -56,6 +56,7 @@ from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, StepL
 from drsai_backend.datamodel import Right, RunStatus
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import cut
 from drsai_backend.runs import Answer, Engine, Position
 from drsai_backend.runs.events import ENDED, PATTERN
 from drsai_backend.runs.steps.views import shortened
@@ -152,9 +153,9 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         """The user's threads, or those that are shared with them, newest first."""
         if shared:
             found = await engine.list_shared_threads(who, after=after, limit=limit, status=status)
-            return list_response([thread_object(item) for item in found.items], found.next)
+            return page_response(found, thread_object)
         page = await engine.list_threads(who, after=after, limit=limit, status=status)
-        return list_response([thread_object(item) for item in page.items], page.next)
+        return page_response(page, thread_object)
 
     @router.get("/{thread_id:thread}", responses=answers(200, THREAD_SCHEMA))
     async def get_thread(thread_id: ThreadId, who: Reader, owner: ThreadOwner = None) -> Response:
@@ -180,9 +181,7 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         thread = named(who, thread_id, owner)
         # One more than asked for tells whether there are more.
         messages = await engine.list_messages(who, thread, after=after, limit=limit + 1, branch=branch)
-        shown = messages[:limit]
-        following = shown[-1].seq if len(messages) > limit else None
-        return list_response([message_object(item) for item in shown], following)
+        return page_response(cut(messages, limit, lambda item: item.seq), message_object)
 
     @router.get("/{thread_id:path}/runs", responses=answers(200, page_of(RUN_SCHEMA)))
     async def list_runs(
@@ -190,12 +189,12 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         who: Reader,
         owner: ThreadOwner = None,
         limit: Limit = 20,
-        after: AfterRun = None,
+        after: AfterNumber = None,
         status: Status = None,
     ) -> Response:
         """The runs of a thread, newest first."""
         page = await engine.list_runs(who, named(who, thread_id, owner), after=after, limit=limit, status=status)
-        return list_response([run_object(item) for item in page.items], page.next)
+        return page_response(page, run_object)
 
     @router.get("/{thread_id:path}/events", responses={200: _LOG, 204: {"description": "This server stops."}})
     async def follow_thread(
@@ -298,16 +297,18 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     router = new_router("/v1", tags=["runs"])
 
     @router.get("/runs", responses=answers(200, page_of(RUN_SCHEMA)))
-    async def list_all_runs(who: Reader, limit: Limit = 20, after: AfterRun = None, status: Status = None) -> Response:
+    async def list_all_runs(
+        who: Reader, limit: Limit = 20, after: AfterNumber = None, status: Status = None
+    ) -> Response:
         """The user's runs in all threads, newest first."""
         page = await engine.list_runs(who, None, after=after, limit=limit, status=status)
-        return list_response([run_object(item) for item in page.items], page.next)
+        return page_response(page, run_object)
 
     @router.get("/input-requests", responses=answers(200, page_of(INPUT_REQUEST_SCHEMA)))
     async def list_input_requests(who: Reader, limit: Limit = 20, after: After = None) -> Response:
         """The questions that wait for the user, in all threads, newest first."""
         page = await engine.list_input_requests(who, after=after, limit=limit)
-        return list_response([input_request_object(item) for item in page.items], page.next)
+        return page_response(page, input_request_object)
 
     @router.get("/runs/{run_id}", responses=answers(200, RUN_SCHEMA))
     async def get_run(run_id: RunId, who: Reader) -> Response:
@@ -324,7 +325,7 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     ) -> Response:
         """The steps of a run: calls of tools with what they returned, and answers. Long texts are cut."""
         page = await engine.list_steps(who, run_id, after=after, limit=limit, order=order)
-        return list_response([step_object(shortened(item)) for item in page.items], page.next)
+        return page_response(page, lambda item: step_object(shortened(item)))
 
     @router.get("/runs/{run_id}/steps/events", responses={200: _LOG, 204: {"description": "All is read."}})
     async def follow_steps(

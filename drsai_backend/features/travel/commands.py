@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -72,12 +73,11 @@ def turns(
     with threads_of(owner_of(tenant, user), database_url) as drsai:
         page = drsai.turns(user, thread, branch=branch, after=after, limit=limit, tenant=tenant)
     colours = Colours()
-    lists.show(
-        page.items,
+    lists.show_page(
+        page,
         lambda console, each: _print_turn(console, each, colours),
         as_json=as_json,
         empty=f"{in_line(thread)} has no turns {'yet' if not after else 'after that'}.",
-        more="" if page.next is None else f"There are more: --after {page.next}",
     )
 
 
@@ -90,14 +90,10 @@ def branches(
     as_json: AsJson = False,
 ) -> None:
     """List the branches of a thread that was rewound."""
-    found: list[BranchView] = []
     with threads_of(owner_of(tenant, user), database_url) as drsai:
-        after: int | None = -1
-        while after is not None:
-            page = drsai.branches(user, thread, after=after, tenant=tenant)
-            found += page.items
-            after = page.next
-    lists.show(found, _print_branch, as_json=as_json)
+        read = partial(drsai.branches, user, thread, tenant=tenant)
+        found = lists.read(lambda after, many: read(after=-1 if after is None else after, limit=many), None)
+    lists.show_page(found, _print_branch, as_json=as_json)
 
 
 @app.command()

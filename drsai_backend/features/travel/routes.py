@@ -13,7 +13,7 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, named, read_body
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import BranchNumber, Limit, ThreadId, ThreadOwner, new_router
 from drsai_backend.api.objects import (
@@ -117,7 +117,7 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
     ) -> Response:
         """The turns to which a thread can go back, oldest first."""
         page = await engine.turns(who, named(who, thread_id, owner), after=after, limit=limit, branch=branch)
-        return list_response([_turn(item) for item in page.items], page.next)
+        return page_response(page, _turn)
 
     @router.get("/{thread_id:path}/branches", responses=answers(200, page_of(_BRANCH)))
     async def list_branches(
@@ -129,7 +129,7 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
     ) -> Response:
         """The branches of a thread, oldest first; one that was never rewound has one."""
         page = await engine.branches(who, named(who, thread_id, owner), after=after, limit=limit)
-        return list_response([_branch(item) for item in page.items], page.next)
+        return page_response(page, _branch)
 
     @router.post(
         "/{thread_id:path}/fork",

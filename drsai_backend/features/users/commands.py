@@ -34,9 +34,9 @@ def list_users(
     with opened(database_url) as drsai:
         users = drsai.drsai.users
         found = lists.read(lambda after, many: drsai.wait_for(lambda: users.list(tenant, after, many)), after, limit)
-    more = "" if found.next is None else f"There are more; --limit shows them, or --after {in_line(found.next)}"
     empty = f"nothing belongs to anybody of tenant {in_line(tenant)} here"
-    lists.show(found.items, _print, as_json=as_json, empty=empty, more=more)
+    more = "There are more; --limit shows them, or --after {}"
+    lists.show_page(found, _print, as_json=as_json, empty=empty, more=more)
 
 
 @app.command()

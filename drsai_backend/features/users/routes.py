@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
-from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.parameters import Limit, UserId, new_router
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
@@ -61,10 +61,7 @@ def user_routes(users: Users) -> APIRouter:
     async def list_users(who: Admin, limit: Limit = 20, after: After = None) -> Response:
         """The users of the tenant to whom anything belongs, by their ids."""
         page = await users.list(who.tenant, after, limit)
-        shown: list[JsonObject] = [
-            {"id": item.user_id, "object": "user", "threads": item.threads} for item in page.items
-        ]
-        return list_response(shown, page.next)
+        return page_response(page, lambda item: {"id": item.user_id, "object": "user", "threads": item.threads})
 
     @router.delete("/{user_id:path}", responses=answers(200, _DELETED, "All of it is gone."))
     async def delete_user(user_id: UserId, who: Admin) -> Response:

@@ -23,12 +23,13 @@ from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database.runs.commands import drop_queued
-from drsai_backend.database.users import UserPage, busy_threads, delete_part, list_users, owns_anything
+from drsai_backend.database.users import UserSummary, busy_threads, delete_part, list_users, owns_anything
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import Conflict, DatabaseUnavailable, DrSaiError, NotFound, ThreadBusy
+from drsai_backend.page import Page
 from drsai_backend.runs.engine import Engine
 
 _PATIENCE: Final = 60.0
@@ -51,7 +52,7 @@ class Users:
         self._keys = keys
         self._may_be_last = settings.auth == "required"
 
-    async def list(self, tenant: str, after: str | None = None, limit: int = 20) -> UserPage:
+    async def list(self, tenant: str, after: str | None = None, limit: int = 20) -> Page[UserSummary]:
         """A page of the users of a tenant to whom anything belongs, by their ids. `after` is the `next` of the page
         before."""
         self._engine.check_open()

@@ -10,18 +10,17 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
-from drsai_backend.api.http.json import answers, list_response, page_of
+from drsai_backend.api.http.json import answers, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
-from drsai_backend.api.http.parameters import DeliveryId, Limit, after_of, new_router
+from drsai_backend.api.http.parameters import AfterNumber, DeliveryId, Limit, new_router
 from drsai_backend.api.objects import fields_of
-from drsai_backend.database.webhook_views import CURSOR_PATTERN, DeliveryInfo
+from drsai_backend.database.webhook_views import DeliveryInfo
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.json_types import JsonObject
 from drsai_backend.webhooks.webhooks import NewSecret, Webhooks, subscriber_of
 
 Reader = Annotated[Principal, allowed(Scope.WEBHOOKS_READ)]
 Writer = Annotated[Principal, allowed(Scope.WEBHOOKS_WRITE)]
-After = Annotated[str | None, after_of(CURSOR_PATTERN)]
 
 _TIME: Final = {"type": ["integer", "null"]}
 _DELIVERY: Final[JsonObject] = {
@@ -60,10 +59,9 @@ def webhook_routes(webhooks: Webhooks) -> APIRouter:
     router = new_router("/v1/webhooks", tags=["webhooks"])
 
     @router.get("/deliveries", responses=answers(200, page_of(_DELIVERY)))
-    async def list_deliveries(who: Reader, limit: Limit = 20, after: After = None) -> Response:
+    async def list_deliveries(who: Reader, limit: Limit = 20, after: AfterNumber = None) -> Response:
         """The events that were, or are to be, sent to webhooks, newest first."""
-        page = await webhooks.list(who.owner, after, limit)
-        return list_response([_object(item) for item in page.items], page.next)
+        return page_response(await webhooks.list(who.owner, after, limit), _object)
 
     @router.post("/deliveries/{delivery_id}/retry", responses=answers(200, _DELIVERY))
     async def retry_delivery(delivery_id: DeliveryId, who: Writer, once: Once) -> Response:

@@ -19,8 +19,9 @@ from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import NotFound
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page, cut
 from drsai_backend.runs.steps.derive import CALLS, Derivation, MessageRow, RecordedStep, begins, begun_by
-from drsai_backend.runs.steps.views import Cursor, RunStep, StepPage
+from drsai_backend.runs.steps.views import Cursor, RunStep
 from drsai_backend.runs.threads.queries import get_run
 from drsai_backend.runs.threads.views import RunView
 from drsai_backend.state.codec import decode_value
@@ -63,17 +64,19 @@ def epoch_of(session: Session, run_id: str) -> int:
     return session.connection().execute(sa.select(_run.c.epoch).where(_run.c.run_id == run_id)).scalar() or 0
 
 
-def list_steps(session: Session, owner: Owner, run_id: str, after: Cursor | None, limit: int, order: Order) -> StepPage:
+def list_steps(
+    session: Session, owner: Owner, run_id: str, after: Cursor | None, limit: int, order: Order
+) -> Page[RunStep]:
     """See `Engine.list_steps`."""
     run = find_run(session, owner, run_id)
     if order == "desc":
         return _newest(session, owner, run, after, limit)
     found = read_steps(session, owner, run, after or Cursor(), limit)
-    return _page(found.steps, more=found.more)
+    return Page(items=found.steps, next=_place(found.steps[-1]) if found.more else None)
 
 
-def _page(steps: list[RunStep], *, more: bool) -> StepPage:
-    return StepPage(items=steps, next=str(cursor_of(steps[-1])) if more and steps else None)
+def _place(step: RunStep) -> str:
+    return str(cursor_of(step))
 
 
 def cursor_of(step: RunStep) -> Cursor:
@@ -113,7 +116,7 @@ def read_steps(session: Session, owner: Owner, run: RunView, after: Cursor, limi
     return StepRows(run, page, len(steps) > limit, last)
 
 
-def _newest(session: Session, owner: Owner, run: RunView, after: Cursor | None, limit: int) -> StepPage:
+def _newest(session: Session, owner: Owner, run: RunView, after: Cursor | None, limit: int) -> Page[RunStep]:
     """The steps of a run before a place, the newest first."""
     key = _key(session, owner, run.run_id)
     end = Cursor(_count(session, key, run) + 1) if after is None else after
@@ -142,7 +145,7 @@ def _newest(session: Session, owner: Owner, run: RunView, after: Cursor | None, 
             if not begun_by(row):
                 made.take(row)
     steps = [step for step in made.steps if after is None or step.position < after.position][::-1]
-    return _page(steps[:limit], more=len(steps) > limit)
+    return cut(steps, limit, _place)
 
 
 def _key(session: Session, owner: Owner, run_id: str) -> int:

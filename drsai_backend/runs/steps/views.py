@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from pydantic import BaseModel, Field
 
-from drsai_backend.database.values import read_cursor
+from drsai_backend.page import Page, read_cursor
 
 SHOWN: Final = 4000
 """Characters of a text of a step that are shown where steps are listed."""
@@ -67,11 +67,7 @@ class RunStep(BaseModel):
     seq: int = Field(default=0, description="`seq` of the message that it begins with; 0: none is stored yet.")
 
 
-class StepPage(BaseModel):
-    """A page of a run's steps, `items`. `next` is the `after` of the page that follows, if any."""
-
-    items: list[RunStep]
-    next: str | None = None
+StepPage = Page[RunStep]  # The name of earlier releases.
 
 
 def shortened(step: RunStep, characters: int = SHOWN) -> RunStep:

@@ -3,9 +3,9 @@ gets own threads, except where a function says otherwise."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any, Final, NamedTuple, cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -13,33 +13,28 @@ from sqlalchemy.orm import Session
 from drsai_backend.access.principal import Principal
 from drsai_backend.database.manager.thread_fields import read_fields
 from drsai_backend.database.owned import of_thread, owned_by
+from drsai_backend.database.pages import Cursor, Query, read_page
 from drsai_backend.database.runs.paths import Line, line_of, on_path
 from drsai_backend.database.runs.reads import head_of
 from drsai_backend.database.shares import granted_to, share
-from drsai_backend.database.values import read_cursor
 from drsai_backend.datamodel import AutoGenMessage, Right, Run, RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.lifecycle import FINAL, SUSPENDED, UNFINISHED, WAITING
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
 from drsai_backend.runs.threads.views import (
-    InputRequestPage,
     InputRequestView,
-    RunPage,
     RunView,
     SharedThread,
-    SharedThreadPage,
     StoredMessage,
     ThreadDetail,
-    ThreadPage,
     ThreadSummary,
     detail_of,
 )
 from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.messages import ASIDE, read_message
-
-Query: TypeAlias = sa.Select[*tuple[Any, ...]]
 
 _thread = table_of(Thread)
 _message = table_of(AutoGenMessage)
@@ -49,8 +44,9 @@ _WAITING = _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAI
 _asker = _thread.c.input_request["asker"].as_string()
 _head = (_thread.c.run_id.label("head_run"), _thread.c.status.label("head_status"), _thread.c.input_request)
 
-CURSOR_PATTERN: Final = r"^([0-9]{1,11}\.[0-9]{6})-([0-9]{1,18})$"
-"""What the `next` of a page of threads looks like."""
+NEWEST: Final = Cursor((_thread.c.updated_at, _thread.c.id), r"^([0-9]{1,11}\.[0-9]{6})-([0-9]{1,18})$")
+"""How lists of threads are sorted."""
+_RUNS: Final = Cursor((_run.c.id,))
 
 
 def read_detail(session: Session, name: ThreadName) -> ThreadDetail:
@@ -63,18 +59,17 @@ def read_detail(session: Session, name: ThreadName) -> ThreadDetail:
 
 def list_threads(
     session: Session, owner: Owner, after: str | None, limit: int, status: RunStatus | None = None
-) -> ThreadPage:
+) -> Page[ThreadSummary]:
     """See `Engine.list_threads`. Raises InvalidRequest where `after` is no cursor."""
-    rows = _rows(session, threads_query(owner, after, status).limit(limit + 1))
-    items = [ThreadSummary.model_validate(row) for row in rows[:limit]]
-    return ThreadPage(items=items, next=_next(rows, limit))
+    query = threads_query(owner, after, status)
+    return read_page(session, query, limit, NEWEST.place).map(ThreadSummary.model_validate)
 
 
-def list_input_requests(session: Session, who: Principal, after: str | None, limit: int) -> InputRequestPage:
+def list_input_requests(session: Session, who: Principal, after: str | None, limit: int) -> Page[InputRequestView]:
     """See `Engine.list_input_requests`. Raises InvalidRequest where `after` is no cursor."""
-    rows = _rows(session, input_requests_query(who, after).limit(limit + 1))
-    items = [InputRequestView.model_validate(row) for row in rows[:limit] if row["input_request"] is not None]
-    return InputRequestPage(items=items, next=_next(rows, limit))
+    page = read_page(session, input_requests_query(who, after), limit, NEWEST.place)
+    asked = [InputRequestView.model_validate(row) for row in page.items if row["input_request"] is not None]
+    return Page(items=asked, next=page.next)
 
 
 def input_requests_query(who: Principal, after: str | None) -> Query:
@@ -94,12 +89,12 @@ def input_requests_query(who: Principal, after: str | None) -> Query:
     not_asker = sa.or_(t.input_request["not_by"].as_string().is_(None), _asker != who.user_id)
     columns = (t.id, t.thread_id, t.title, t.team, t.updated_at, t.run_id, t.user_id.label("owner"), t.input_request)
     query = sa.select(*columns).where(t.id.in_(sa.union_all(mine, shared)), t.status == RunStatus.AWAITING_INPUT)
-    return _newest_first(query.where(t.tenant + "" == who.tenant, not_asker), after)
+    return NEWEST.sorted(query.where(t.tenant + "" == who.tenant, not_asker), after)
 
 
 def list_shared_threads(
     session: Session, who: Principal, after: str | None, limit: int, status: RunStatus | None = None
-) -> SharedThreadPage:
+) -> Page[SharedThread]:
     """See `Engine.list_shared_threads`. Raises InvalidRequest where `after` is no cursor."""
     rank = sa.case(*((share.c.right == right.value, right.rank) for right in Right))
     best = sa.select(share.c.thread_key, sa.func.max(rank).label("rank"))
@@ -109,9 +104,8 @@ def list_shared_threads(
     query = sa.select(*columns, t.last_seq.label("message_count"), granted.c.rank)
     query = query.join(granted, granted.c.thread_key == t.id).where(t.user_id != who.user_id)
     query = query if status is None else query.where(t.status == status)
-    rows = _rows(session, _newest_first(query, after).limit(limit + 1))
-    items = [SharedThread.model_validate({**row, "right": [*Right][row["rank"]]}) for row in rows[:limit]]
-    return SharedThreadPage(items=items, next=_next(rows, limit))
+    page = NEWEST.page(session, query, after, limit)
+    return page.map(lambda row: SharedThread.model_validate({**row, "right": [*Right][row["rank"]]}))
 
 
 def threads_query(owner: Owner, after: str | None, status: RunStatus | None) -> Query:
@@ -126,16 +120,7 @@ def threads_query(owner: Owner, after: str | None, status: RunStatus | None) -> 
     else:
         query = query.where(*owned_by(_thread, owner))
         query = query if status is None else query.where(t.status == status)
-    return _newest_first(query, after)
-
-
-def _newest_first(query: Query, after: str | None) -> Query:
-    t = _thread.c
-    if after is not None:
-        moment, key = _read_cursor(after)
-        seen = sa.tuple_(sa.literal(moment, t.updated_at.type), sa.literal(key))
-        query = query.where(sa.tuple_(t.updated_at, t.id) < seen)
-    return query.order_by(t.updated_at.desc(), t.id.desc())
+    return NEWEST.sorted(query, after)
 
 
 def _of_status(status: RunStatus) -> sa.ColumnElement[bool]:
@@ -148,18 +133,6 @@ def _of_status(status: RunStatus) -> sa.ColumnElement[bool]:
 
 def _rows(session: Session, query: Query) -> list[JsonObject]:
     return [dict(row) for row in session.connection().execute(query).mappings()]
-
-
-def _next(rows: Sequence[JsonObject], limit: int) -> str | None:
-    if len(rows) <= limit:
-        return None
-    last = rows[limit - 1]
-    return f"{last['updated_at'].timestamp():.6f}-{last['id']}"
-
-
-def _read_cursor(text: str) -> tuple[datetime, int]:
-    found = read_cursor(CURSOR_PATTERN, text)
-    return datetime.fromtimestamp(float(found[1]), UTC), int(found[2])
 
 
 def get_run(session: Session, owner: Owner, run_id: str, *, sees_log: bool = False) -> RunView | None:
@@ -177,15 +150,13 @@ def list_runs(
     limit: int,
     status: RunStatus | None = None,
     only: RunFilter | None = None,
-) -> RunPage:
+) -> Page[RunView]:
     """See `Engine.list_runs`. Raises NotFound for an unknown or foreign thread, InvalidRequest where `after` is no
     cursor."""
     key = None if thread_id is None else head_of(session, owner.thread(thread_id)).key
     query = runs_query(owner, key, after, status)
     query = query if only is None else query.where(*only.terms())
-    rows = _rows(session, query.limit(limit + 1))
-    last = str(rows[limit - 1]["id"]) if len(rows) > limit else None
-    return RunPage(items=[_run_view(row) for row in rows[:limit]], next=last)
+    return read_page(session, query, limit, _RUNS.place).map(_run_view)
 
 
 class RunFilter(NamedTuple):
@@ -245,12 +216,8 @@ def runs_query(owner: Owner, key: int | None, after: str | None, status: RunStat
         query = query.where(*owned_by(_thread, owner, by_index=False))
     if status is not None:
         query = query.where(_of_status(status))
-    if after is not None:
-        if not (after.isascii() and after.isdigit() and len(after) < 19):
-            raise InvalidRequest("`after` is not the `next` of an earlier page", param="after")
-        query = query.where(_run.c.id < int(after))
     # Of all threads, by way of the threads: in the order of their ids, the runs of all users would be passed.
-    return query.order_by((_run.c.id if key is not None else _run.c.id + 0).desc())
+    return _RUNS.behind(query, after).order_by((_run.c.id if key is not None else _run.c.id + 0).desc())
 
 
 def _run_view(row: JsonObject, *, sees_log: bool = False) -> RunView:

@@ -18,6 +18,7 @@ from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.errors import NotFound
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
 from drsai_backend.runs.events import Logged, Position
 from drsai_backend.runs.feed.feed import Feeds, FollowedRun
 from drsai_backend.runs.feed.live_run import RunHandle
@@ -25,20 +26,19 @@ from drsai_backend.runs.opening import Lifecycle
 from drsai_backend.runs.steps.events import LoggedStep, Mark
 from drsai_backend.runs.steps.follow import StepFeed
 from drsai_backend.runs.steps.queries import Order, list_steps
-from drsai_backend.runs.steps.views import Cursor, StepPage
+from drsai_backend.runs.steps.views import Cursor, RunStep
 from drsai_backend.runs.threads import queries
 from drsai_backend.runs.threads.queries import RunFilter
 from drsai_backend.runs.threads.rights import Named, Rights
-from drsai_backend.runs.threads.travel import BranchPage, Travel, TurnPage
+from drsai_backend.runs.threads.travel import BranchView, Travel, TurnView
 from drsai_backend.runs.threads.views import (
-    InputRequestPage,
-    RunPage,
+    InputRequestView,
     RunView,
-    SharedThreadPage,
+    SharedThread,
     ShareView,
     StoredMessage,
     ThreadDetail,
-    ThreadPage,
+    ThreadSummary,
     detail_of,
 )
 from drsai_backend.state.travel import Place
@@ -102,7 +102,7 @@ class StoredThreads:
         limit: int,
         status: RunStatus | None = None,
         only: RunFilter | None = None,
-    ) -> RunPage:
+    ) -> Page[RunView]:
         """A page of a thread's runs, or of all of the user's, newest first; `after` is the `next` of the page
         before. `only`: those that are wanted."""
         owner, of_thread = who.owner, None
@@ -122,7 +122,7 @@ class StoredThreads:
         _, owner = await self.find_run(who, run_id)
         return await self._open_database.read(lambda session: queries.last_text(session, owner, run_id))
 
-    async def list_input_requests(self, who: Principal, *, after: str | None, limit: int) -> InputRequestPage:
+    async def list_input_requests(self, who: Principal, *, after: str | None, limit: int) -> Page[InputRequestView]:
         """A page of the questions that wait for the user or one of their roles, in all threads of the tenant, newest
         first."""
         return await self._open_database.read(lambda session: queries.list_input_requests(session, who, after, limit))
@@ -153,7 +153,7 @@ class StoredThreads:
 
     async def list_threads(
         self, who: Principal, *, after: str | None, limit: int, status: RunStatus | None = None
-    ) -> ThreadPage:
+    ) -> Page[ThreadSummary]:
         """A page of the user's threads, newest first; `after` is the `next` of the page before."""
         return await self._open_database.read(
             lambda session: queries.list_threads(session, who.owner, after, limit, status)
@@ -161,7 +161,7 @@ class StoredThreads:
 
     async def list_shared_threads(
         self, who: Principal, *, after: str | None, limit: int, status: RunStatus | None = None
-    ) -> SharedThreadPage:
+    ) -> Page[SharedThread]:
         """A page of the threads that others of the tenant share with the user or one of their roles, newest first."""
         return await self._open_database.read(
             lambda session: queries.list_shared_threads(session, who, after, limit, status)
@@ -196,7 +196,7 @@ class StoredThreads:
 
     async def list_steps(
         self, who: Principal, run_id: str, *, after: str | None = None, limit: int = 20, order: Order = "asc"
-    ) -> StepPage:
+    ) -> Page[RunStep]:
         """A page of a run's steps, those of the turn in flight included; `order`: the oldest first, or the newest.
         `after` is the `next` of the page before.
 
@@ -221,13 +221,15 @@ class StoredThreads:
 
     async def turns(
         self, who: Principal, thread_id: Named, *, after: int = 0, limit: int = 100, branch: int | None = None
-    ) -> TurnPage:
+    ) -> Page[TurnView, int]:
         """A page of the turns to which a thread can go back, oldest first: those of its current branch, or of `branch`.
         `after` is the `next` of the page before. Raises as `list_messages`."""
         self.check_open()
         return await self._travel.turns(who, thread_id, after=after, limit=limit, branch=branch)
 
-    async def branches(self, who: Principal, thread_id: Named, *, after: int = -1, limit: int = 100) -> BranchPage:
+    async def branches(
+        self, who: Principal, thread_id: Named, *, after: int = -1, limit: int = 100
+    ) -> Page[BranchView, int]:
         """A page of a thread's branches, oldest first; one that was never rewound has one. `after` is the `next` of the
         page before. Raises NotFound for an unknown or foreign thread."""
         self.check_open()

@@ -22,6 +22,7 @@ from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InsufficientScope, InvalidRequest
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
 from drsai_backend.runs.requests import new_thread_id
 from drsai_backend.runs.start.plan import last_messages
 from drsai_backend.runs.threads.queries import read_detail
@@ -46,11 +47,7 @@ class TurnView(BaseModel):
     source: str | None = Field(default=None, description="Who said the last of its messages.")
 
 
-class TurnPage(BaseModel):
-    """A page of a thread's turns, `items`, oldest first. `next` is the `after` of the page that follows, if any."""
-
-    items: list[TurnView]
-    next: int | None = None
+TurnPage = Page[TurnView, int]  # The name of earlier releases.
 
 
 class BranchView(BaseModel):
@@ -69,11 +66,7 @@ class BranchView(BaseModel):
     is_current: bool = Field(description="Whether the thread continues on it.")
 
 
-class BranchPage(BaseModel):
-    """A page of a thread's branches, `items`, oldest first. `next` is the `after` of the page that follows, if any."""
-
-    items: list[BranchView]
-    next: int | None = None
+BranchPage = Page[BranchView, int]  # The name of earlier releases.
 
 
 class Travel:
@@ -84,31 +77,29 @@ class Travel:
         self._hooks = hooks
         self._rights = rights
 
-    async def turns(self, who: Principal, named: Named, *, after: int, limit: int, branch: int | None) -> TurnPage:
+    async def turns(
+        self, who: Principal, named: Named, *, after: int, limit: int, branch: int | None
+    ) -> Page[TurnView, int]:
         """See `Engine.turns`."""
         name = await self._rights.thread(who, named, Right.READ)
 
-        def read(session: Session) -> list[JsonObject]:
+        def read(session: Session) -> Page[JsonObject, int]:
             head = head_of(session, name)
             line = head.line if branch is None else line_of(session, head.key, branch)
             if line is None:
                 raise InvalidRequest(f"the thread has no branch {branch}", param="branch")
-            return list_turns(session, line, after, limit + 1)
+            return list_turns(session, line, after, limit)
 
-        items = [TurnView.model_validate(row) for row in await self._database.read(read)]
-        return TurnPage(items=items[:limit], next=items[limit - 1].turn if len(items) > limit else None)
+        return (await self._database.read(read)).map(TurnView.model_validate)
 
-    async def branches(self, who: Principal, named: Named, *, after: int, limit: int) -> BranchPage:
+    async def branches(self, who: Principal, named: Named, *, after: int, limit: int) -> Page[BranchView, int]:
         """See `Engine.branches`."""
         name = await self._rights.thread(who, named, Right.READ)
 
-        def read(session: Session) -> tuple[int, list[JsonObject]]:
-            head = head_of(session, name)
-            return head.branch or 0, list_branches(session, head, after, limit + 1)
+        def read(session: Session) -> Page[JsonObject, int]:
+            return list_branches(session, head_of(session, name), after, limit)
 
-        current, rows = await self._database.read(read)
-        items = [BranchView.model_validate({**row, "is_current": row["number"] == current}) for row in rows]
-        return BranchPage(items=items[:limit], next=items[limit - 1].number if len(items) > limit else None)
+        return (await self._database.read(read)).map(BranchView.model_validate)
 
     async def fork(
         self, who: Principal, named: Named, place: Place, *, thread_id: str | None, to_user: str | None

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from drsai_backend.datamodel import Right, RunStatus, Thread
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
 
 
 class ThreadSummary(BaseModel):
@@ -89,18 +90,10 @@ class RunView(BaseModel):
     last_seq: int = 0
 
 
-class RunPage(BaseModel):
-    """A page of a thread's runs, `items`, newest first. `next` is the `after` of the page that follows, if any."""
-
-    items: list[RunView]
-    next: str | None = None
+RunPage = Page[RunView]  # The name of earlier releases.
 
 
-class ThreadPage(BaseModel):
-    """A page of a user's threads, `items`, newest first. `next` is the `after` of the page that follows, if any."""
-
-    items: list[ThreadSummary]
-    next: str | None = None
+ThreadPage = Page[ThreadSummary]  # The name of earlier releases.
 
 
 class InputRequestView(BaseModel):
@@ -114,12 +107,7 @@ class InputRequestView(BaseModel):
     input_request: JsonObject
 
 
-class InputRequestPage(BaseModel):
-    """A page of what waits for a user or one of their roles, `items`, newest first. `next` is the `after` of the page
-    that follows, if any."""
-
-    items: list[InputRequestView]
-    next: str | None = None
+InputRequestPage = Page[InputRequestView]  # The name of earlier releases.
 
 
 class SharedThread(ThreadSummary):
@@ -129,12 +117,7 @@ class SharedThread(ThreadSummary):
     right: Right = Field(description="What they may do with it.")
 
 
-class SharedThreadPage(BaseModel):
-    """A page of threads that are shared with a user, `items`, newest first. `next` is the `after` of the page that
-    follows, if any."""
-
-    items: list[SharedThread]
-    next: str | None = None
+SharedThreadPage = Page[SharedThread]  # The name of earlier releases.
 
 
 class ShareView(BaseModel):

@@ -17,11 +17,11 @@ from drsai_backend.database import DatabaseManager
 from drsai_backend.database import registered_tools as stored
 from drsai_backend.database.documents import NOBODY, Change
 from drsai_backend.database.recent import Recent
-from drsai_backend.database.registered_tools import CURSOR_PATTERN, CallCounts, StoredTool
-from drsai_backend.database.values import read_cursor
+from drsai_backend.database.registered_tools import CallCounts, StoredTool
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.calling import call_tool
 from drsai_backend.tools.literals import checked
@@ -54,14 +54,6 @@ class ToolSpec:
     kind: str
     config: JsonObject
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ToolPage:
-    """Tools by name. `next` is the `after` of the page that follows, if any."""
-
-    items: list[StoredTool]
-    next: str | None = None
 
 
 class ToolRegistry:
@@ -129,15 +121,10 @@ class ToolRegistry:
         places = stored.tools.places(who.owner)
         return await self._db.database.read(partial(stored.tools.get, places=places, name=name))
 
-    async def list(self, who: Principal, after: str | None = None, limit: int = 20) -> ToolPage:
+    async def list(self, who: Principal, after: str | None = None, limit: int = 20) -> Page[StoredTool]:
         """A page of the tenant's tools, by name. Raises InvalidRequest where `after` is no cursor."""
-        places, place = (
-            stored.tools.places(who.owner),
-            () if after is None else (read_cursor(CURSOR_PATTERN, after)[0],),
-        )
-        read = partial(stored.tools.served, places=places, after=place, limit=limit + 1)
-        found = await self._db.database.read(read)
-        return ToolPage(found[:limit], found[limit - 1].name if len(found) > limit else None)
+        places = stored.tools.places(who.owner)
+        return await self._db.database.read(partial(stored.tools.served, places=places, after=after, limit=limit))
 
     async def counts(self, who: Principal, names: Collection[str]) -> dict[str, CallCounts]:
         """What is stored of the calls of these tools; a process adds its own every few seconds."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
 from autogen_agentchat.messages import TextMessage, ThoughtEvent
 
 from drsai_backend.access.principal import Principal
+from drsai_backend.api.http.json import listed
 from drsai_backend.api.openai.responses.events import EventWriter
 from drsai_backend.api.openai.responses.request import items
 from drsai_backend.api.openai.responses.request.tools import call_item, output_item
@@ -19,6 +21,7 @@ from drsai_backend.datamodel.lifecycle import PENDING
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import cut
 from drsai_backend.runs import Engine, MessageDone, Position, RunEnded
 from drsai_backend.runs.events import MessageRead
 from drsai_backend.runs.feed.live_run import as_done
@@ -247,21 +250,10 @@ def read_as_done(seq: int, config: JsonObject, shown: bool | None) -> MessageDon
 
 def page(data: Sequence[JsonObject], after: str | None, limit: int, *, newest_first: bool) -> JsonObject:
     """A page of items, given oldest first, as OpenAI lists them. Raises InvalidRequest: `after` is none of them."""
-    listed = list(reversed(data)) if newest_first else list(data)
+    shown = list(reversed(data)) if newest_first else list(data)
     if after is not None:
-        places = [place for place, item in enumerate(listed) if item["id"] == after]
+        places = [place for place, item in enumerate(shown) if item["id"] == after]
         if not places:
             raise InvalidRequest(f"`after`: there is no item {after!r}", param="after")
-        listed = listed[places[0] + 1 :]
-    return page_of_items(listed[:limit], has_more=len(listed) > limit)
-
-
-def page_of_items(shown: Sequence[JsonObject], *, has_more: bool) -> JsonObject:
-    """The object of a page."""
-    return {
-        "object": "list",
-        "data": list(shown),
-        "first_id": shown[0]["id"] if shown else None,
-        "last_id": shown[-1]["id"] if shown else None,
-        "has_more": has_more,
-    }
+        shown = shown[places[0] + 1 :]
+    return listed(cut(shown, limit, itemgetter("id")))

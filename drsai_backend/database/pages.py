@@ -1,0 +1,77 @@
+"""Pages of rows: a place in a sorted list is the values that its columns have there, so that a page costs a page,
+however far it is. Synchronous functions of a `Session`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeAlias, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.datamodel.base import UTCDateTime
+from drsai_backend.json_types import JsonObject
+from drsai_backend.page import NUMBER, Page, cut, read_cursor
+
+N = TypeVar("N")
+Query: TypeAlias = sa.Select[*tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How a list is sorted, and what the `next` of its pages says.
+
+    Attributes:
+        columns: by which it is sorted; no two rows have the same of all of them.
+        pattern: what `next` looks like.
+        join: stands in it between the values of the columns.
+        newest_first: the greatest come first.
+    """
+
+    columns: tuple[sa.Column[Any], ...]
+    pattern: str = NUMBER
+    join: str = "-"
+    newest_first: bool = True
+
+    def behind(self, query: Query, after: str | None) -> Query:
+        """Return the query without what comes up to a place. Raises InvalidRequest where `after` is no `next`."""
+        if after is None:
+            return query
+        texts = read_cursor(self.pattern, after)[0].rsplit(self.join, len(self.columns) - 1)
+        values = [
+            sa.literal(_value(text, each.type), each.type) for each, text in zip(self.columns, texts, strict=True)
+        ]
+        # One column is compared as it is: not all indexes are used for a row of one.
+        here, place = (each[0] if len(each) == 1 else sa.tuple_(*each) for each in (self.columns, values))
+        return query.where(here < place if self.newest_first else here > place)
+
+    def sorted(self, query: Query, after: str | None) -> Query:
+        """Return the query in the order of the list, from behind a place. Raises as `behind`."""
+        order = (column.desc() if self.newest_first else column for column in self.columns)
+        return self.behind(query, after).order_by(*order)
+
+    def place(self, row: JsonObject) -> str:
+        """Return the `next` of a page that ends with a row."""
+        return self.join.join(_text(row[column.name]) for column in self.columns)
+
+    def page(self, session: Session, query: Query, after: str | None, limit: int) -> Page[JsonObject]:
+        """Read a page of the rows of a query, which must have the columns. Raises as `behind`."""
+        return read_page(session, self.sorted(query, after), limit, self.place)
+
+
+def read_page(session: Session, query: Query, limit: int, place: Callable[[JsonObject], N]) -> Page[JsonObject, N]:
+    """Read a page of the rows of a sorted query. `place` says what the next page is asked with, after a row."""
+    rows = session.connection().execute(query.limit(limit + 1)).mappings()
+    return cut([dict(row) for row in rows], limit, place)
+
+
+def _value(text: str, type: sa.types.TypeEngine[Any]) -> object:
+    if isinstance(type, UTCDateTime):
+        return datetime.fromtimestamp(float(text), UTC)
+    return int(text) if isinstance(type, sa.Integer) else text
+
+
+def _text(value: object) -> str:
+    return f"{value.timestamp():.6f}" if isinstance(value, datetime) else str(value)
