@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import ByteSize, Field, SecretStr, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from drsai_backend.config.values import (
@@ -31,6 +30,7 @@ from drsai_backend.config.values import (
     VariableName,
 )
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.explain import Wrong, explain
 
 _PREFIX = "DRSAI_"
 _MIB = 1024 * 1024
@@ -359,7 +359,7 @@ class Settings(BaseSettings):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigurationError("; ".join(_explain(item) for item in error.errors())) from None
+            raise ConfigurationError("; ".join(map(_named, explain(error)))) from None
         except SettingsError as error:
             raise ConfigurationError(f"settings cannot be read: {error}") from None
 
@@ -409,13 +409,12 @@ class Settings(BaseSettings):
         return self
 
 
-def _explain(error: ErrorDetails) -> str:
-    """One validation error as `VARIABLE: reason`, without the value."""
-    reason = error["msg"].removeprefix("Value error, ")
-    if not error["loc"]:
-        return reason
-    name = str(error["loc"][0])
+def _named(wrong: Wrong) -> str:
+    """What is wrong as `VARIABLE: reason`, without the value."""
+    if not wrong.path:
+        return wrong.text
+    name = str(wrong.path[0])
     field = Settings.model_fields.get(name)
     alias = field.validation_alias if field else None
     variable = alias if isinstance(alias, str) else name if name.isupper() else _PREFIX + name.upper()
-    return f"{variable}: {reason}"
+    return f"{variable}: {wrong.text}"

@@ -6,7 +6,6 @@ the run's own user input, so that whichever process begins or resumes the run bu
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from drsai_backend.config import Settings
 from drsai_backend.definitions.build import DefinedTeam, Means
 from drsai_backend.definitions.schema import AgentDefinition, BuiltinTool, Definitions, RegisteredTool, ToolEntry
 from drsai_backend.errors import InvalidRequest, TeamBuildError
+from drsai_backend.explain import did_you_mean, explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.strategies import NAMES
 from drsai_backend.teams.context import RunContext
@@ -51,16 +51,12 @@ class ModeRequest(BaseModel):
 def modes_of(settings: Settings) -> list[str]:
     """The modes that can be asked for: those that the operator offers, as far as there is a strategy of that name which
     needs to be told nothing more."""
-    return [name for name in settings.engine_modes if name in NAMES and _stands_alone(name)]
+    return [name for name in settings.engine_modes if name in NAMES and _is_possible(name)]
 
 
 def takes_tools(mode: str) -> bool:
     """Whether an agent of that mode may have tools."""
-    try:
-        _agent(mode, ModeRequest(), [BuiltinTool(builtin="calculator")])
-    except ValidationError:
-        return False
-    return True
+    return _is_possible(mode, [BuiltinTool(builtin="calculator")])
 
 
 def team_of(mode: str, settings: Settings) -> str:
@@ -72,9 +68,8 @@ def team_of(mode: str, settings: Settings) -> str:
     known = modes_of(settings)
     if mode in known:
         return TEAMS + mode
-    near = difflib.get_close_matches(mode, known, 1)
-    meant = f"; did you mean {near[0]!r}?" if near else ""
-    raise InvalidRequest(f"`mode` must be one of {', '.join(known) or '(none)'}, not {mode!r}{meant}", param="mode")
+    text = f"`mode` must be one of {', '.join(known) or '(none)'}, not {mode!r}{did_you_mean(mode, known)}"
+    raise InvalidRequest(text, param="mode")
 
 
 def mode_of(team: str) -> str | None:
@@ -95,7 +90,7 @@ def definition_of(mode: str, asked: ModeRequest, settings: Settings) -> AgentDef
     try:
         return _agent(mode, asked, entries)
     except ValidationError as error:
-        reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        reason = next(explain(error)).text
         param = "tools" if asked.tools and not takes_tools(mode) else "max_steps"
         raise InvalidRequest(f"`{param}`: {reason}", param=param) from None
 
@@ -105,9 +100,9 @@ def _agent(mode: str, asked: ModeRequest, entries: Sequence[ToolEntry]) -> Agent
     return AgentDefinition(description=f"Works on one task ({mode}).", **fields, tools=[*entries])
 
 
-def _stands_alone(name: str) -> bool:
+def _is_possible(mode: str, tools: Sequence[ToolEntry] = ()) -> bool:
     try:
-        _agent(name, ModeRequest(), [])
+        _agent(mode, ModeRequest(), tools)
     except ValidationError:
         return False
     return True

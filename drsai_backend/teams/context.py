@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
@@ -17,12 +16,12 @@ from autogen_agentchat.base import ChatAgent, Team
 from autogen_core import ComponentLoader, ComponentModel, is_component_class
 from autogen_core._component_config import WELL_KNOWN_PROVIDERS
 from pydantic import BaseModel, SecretStr, ValidationError
-from pydantic_core import ErrorDetails
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import UserInput
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DrSaiError, TeamBuildError
+from drsai_backend.explain import did_you_mean, explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import (
     Asker,
@@ -236,18 +235,13 @@ def _violations(provider: str, schema: type[BaseModel], value: object) -> list[s
     try:
         schema.model_validate(value, extra=None if schema.model_config.get("extra") == "allow" else "forbid")
     except ValidationError as error:
+        known, unknown = schema.model_fields, "there is no such field"
         return [
-            f"{provider}: {_explain(item, schema)}" for item in error.errors(include_input=False, include_url=False)
+            f"{provider}: {each.place}: "
+            + (each.text if each.type != "extra_forbidden" else unknown + did_you_mean(each.place, known))
+            for each in explain(error)
         ]
     return []
-
-
-def _explain(item: ErrorDetails, schema: type[BaseModel]) -> str:
-    field = ".".join(str(part) for part in item["loc"])
-    if item["type"] != "extra_forbidden":
-        return f"{field}: {item['msg']}"
-    near = difflib.get_close_matches(field, schema.model_fields, 1)
-    return f"{field}: there is no such field" + (f"; did you mean `{near[0]}`?" if near else "")
 
 
 def _components_in(config: JsonObject) -> Iterator[tuple[str, JsonObject]]:

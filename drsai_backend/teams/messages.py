@@ -22,6 +22,7 @@ from autogen_core.models import UserMessage
 from pydantic import ConfigDict, ValidationError
 
 from drsai_backend.errors import DamagedState
+from drsai_backend.explain import explain
 from drsai_backend.json_types import JsonObject, formatted
 from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import dump_json
@@ -249,8 +250,7 @@ def create_message(factory: MessageFactory, config: JsonObject, seq: int) -> Mes
 def misfit(error: Exception) -> str:
     """What of a stored value its class does not take, as far as it may be shown: the field, and not its value."""
     if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False)[0]
-        return f"`{'.'.join(map(str, first['loc']))}`: {first['msg']}"
+        return str(next(explain(error)))
     return f"`{error.args[0]}` is missing" if isinstance(error, KeyError) else f"{type(error).__name__} was raised"
 
 

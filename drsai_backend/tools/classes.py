@@ -13,13 +13,13 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.explain import did_you_mean
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.base import ToolBase, ToolIdentity
 from drsai_backend.tools.checking import check_against, check_schema
@@ -108,8 +108,7 @@ def registered_tool(name: str, **config: Any) -> ToolBase:
     """
     found = _registered.get(name)
     if found is None:
-        near = difflib.get_close_matches(name, _registered, 1)
-        raise ConfigurationError(f"no tool {name!r} is registered" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise ConfigurationError(f"no tool {name!r} is registered{did_you_mean(name, _registered)}")
     return found(**config)
 
 

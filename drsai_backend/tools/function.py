@@ -25,7 +25,7 @@ from drsai_backend.tools.depends import Wanted, check_dependencies, solve, wante
 from drsai_backend.tools.options import MAX_OUTPUT, ApprovalRule, ToolOptions
 from drsai_backend.tools.results import ToolOutput
 from drsai_backend.tools.running import ToolRun
-from drsai_backend.tools.schema import explain, not_an_object, simplified
+from drsai_backend.tools.schema import not_an_object, refused, simplified
 from drsai_backend.tools.schema import strict as made_strict
 from drsai_backend.tools.threads import in_thread
 
@@ -87,7 +87,7 @@ class Function(ToolBase, Generic[P, R]):
             left = {k: v for k, v in arguments.items() if v is not None or k not in self._nullable}
             if len(left) < len(arguments):
                 return self.check(left)
-            raise explain(self.name, error, self.parameters["properties"]) from None
+            raise refused(self.name, error, self.parameters["properties"]) from None
 
     async def invoke(self, arguments: JsonObject, run: ToolRun) -> ToolOutput | AsyncIterator[ToolOutput]:
         """See `ToolBase.invoke`."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
 from drsai_backend.errors import ConfigurationError, ToolError
+from drsai_backend.explain import did_you_mean, explain
 from drsai_backend.json_types import JsonObject
 
 SHOWN_PROBLEMS: Final = 5
@@ -70,18 +70,18 @@ def strict(schema: JsonObject, where: str = "") -> JsonObject:
     return made
 
 
-def explain(tool: str, error: ValidationError, known: Iterable[str]) -> ToolError:
-    """What pydantic found wrong with the arguments of a tool, as a sentence for the model."""
+def refused(tool: str, error: ValidationError, known: Collection[str]) -> ToolError:
+    """Return what pydantic found wrong with the arguments of a tool, as a sentence for the model."""
+    listed = f"; there are {', '.join(known)}" if known else ""
     problems: list[str] = []
-    for item in error.errors(include_url=False, include_context=False):
-        field = ".".join(str(part) for part in item["loc"])
-        if item["type"] == "missing":
-            problems.append(f"`{field}` is missing")
-        elif item["type"] == "extra_forbidden":
-            problems.append(_unknown(field, known))
+    for each in explain(error):
+        if each.type == "missing":
+            problems.append(f"`{each.place}` is missing")
+        elif each.type == "extra_forbidden":
+            problems.append(f"there is no parameter `{each.place}`{did_you_mean(each.place, known) or listed}")
         else:
-            given = "" if item["input"] is None else f", not {_short(item['input'])}"
-            problems.append(f"`{field or 'arguments'}`: {item['msg'][:1].lower()}{item['msg'][1:]}{given}")
+            given = "" if each.given is None else f", not {_short(each.given)}"
+            problems.append(f"`{each.place or 'arguments'}`: {each.phrase}{given}")
     return refusal(tool, problems)
 
 
@@ -96,13 +96,6 @@ def refusal(tool: str, problems: Sequence[str]) -> ToolError:
     text = "; ".join(problems[:SHOWN_PROBLEMS]) + (f"; and {more} more" if more > 0 else "")
     of = f" of `{tool}`" if tool else ""
     return ToolError(f"The arguments{of} are not valid: {text}. Correct them and call the tool again.")
-
-
-def _unknown(field: str, known: Iterable[str]) -> str:
-    names = [*known]
-    near = difflib.get_close_matches(field, names, 1)
-    hint = f"; did you mean `{near[0]}`?" if near else f"; there are {', '.join(names)}" if names else ""
-    return f"there is no parameter `{field}`{hint}"
 
 
 def _short(value: object) -> str:

@@ -63,7 +63,7 @@ teams:
 """
 
 
-_MEANT = "system_mesage: there is no such field; did you mean `system_message`?"
+_MEANT = "system_mesage: there is no such field; did you mean 'system_message'?"
 
 
 CONDITIONS: list[TerminationCondition] = [
@@ -298,7 +298,7 @@ def test_two_files_of_one_name_do_not_mix(tmp_path: Path) -> None:
         ("bad.json", "{", "not valid JSON"),
         ("bad.yaml", HAND_WRITTEN + f"  lone: {{provider: {AGENT}, config: {{name: a, system_mesage: b}}}}", _MEANT),
         ("bad.yaml", HAND_WRITTEN.replace("max_messages: 3", "max_messages: 3, x: 1"), "x: there is no such field"),
-        ("bad.yaml", HAND_WRITTEN.replace("description:", "descripton:"), "did you mean `description`?"),
+        ("bad.yaml", HAND_WRITTEN.replace("description:", "descripton:"), "did you mean 'description'?"),
         ("bad.yaml", HAND_WRITTEN.replace("config: {name: one}", "config: {name: one}\n          lable: x"), "lable"),
         ("bad.yaml", HAND_WRITTEN + "other: {}", "beside `teams`"),
     ],

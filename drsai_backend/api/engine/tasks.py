@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from drsai_backend.definitions.modes import (
     team_of,
 )
 from drsai_backend.errors import Forbidden, InvalidRequest, NotFound
+from drsai_backend.explain import did_you_mean
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine, Handle, InputMessage, RunRequest
 from drsai_backend.runs.steps.events import (
@@ -148,8 +148,7 @@ class Tasks:
                 await self.engine.tools.get(who, name)
             except NotFound:
                 where = f"tools[{body.tools.index(others[at])}]"
-                near = difflib.get_close_matches(name[:64], [each["name"] for each in await self.tools(who)], 1)
-                meant = f"; did you mean {near[0]!r}?" if near else ""
+                meant = did_you_mean(name, [each["name"] for each in await self.tools(who)])
                 text = f"`{where}`: there is no tool {name!r} here{meant}; GET /api/v1/agent/tools lists them"
                 raise InvalidRequest(text, param=where) from None
         return names

@@ -32,6 +32,7 @@ from drsai_backend.api.mcp.answers import decision_of, refused, told
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, UnknownModel
+from drsai_backend.explain import explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Engine, Handle, InputMessage, RunEnded, RunEvent, RunRequest
 from drsai_backend.runs.events import MessageDone
@@ -195,9 +196,8 @@ def _read(given: JsonObject) -> Arguments:
     try:
         arguments = Arguments.model_validate(given)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        field = ".".join(map(str, first["loc"]))
-        raise InvalidRequest(f"`{field}`: {first['msg']}", param=field) from None
+        wrong = next(explain(error))
+        raise InvalidRequest(str(wrong), param=wrong.place) from None
     if arguments.message is not None and arguments.answer is not None:
         raise InvalidRequest("give either a `message` or an `answer`", param="answer")
     for name in ("message", "answer", "thread_id", "idempotency_key"):

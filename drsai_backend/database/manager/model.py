@@ -22,6 +22,7 @@ from drsai_backend.database.values import clean_json, clean_text, digest
 from drsai_backend.datamodel import AutoGenMessage, Record, Thread
 from drsai_backend.datamodel.base import is_secret
 from drsai_backend.errors import Conflict, InvalidRequest
+from drsai_backend.explain import explain
 
 Values: TypeAlias = dict[str, Any]
 """What a row holds, by the names of the attributes."""
@@ -102,7 +103,7 @@ class ModelField:
             return self.adapter.validate_python(value)
         except ValidationError as error:
             # The first complaint, without the input: it may be a secret. Raised below, as the context would quote it.
-            text = error.errors(include_input=False, include_url=False, include_context=False)[0]["msg"]
+            text = next(explain(error)).text
         raise InvalidRequest(f"{self.name}: {text}", param=self.name)
 
 

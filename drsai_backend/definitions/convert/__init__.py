@@ -14,6 +14,7 @@ from drsai_backend.definitions.convert.base import Draft, Format, agent_name
 from drsai_backend.definitions.convert.writing import Converted, escaped, halves, write_data
 from drsai_backend.definitions.schema import Definitions
 from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source, parse, read_text
+from drsai_backend.explain import did_you_mean
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.builtin import NAMES
 from drsai_backend.tools.http.tool import PREFIX
@@ -103,7 +104,7 @@ def _format(source: Source, wanted: str | None) -> Format:
         raise DefinitionError([source.problem(f"could be {names}: say which with --from")])
     marks = {mark: each for each in FORMATS.values() for mark in each.marks}
     for key in keys:
-        if (near := suggestion(key, marks)).startswith("; did"):
+        if near := did_you_mean(key, marks):
             raise DefinitionError([source.problem(f"there is no such field{near}", (key,))])
     known = "; ".join(f"{each.name} ({each.about})" for each in FORMATS.values())
     raise DefinitionError([source.problem(f"is of no format that is known: {known}")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from drsai_backend.definitions.check import explained
 from drsai_backend.definitions.schema import MAX_TOOLS
 from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source
+from drsai_backend.explain import did_you_mean
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.literals import Secrets
 
@@ -159,8 +159,7 @@ class Draft:
         """Name what a part of the source says beyond its format."""
         known = type(part).model_fields
         for name, value in (part.model_extra or {}).items():
-            near = difflib.get_close_matches(name, known, 1)
-            self.homeless(value, (*origin, name), f"did you mean {near[0]!r}?" if near else "")
+            self.homeless(value, (*origin, name), did_you_mean(name, known).removeprefix("; "))
 
 
 def agent_name(wanted: str, instead: str) -> str:

@@ -18,6 +18,7 @@ from drsai_backend.definitions.convert.tools import named_tool, tool_options
 from drsai_backend.definitions.schema import Knowledge, ModelChoice
 from drsai_backend.definitions.source import DefinitionError, FieldPath
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.explain import explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.profiles.schema import ENDPOINTS
 from drsai_backend.tools.mcp.servers import read_server
@@ -183,10 +184,10 @@ def _knowledge(draft: Draft, given: FunctionListAgent) -> None:
         Knowledge.model_validate(place)
     except ValidationError as error:
         theirs = {ours: name for name, ours in _KNOWLEDGE.items()}
-        wrong = error.errors(include_url=False, include_input=False)[0]
-        field = str(wrong["loc"][0]) if wrong["loc"] else "chunk_overlap"
+        wrong = next(explain(error))
+        field = str(wrong.path[0]) if wrong.path else "chunk_overlap"
         path: FieldPath = ("files",) if field == "files" else ("rag_cfg", theirs.get(field, field))
-        raise DefinitionError([draft.problem(wrong["msg"].removeprefix("Value error, "), path)]) from None
+        raise DefinitionError([draft.problem(wrong.text, path)]) from None
     draft.later["knowledge"] = place
     for name in ("files", "rag_cfg"):
         if getattr(given, name):

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from drsai_backend.definitions.convert.base import Draft
 from drsai_backend.definitions.source import FieldPath
+from drsai_backend.explain import explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.profiles.schema import KEYS, Profile, Provider
 from drsai_backend.tools.literals import reference_of
@@ -65,10 +66,9 @@ def finish_profile(draft: Draft) -> None:
     try:
         Profile.model_validate(draft.profile)
     except ValidationError as error:
-        for each in error.errors(include_url=False, include_input=False):
-            place = ".".join(map(str, each["loc"]))
-            told = each["msg"].removeprefix("Value error, ")
-            draft.note(f"the profile of the model still has to be completed: {place}{': ' if place else ''}{told}", ())
+        for each in explain(error):
+            what = f"{each.place}: {each.text}" if each.path else each.text
+            draft.note(f"the profile of the model still has to be completed: {what}", ())
 
 
 def put_parameters(draft: Draft, given: JsonObject, known: dict[str, str], origin: FieldPath) -> None:

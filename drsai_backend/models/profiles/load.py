@@ -8,9 +8,9 @@ from pathlib import Path
 
 import yaml
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.explain import Wrong, explain
 from drsai_backend.models.profiles.schema import KEYS, Profiles
 
 _MAX_BYTES = 1024 * 1024
@@ -56,17 +56,15 @@ def profiles_of(content: object, where: str = "profiles") -> Profiles:
     try:
         return Profiles.model_validate({} if content is None else content)
     except ValidationError as error:
-        told = "; ".join(_explain(item) for item in error.errors(include_url=False, include_input=False))
-        raise ConfigurationError(f"{where}: {told}") from None
+        raise ConfigurationError(f"{where}: {'; '.join(map(_named, explain(error)))}") from None
 
 
-def _explain(item: ErrorDetails) -> str:
-    field = ".".join(str(part) for part in item["loc"])
-    if item["type"] == "extra_forbidden":
+def _named(wrong: Wrong) -> str:
+    field, text = wrong.place, wrong.text
+    if wrong.type == "extra_forbidden":
         near = " (a key is named by `key_env`, the variable that it is in)" if "key" in field.rpartition(".")[2] else ""
         return f"{field}: there is no such field{near}"
-    text = item["msg"].removeprefix("Value error, ")
     own, _, rest = text.partition(": ")
-    if item["type"] == "value_error" and rest and " " not in own:  # It names the field itself.
+    if wrong.type == "value_error" and rest and " " not in own:  # It names the field itself.
         return f"{field}.{text}" if field else text
     return f"{field or 'the file'}: {text}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import inspect
@@ -12,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError, ToolError
+from drsai_backend.explain import did_you_mean
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.function import tool
 
@@ -72,8 +72,7 @@ def builtin_tools(
     known = (*NAMES, *own)
     for name in (*wanted, *options):
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else "."
+            meant = did_you_mean(name, known) or "."
             raise ConfigurationError(f"there is no built-in tool {name!r}{meant} There are: {', '.join(known)}")
     if unused := sorted(options.keys() - set(wanted)):
         raise ConfigurationError(f"options for {unused[0]!r}, which is not among the tools that are named")

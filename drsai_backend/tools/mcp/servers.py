@@ -12,6 +12,7 @@ import yaml
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.explain import explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.marks import Approval
 from drsai_backend.tools.options import MAX_OUTPUT
@@ -182,9 +183,9 @@ def read_server(name: str, fields: Mapping[str, object]) -> McpStdio | McpHttp |
     try:
         return _READ.validate_python(given)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"][1:]) or "transport"
-        raise ConfigurationError(f"the MCP server {name!r}: {field}: {first['msg']}") from None
+        wrong = next(explain(error))
+        field = ".".join(map(str, wrong.path[1:])) or "transport"
+        raise ConfigurationError(f"the MCP server {name!r}: {field}: {wrong.text}") from None
 
 
 class McpServers:

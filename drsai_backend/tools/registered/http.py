@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from drsai_backend.errors import InvalidRequest, ToolError
+from drsai_backend.explain import explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.transport import Resolve
 from drsai_backend.tools.http import HttpTool, HttpToolConfig
@@ -32,9 +33,8 @@ class HttpKind:
         try:
             checked = HttpToolConfig.model_validate({**config, "name": name})
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False)[0]
-            field = ".".join(("config", *map(str, first["loc"])))[:200]
-            raise InvalidRequest(f"`{field}`: {first['msg'].removeprefix('Value error, ')}", param=field) from None
+            wrong = next(explain(error, within=("config",)))
+            raise InvalidRequest(str(wrong), param=wrong.place) from None
         if missing := sorted(checked.secret_names() - secrets.keys()):
             raise InvalidRequest(f"`secrets` has no {missing[0]!r}, which `config` names", param="secrets")
         if unused := sorted(secrets.keys() - checked.secret_names()):

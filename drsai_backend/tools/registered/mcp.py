@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drsai_backend.errors import InvalidRequest, NotInstalled, RefusedAddress, ToolError
+from drsai_backend.explain import explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import Reachable
 from drsai_backend.tools.http.placeholders import Values, names_in, secrets_in
@@ -68,7 +69,8 @@ class McpKind:
         try:
             checked = McpToolConfig.model_validate(config)
         except ValidationError as error:
-            raise _refused(error, "config") from None
+            wrong = next(explain(error, within=("config",)))
+            raise InvalidRequest(str(wrong), param=wrong.place) from None
         named = set(secrets_in([checked.headers]))
         if missing := sorted(named - secrets.keys()):
             raise InvalidRequest(f"`secrets` has no {missing[0]!r}, which `config` names", param="secrets")
@@ -112,14 +114,8 @@ class McpKind:
         try:
             return McpHttp(name=name, allowed_addresses=self._allowed, tenant=tenant, **fields)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            if first["loc"] == ("name",):
+            wrong = next(explain(error, within=("config",)))
+            if wrong.path == ("config", "name"):
                 text = "`name` of an MCP server is at most 32 letters, digits, `-` and single `_`"
                 raise InvalidRequest(text, param="name") from None
-            raise _refused(error, "config") from None
-
-
-def _refused(error: ValidationError, within: str) -> InvalidRequest:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join((within, *map(str, first["loc"])))[:200]
-    return InvalidRequest(f"`{field}`: {first['msg'].removeprefix('Value error, ')}", param=field)
+            raise InvalidRequest(str(wrong), param=wrong.place) from None
