@@ -28,11 +28,8 @@ if TYPE_CHECKING:
     from drsai_backend.strategies.plan_execute import PlanExecuteTeam
     from drsai_backend.strategies.reflexion import ReflexionTeam
     from drsai_backend.strategies.router import Flow, RouterOptions, RouterTeam
-    from drsai_backend.teams.answering import answered_by
     from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools, ToolOutput
-    from drsai_backend.teams.client_tools.policy import client_tools
     from drsai_backend.teams.context import RunContext
-    from drsai_backend.teams.disconnect import stop_on_disconnect
     from drsai_backend.teams.group_chats import (
         DrSaiGroupChat,
         GraphFlow,
@@ -41,8 +38,8 @@ if TYPE_CHECKING:
         SelectorGroupChat,
         Swarm,
     )
-    from drsai_backend.teams.limits import RunLimits, limited
-    from drsai_backend.teams.shown import shows
+    from drsai_backend.teams.limits import RunLimits
+    from drsai_backend.teams.options import answered_by, client_tools, limited, shows, stop_on_disconnect
     from drsai_backend.tools import (
         Depends,
         FileOutput,
@@ -145,12 +142,9 @@ _HOMES: Final = {
         "tool",
     ),
     "teams.context": ("RunContext",),
-    "teams.disconnect": ("stop_on_disconnect",),
-    "teams.answering": ("answered_by",),
-    "teams.shown": ("shows",),
+    "teams.options": ("answered_by", "client_tools", "limited", "shows", "stop_on_disconnect"),
     "teams.client_tools.definitions": ("ClientTool", "ClientTools", "ToolOutput"),
-    "teams.client_tools.policy": ("client_tools",),
-    "teams.limits": ("RunLimits", "limited"),
+    "teams.limits": ("RunLimits",),
     "teams.group_chats": (
         "DrSaiGroupChat",
         "GraphFlow",

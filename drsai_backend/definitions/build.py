@@ -46,6 +46,7 @@ from drsai_backend.models import ModelParams, RunModelClient
 from drsai_backend.strategies import AgentParts
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
+from drsai_backend.teams.options import TeamOptions
 from drsai_backend.tools import Function
 from drsai_backend.tools.builtin import NAMES, builtin_tools
 from drsai_backend.tools.http import HttpTool
@@ -88,18 +89,17 @@ class DefinedTeam:
         means: what the operator lets them use.
     """
 
-    answered_by: str | None
-    run_limits: RunLimits
-
     def __init__(self, name: str, given: Definitions, means: Means) -> None:
         self.name = name
         self._given = given
         self._means = means
         limits: Limits | None = getattr(self.definition, "limits", None)
-        self.run_limits = NO_LIMITS if limits is None else RunLimits(**limits.model_dump())
-        self.answered_by = getattr(self.definition, "answered_by", None)
-        self.shown = getattr(self.definition, "shown", None)
-        self.permissions = tuple(self.definition.permissions)
+        self.team_options = TeamOptions(
+            limits=NO_LIMITS if limits is None else RunLimits(**limits.model_dump()),
+            answered_by=getattr(self.definition, "answered_by", None),
+            shown=getattr(self.definition, "shown", None),
+            permissions=tuple(self.definition.permissions),
+        )
         self.__doc__ = self.definition.description
 
     @property

@@ -20,7 +20,6 @@ from drsai_backend.explain import did_you_mean, explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.strategies import NAMES
 from drsai_backend.teams.context import RunContext
-from drsai_backend.teams.limits import NO_LIMITS
 from drsai_backend.teams.registry import TeamRegistry
 
 ASKED: Final = "engine"
@@ -110,9 +109,6 @@ def _is_possible(mode: str, tools: Sequence[ToolEntry] = ()) -> bool:
 
 class ModeTeam:
     """The factory of a mode's team."""
-
-    answered_by: str | None = None
-    run_limits = NO_LIMITS
 
     def __init__(self, mode: str, settings: Settings) -> None:
         self.mode = mode

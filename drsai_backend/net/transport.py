@@ -12,17 +12,14 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache, partial
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.to_thread
+import httpx
 
 from drsai_backend.net.addresses import Reachable
-
-if TYPE_CHECKING:
-    import httpx
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host, as text, for a port. Raises OSError where there are none."""
@@ -31,7 +28,6 @@ _TRIES: Final = 3
 """Addresses of a host that are tried."""
 _LOOKUPS: Final = 64
 """Names that are looked up at a time: a resolver that hangs holds a thread for each."""
-_CONNECTIONS: Final = 64
 
 
 class SystemResolver:
@@ -57,26 +53,62 @@ def _system_resolver() -> SystemResolver:
     return _resolvers.setdefault(asyncio.get_running_loop(), SystemResolver())
 
 
-@lru_cache
-def _authorities(package: ModuleType) -> ssl.SSLContext:
-    return package.create_ssl_context()
+@lru_cache(maxsize=1)
+def _authorities() -> ssl.SSLContext:
+    return httpx.create_ssl_context()
 
 
-class _Checked:
+async def checked_addresses(
+    host: str, port: int, reachable: Reachable, resolve: Resolve | None, patience: float | None
+) -> Sequence[str]:
+    """The addresses of a host that a connection may go by, at most three: all that it has were checked.
+
+    Args:
+        patience: seconds that it may take; None: as long as it takes.
+
+    Raises:
+        RefusedAddress: one of them may not be reached.
+        TimeoutError, OSError: the name is not resolved.
+    """
+    with anyio.fail_after(patience):
+        addresses = await (resolve or _system_resolver())(host, port)
+    reachable.check(addresses, host)
+    return addresses[:_TRIES]
+
+
+class CheckedTransport(httpx.AsyncBaseTransport):
+    """A transport for `httpx.AsyncClient(transport=…, trust_env=False)`: a proxy would resolve by itself.
+
+    Connections are not kept: a pool goes by addresses, and a certificate was checked for one name.
+
+    Args:
+        reachable: what may be reached.
+        resolve: how a name is resolved; default: as the system does.
+        verify: which certificates are good; default: those of the authorities that httpx knows, or of `SSL_CERT_FILE`,
+            as they were when the process has asked first.
+
+    Raises (on requests):
+        RefusedAddress: one of the host's addresses may not be reached. Nothing was sent.
+        httpx.TransportError: as httpx's own transport; `ConnectError` where the name has no address.
+    """
+
     def __init__(
-        self, package: ModuleType, reachable: Reachable, resolve: Resolve | None, verify: ssl.SSLContext | None
+        self, reachable: Reachable, *, resolve: Resolve | None = None, verify: ssl.SSLContext | bool = True
     ) -> None:
-        self._package, self._reachable, self._resolve = package, reachable, resolve
-        limits = package.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=0)
+        self._reachable = reachable
+        self._resolve = resolve
+        limits = httpx.Limits(max_keepalive_connections=0)
         # Reading the authorities takes 20 ms, in which nothing else runs. Of the environment, it uses no proxy.
-        self._inner = package.AsyncHTTPTransport(verify=verify or _authorities(package), limits=limits)
+        context = _authorities() if verify is True else verify
+        self._inner = httpx.AsyncHTTPTransport(verify=context, limits=limits)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        url, package = request.url, self._package
+        """Send a request to the first address of its host that takes the connection."""
+        url = request.url
         addresses = await self._addresses(request)
         extensions = {**request.extensions, "sni_hostname": url.host}
         for last, address in enumerate(addresses, 1 - len(addresses)):
-            target = package.Request(
+            target = httpx.Request(
                 request.method,
                 url.copy_with(host=address),
                 headers=request.headers,  # `Host` is among them.
@@ -85,47 +117,21 @@ class _Checked:
             )
             try:
                 return await self._inner.handle_async_request(target)
-            except (package.ConnectError, package.ConnectTimeout):
+            except (httpx.ConnectError, httpx.ConnectTimeout):
                 if last == 0:
                     raise
-        raise package.ConnectError("the host has no address", request=request)
+        raise httpx.ConnectError("the host has no address", request=request)
 
     async def _addresses(self, request: httpx.Request) -> Sequence[str]:
-        """The addresses that a connection may go by, at most three. All that the host has were checked."""
         url, patience = request.url, request.extensions.get("timeout", {}).get("connect")
         port = url.port or (443 if url.scheme == "https" else 80)
         try:
-            with anyio.fail_after(patience):
-                addresses = await (self._resolve or _system_resolver())(url.host, port)
+            return await checked_addresses(url.host, port, self._reachable, self._resolve, patience)
         except TimeoutError:
-            raise self._package.ConnectTimeout("the host name was not resolved in time", request=request) from None
+            raise httpx.ConnectTimeout("the host name was not resolved in time", request=request) from None
         except OSError:
-            raise self._package.ConnectError("the host name cannot be resolved", request=request) from None
-        self._reachable.check(addresses, url.host)
-        return addresses[:_TRIES]
+            raise httpx.ConnectError("the host name cannot be resolved", request=request) from None
 
     async def aclose(self) -> None:
+        """Close all connections."""
         await self._inner.aclose()
-
-
-def checked_transport(
-    package: ModuleType,
-    reachable: Reachable,
-    resolve: Resolve | None = None,
-    verify: ssl.SSLContext | None = None,
-) -> httpx.AsyncBaseTransport:
-    """A transport for an AsyncClient of `package`, httpx or httpx2, with `trust_env=False`: a proxy would resolve by
-    itself. On requests, it raises `RefusedAddress` where one of the host's addresses may not be reached, before
-    anything is sent; else what the package's own transport does, `ConnectError` where the name has no address.
-
-    Connections are not kept: a pool goes by addresses, and a certificate was checked for one name.
-
-    Args:
-        package: whose transport it is.
-        reachable: what may be reached.
-        resolve: how a name is resolved; default: as the system does.
-        verify: which certificates are good; default: those of the authorities that the package knows, or of
-            `SSL_CERT_FILE`, as they were when the process has asked first.
-    """
-    kind = type("CheckedTransport", (_Checked, package.AsyncBaseTransport), {})
-    return cast("Any", kind)(package, reachable, resolve, verify)

@@ -72,9 +72,10 @@ from drsai_backend.runs.threads.stored import StoredThreads
 from drsai_backend.runs.threads.views import RunView, ThreadDetail
 from drsai_backend.runs.warm import WarmThreads
 from drsai_backend.state.travel import Place
-from drsai_backend.teams.client_tools.policy import ToolPolicy, policy_of
+from drsai_backend.teams.client_tools.policy import ToolPolicy
 from drsai_backend.teams.context import TeamFactory
-from drsai_backend.teams.limits import RunLimits, limits_of
+from drsai_backend.teams.limits import RunLimits
+from drsai_backend.teams.options import options_of
 from drsai_backend.teams.registry import RegisteredTeam, TeamRegistry
 from drsai_backend.teams.resources import Resources
 from drsai_backend.tools.base import ToolBase
@@ -215,14 +216,14 @@ class Engine(StoredThreads):
         return self._limits_of(self.teams.get(team).factory)
 
     def _limits_of(self, factory: TeamFactory) -> RunLimits:
-        return limits_of(factory).over(self._limits)
+        return options_of(factory).limits.over(self._limits)
 
     def _tool_policy_of(self, factory: TeamFactory) -> ToolPolicy:
-        return self.tool_policy(policy_of(factory))
+        return self.tool_policy(options_of(factory).client_tools)
 
     def stops_on_disconnect(self, team: str) -> bool:
         """Whether a run of that team ends when its client leaves."""
-        own = self.teams.get(team).stop_on_disconnect if team in self.teams else None
+        own = self.teams.get(team).options.stop_on_disconnect if team in self.teams else None
         return self._settings.on_disconnect == "cancel" if own is None else own
 
     def tool_policy(self, own: ToolPolicy) -> ToolPolicy:
@@ -301,7 +302,7 @@ class Engine(StoredThreads):
             text = f"`on_busy: {request.on_busy}` cannot be combined with `background`, whose inputs wait in the queue"
             raise InvalidRequest(text, param="on_busy")
         tools = request.client_tools
-        if tools is not None and not tools.is_of_agent and self.tool_policy(team.client_tools).mode == "refuse":
+        if tools is not None and not tools.is_of_agent and self.tool_policy(team.options.client_tools).mode == "refuse":
             raise InvalidRequest(f"model {request.team!r} takes no tools of its clients: leave them out", param="tools")
         if request.on_question is None:
             request = replace(request, on_question=self._settings.on_question)

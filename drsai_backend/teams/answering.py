@@ -9,8 +9,7 @@ agent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from autogen_agentchat.agents import MessageFilterAgent, UserProxyAgent
 from autogen_agentchat.base import ChatAgent
@@ -20,33 +19,7 @@ from autogen_agentchat.base import ChatAgent
 from autogen_agentchat.teams import BaseGroupChat, GraphFlow, MagenticOneGroupChat
 
 from drsai_backend.errors import TeamBuildError
-from drsai_backend.teams.options import F, option, option_of
 from drsai_backend.teams.team_tree import Part, is_a
-
-SETTING: Final = "answered_by"
-
-
-def answered_by(name: str) -> Callable[[F], F]:
-    """Decorate a team factory: the participant of that name answers the user.
-
-    ::
-
-        @answered_by("writer")
-        def crew() -> RoundRobinGroupChat: ...
-    """
-    return option(SETTING, name)
-
-
-def answering_name(factory: object) -> str | None:
-    """The participant that a team factory names as the one that answers.
-
-    Raises:
-        ValueError: the setting beside a component config is no name.
-    """
-    named = option_of(factory, SETTING)
-    if named is None or isinstance(named, str):
-        return named
-    raise ValueError(f"`{SETTING}` must be the name of a participant")
 
 
 def answering_agent(team: Part, named: str | None = None) -> Part | None:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self, cast
 
-from drsai_backend.errors import ConfigurationError, InvalidRequest
+from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
-from drsai_backend.teams.options import F, option
 from drsai_backend.teams.suspension import StopRequested
 
 
@@ -84,39 +83,3 @@ class LimitReached(StopRequested):
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
         self.code = code
-
-
-def limited(
-    *, max_turns: int | None = None, max_run_seconds: float | None = None, max_run_tokens: int | None = None
-) -> Callable[[F], F]:
-    """Decorate a team factory with limits of its own, which stand in for the server's (`RunLimits`; 0: no bound).
-
-    ::
-
-        @limited(max_turns=40, max_run_tokens=200_000)
-        def crew(context: RunContext) -> RoundRobinGroupChat: ...
-
-    Raises:
-        ConfigurationError: a value that is no bound.
-    """
-    named = {"max_turns": max_turns, "max_run_seconds": max_run_seconds, "max_run_tokens": max_run_tokens}
-    try:
-        limits = RunLimits.parse({name: value for name, value in named.items() if value is not None})
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from None
-
-    return option(_MARK, limits)
-
-
-_MARK = "run_limits"
-
-
-def limits_of(factory: object) -> RunLimits:
-    """The limits that a team factory brings: those of `limited`, or of the key `limits` beside a component config.
-
-    Raises:
-        ValueError: they cannot be used.
-    """
-    if isinstance(factory, Mapping):
-        return RunLimits.parse(cast("JsonObject", factory).get("limits", {}))
-    return getattr(factory, _MARK, NO_LIMITS)

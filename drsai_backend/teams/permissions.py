@@ -14,11 +14,6 @@ _ROLE: Final = "role:"
 _FORM: Final = re.compile(r"role:\S(.{0,126}\S)?")
 
 
-def permissions_of(factory: object) -> tuple[str, ...]:
-    """What a team factory asks for (its attribute `permissions`); none: everybody may ask it."""
-    return tuple(getattr(factory, "permissions", ()))
-
-
 def wrong_permissions(given: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Those that can be given to nobody: place and sentence."""
     for index, each in enumerate(given):

@@ -20,50 +20,29 @@ from autogen_agentchat.base import ChatAgent, Team
 
 from drsai_backend.errors import ConfigurationError, UnknownModel
 from drsai_backend.json_types import JsonObject
-from drsai_backend.teams.answering import SETTING, answering_name
-from drsai_backend.teams.client_tools.policy import NO_POLICY, ToolPolicy, policy_of
 from drsai_backend.teams.context import TeamFactory, problems, takes_context
-from drsai_backend.teams.disconnect import NAME as STOP_ON_DISCONNECT
-from drsai_backend.teams.disconnect import stops_on_disconnect
-from drsai_backend.teams.limits import NO_LIMITS, RunLimits, limits_of
-from drsai_backend.teams.permissions import permissions_of
-from drsai_backend.teams.shown import shown_setting
+from drsai_backend.teams.options import KEYS, NO_OPTIONS, TeamOptions, options_of
 
-_OURS = ("limits", SETTING, "shown", "client_tools", STOP_ON_DISCONNECT)
 _NAME = re.compile(r"[\w][\w.:/@+-]{0,127}")
 _FORM = "a .py file, a module (`package.module` or `package.module:attribute`), or a .yaml or .json file"
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredTeam:
-    """A team's name, its factory, one line about it, and its own limits and policy for clients' tools, which stand in
-    for the server's; so does `stop_on_disconnect`: whether a run ends when its client leaves (None: as the server
-    says). `permissions`: the scopes and roles (`role:name`) that whoever asks it needs."""
+    """A team's name, its factory, one line about it, and what it says of itself."""
 
     name: str
     factory: TeamFactory
     description: str
-    limits: RunLimits = NO_LIMITS
-    client_tools: ToolPolicy = NO_POLICY
-    stop_on_disconnect: bool | None = None
+    options: TeamOptions = NO_OPTIONS
     is_listed: bool = True
-    permissions: tuple[str, ...] = ()
 
     @classmethod
     def of(
         cls, name: str, factory: TeamFactory, description: str | None = None, *, is_listed: bool = True
     ) -> RegisteredTeam:
         """The team of a factory. The description is the first line of the factory's docstring when omitted."""
-        return cls(
-            name,
-            factory,
-            description or _describe(factory),
-            limits_of(factory),
-            policy_of(factory),
-            stops_on_disconnect(factory),
-            is_listed,
-            permissions_of(factory),
-        )
+        return cls(name, factory, description or _describe(factory), options_of(factory), is_listed)
 
 
 class TeamRegistry:
@@ -162,11 +141,7 @@ def factory_problems(name: object, factory: object) -> Iterable[str]:
     elif isinstance(factory, Mapping):
         yield from problems(_of_autogen(cast("JsonObject", factory)))
         try:
-            limits_of(cast("object", factory))
-            stops_on_disconnect(cast("object", factory))
-            answering_name(cast("object", factory))
-            shown_setting(cast("object", factory))
-            policy_of(cast("object", factory))
+            options_of(cast("object", factory))
         except ValueError as error:
             yield str(error)
     elif not callable(factory):
@@ -179,9 +154,8 @@ def factory_problems(name: object, factory: object) -> Iterable[str]:
 
 
 def _of_autogen(config: JsonObject) -> JsonObject:
-    """A component config is AutoGen's; the keys `limits`, `answered_by`, `shown`, `client_tools` and
-    `stop_on_disconnect` beside it are ours."""
-    return {name: value for name, value in config.items() if name not in _OURS}
+    """A component config is AutoGen's; the keys of options beside it are ours."""
+    return {name: value for name, value in config.items() if name not in KEYS}
 
 
 def _describe(factory: TeamFactory) -> str:

@@ -8,9 +8,9 @@ is marked in its metadata, before it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Final, Literal, TypeAlias, cast
 
 # Private: the names of managers and participants. tests/teams/test_upstream.py.
 # pyright: reportPrivateUsage=false
@@ -18,7 +18,6 @@ from autogen_agentchat.teams import BaseGroupChat
 from pydantic import Field
 
 from drsai_backend.teams.messages import Aside
-from drsai_backend.teams.options import F, option, option_of
 from drsai_backend.teams.team_tree import is_a, leaf_agents
 
 SETTING: Final = "shown"
@@ -44,28 +43,15 @@ class Shown:
         return "speaker" if is_hidden else "last" if self.is_last else None
 
 
-def shows(*names: str) -> Callable[[F], F]:
-    """Decorate a team factory: its answers are the messages of the participants of these names; `shows("last")`: the
-    newest message alone.
-
-    ::
-
-        @shows("writer")
-        def crew() -> RoundRobinGroupChat: ...
-    """
-    return option(SETTING, "last" if names == ("last",) else [*names])
-
-
-def shown_setting(factory: object) -> ShownChoice | None:
-    """What a team factory says of who is shown; None: nothing.
+def read_shown(value: object) -> ShownChoice:
+    """Return a choice as a file of teams has it.
 
     Raises:
-        ValueError: the setting is neither a list of names nor "last".
+        ValueError: it is neither a list of names nor "last".
     """
-    found: Any = option_of(factory, SETTING)
-    names = cast("list[object]", found) if isinstance(found, list) else []
-    if found in (None, "last") or (names and all(isinstance(each, str) for each in names)):
-        return cast("ShownChoice | None", found)
+    names = cast("list[object]", value) if isinstance(value, list) else []
+    if value == "last" or (names and all(isinstance(each, str) for each in names)):
+        return cast("ShownChoice", value)
     raise ValueError(f"`{SETTING}` must be a list of names of participants, or 'last'")
 
 

@@ -279,5 +279,5 @@ async def test_what_clients_are_told(both: tuple[Service, Service]) -> None:
     assert engine.teams.names() == [*PYTHON]
     assert engine.teams.description("crew") == "Ann and Bob."
     assert engine.limits_of("crew").max_turns == 9
-    assert getattr(engine.teams.get("crew").factory, "answered_by", None) == "ann"
-    assert getattr(engine.teams.get("crew").factory, "shown", None) == ["ann", "bob"]
+    assert engine.teams.get("crew").options.answered_by == "ann"
+    assert engine.teams.get("crew").options.shown == ["ann", "bob"]

@@ -161,7 +161,7 @@ async def test_limits_of_a_team(make: Make, tmp_path: Path) -> None:
     config = json.loads(RoundRobinGroupChat([agent]).dump_component().model_dump_json())
     path.write_text(json.dumps({"crew": {**config, "limits": {"max_turns": 5}}}))
     teams = load_teams(str(path))
-    assert TeamRegistry(teams).get("crew").limits == RunLimits(max_turns=5)
+    assert TeamRegistry(teams).get("crew").options.limits == RunLimits(max_turns=5)
     drsai = await make(teams)
     with pytest.raises(InvalidRequest, match="at most 5"):
         await drsai.run("crew", "x", limits=RunLimits(max_turns=6))

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from drsai_backend.agents import idempotent, requires_approval
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools, new_call_id, run_of_call
-from drsai_backend.teams.client_tools.policy import ToolPolicy, client_tools
+from drsai_backend.teams.client_tools.policy import ToolPolicy
+from drsai_backend.teams.options import client_tools
 from drsai_backend.teams.registry import TeamRegistry
 from tests.support.repeated import Story
 from tests.support.scripted import Answer, ScriptedClient
@@ -131,7 +132,7 @@ def test_a_teams_own_word() -> None:
     registry.add("word", {**config, "client_tools": "refuse"})
     registry.add("agent", {**config, "client_tools": {"agent": "bob"}})
     registry.add("none", config)
-    policies = [registry.get(name).client_tools.over("ignore") for name in registry.names()]
+    policies = [registry.get(name).options.client_tools.over("ignore") for name in registry.names()]
     assert policies == [ToolPolicy("refuse"), ToolPolicy("ignore", "bob"), ToolPolicy("ignore")]
     for wrong in ("never", ["offer"], {"modus": "offer"}, {"mode": "never"}, {"agent": 1}):
         with pytest.raises(ConfigurationError, match="client_tools"):

@@ -86,7 +86,7 @@ class ServedTeams:
             TeamBuildError: it is a stored definition that cannot be used any more.
         """
         team = await self._find(who, name)
-        check_permissions(who, name, team.permissions)
+        check_permissions(who, name, team.options.permissions)
         return team
 
     async def _find(self, who: Principal, name: str) -> RegisteredTeam:
@@ -110,7 +110,7 @@ class ServedTeams:
     def _unknown(self, who: Principal, name: str) -> UnknownModel:
         """The error for a name that is none, or is not for who asks: it is the same."""
         own = ((each, self.registry.get(each)) for each in self.registry.names())
-        known = ", ".join(each for each, team in own if lacks(who, team.permissions) is None) or "none"
+        known = ", ".join(each for each, team in own if lacks(who, team.options.permissions) is None) or "none"
         return UnknownModel(f"unknown model {name!r}; available: {known}", param="model")
 
     async def find_for(self, who: Principal, name: str, thread: ThreadName | None) -> RegisteredTeam:
@@ -147,7 +147,9 @@ class ServedTeams:
     async def all(self, who: Principal) -> list[Offer]:
         """What somebody may ask: the registry's in order, then the stored ones by name."""
         own = [self.registry.get(name) for name in self.registry.names()]
-        offers = [Offer(each.name, each.description, each.permissions, each.client_tools) for each in own]
+        offers = [
+            Offer(each.name, each.description, each.options.permissions, each.options.client_tools) for each in own
+        ]
         places = stored.definitions.places(who.owner)
         listed = await self._db.database.read(partial(stored.list_identities, places=places, limit=_LISTED))
         missing = [key for identity, key in listed.items() if identity not in self._offers]

@@ -12,11 +12,12 @@ from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.models import ContinueRules, ContinuingClient, ModelParams, ProfileClient, run_client_of
 from drsai_backend.models.calls.run_client import takes_parameter
 from drsai_backend.runs.requests import RunRequest
-from drsai_backend.teams.answering import answering_agent, answering_name
+from drsai_backend.teams.answering import answering_agent
 from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.client_tools.policy import ToolPolicy, agent_for_tools
 from drsai_backend.teams.context import TeamFactory
-from drsai_backend.teams.shown import Shown, shown_of, shown_setting
+from drsai_backend.teams.options import options_of
+from drsai_backend.teams.shown import Shown, shown_of
 from drsai_backend.teams.team_tree import Part, Parts, is_a, known_tools, leaf_agents
 
 _ASK: Final = "end `messages` with one of the user's that asks for it, such as 'Continue.'"
@@ -88,7 +89,7 @@ def allot(
     needs_tools = tools is not None or returned
     answering = client = None
     if needs_tools or choice is not None or params.response_format is not None:
-        answering = answering_agent(team, answering_name(factory))
+        answering = answering_agent(team, options_of(factory).answered_by)
     if needs_tools:
         client = agent_for_tools(team, answering, policy)
     offered = tools if client is not None and policy.mode == "offer" else None
@@ -119,7 +120,7 @@ def _shown(team: BaseGroupChat, formed: Part | None, request: RunRequest, factor
     if choice is None and formed is not None and form["type"] != "text":
         return Shown(frozenset({formed.name}), is_last=True)
     try:
-        return shown_of(team, choice or shown_setting(factory))
+        return shown_of(team, choice or options_of(factory).shown)
     except ValueError as error:
         raise (TeamBuildError if choice is None else InvalidRequest)(str(error), param="shown") from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, Self, TypeAlias, cast, get_args
 
@@ -10,9 +10,7 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import ChatCompletionClient
 
-from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
-from drsai_backend.teams.options import F, option
 from drsai_backend.teams.team_tree import Part, is_a, leaf_agents
 
 Mode: TypeAlias = Literal["offer", "ignore", "refuse"]
@@ -20,7 +18,6 @@ Mode: TypeAlias = Literal["offer", "ignore", "refuse"]
 request that has any is refused."""
 
 _MODES: Final = get_args(Mode)
-_MARK: Final = "client_tools"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,40 +53,6 @@ class ToolPolicy:
 
 
 NO_POLICY: Final = ToolPolicy()
-
-
-def client_tools(mode: Mode | None = None, *, agent: str | None = None) -> Callable[[F], F]:
-    """Decorate a team factory with what it makes of its clients' tools, which stands in for `DRSAI_CLIENT_TOOLS`.
-
-    ::
-
-        @client_tools("offer", agent="editor")
-        def newsroom(context: RunContext) -> SelectorGroupChat: ...
-
-    Raises:
-        ConfigurationError: there is no such mode.
-    """
-    given = {name: value for name, value in (("mode", mode), ("agent", agent)) if value is not None}
-    try:
-        policy = ToolPolicy.parse(given)
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from None
-
-    return option(_MARK, policy)
-
-
-def policy_of(factory: object) -> ToolPolicy:
-    """The policy that a team factory brings: that of `client_tools`, or of the key of that name beside a component
-    config.
-
-    Raises:
-        ValueError: it cannot be used.
-    """
-    if isinstance(factory, Mapping):
-        value = cast("JsonObject", factory).get(_MARK)
-        return NO_POLICY if value is None else ToolPolicy.parse(value)
-    found: object = getattr(factory, _MARK, NO_POLICY)
-    return found if isinstance(found, ToolPolicy) else NO_POLICY
 
 
 def agent_for_tools(team: BaseGroupChat, answering: Part | None, policy: ToolPolicy) -> AssistantAgent | None:
