@@ -241,7 +241,7 @@ class DrSai(ThreadCalls):
         Mounted (`outer.mount("/ai", drsai.app())`), it answers 503 `not_opened` until the outer application opens this
         object, with `lifespan`.
         """
-        from drsai_backend.api import create_app
+        from drsai_backend.api.app import create_app
         from drsai_backend.api.auth import Access
 
         return create_app(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Literal
 
 from drsai_backend.access.principal import ANONYMOUS, Principal
-from drsai_backend.api.http.errors import checked
+from drsai_backend.api.http.checking import checked
 from drsai_backend.api.openai.messages import History, read_history
 from drsai_backend.database.shares import Grantee
 from drsai_backend.datamodel import Right

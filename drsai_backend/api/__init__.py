@@ -1,6 +1,2 @@
-"""The HTTP interface, and the only package that knows FastAPI. `create_app` puts it together; `openai` is the Chat
-Completions dialect, `threads` the stored conversations and their runs, `events` what they tell."""
-
-from drsai_backend.api.app import create_app
-
-__all__ = ["create_app"]
+"""The HTTP interface, and with the routes of features the only package that knows FastAPI. `app.create_app` puts it
+together. Importing it imports no FastAPI: programs that serve nothing read histories with it."""

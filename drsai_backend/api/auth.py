@@ -21,7 +21,7 @@ from starlette.types import Scope as Connection
 from drsai_backend.access.identity import Authenticator
 from drsai_backend.access.principal import ANONYMOUS, Principal, Scope
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.errors import checked
+from drsai_backend.api.http.checking import checked
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InsufficientScope, InvalidRequest, Unauthenticated

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from drsai_backend import api
+from drsai_backend.api import app
 from drsai_backend.config import Settings
 from drsai_backend.features.base import Host
 from drsai_backend.features.extensions import Extensions, kinds_of
@@ -14,4 +14,4 @@ from drsai_backend.features.extensions import Extensions, kinds_of
 
 def create_app(engine: Any, settings: Any, access: Any, **options: Any) -> FastAPI:
     extensions = Extensions(kinds_of(Settings(), ()), Host(engine.db, Settings()))
-    return api.create_app(engine, settings, access, routers=extensions.routers, **options)
+    return app.create_app(engine, settings, access, routers=extensions.routers, **options)

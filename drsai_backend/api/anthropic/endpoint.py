@@ -31,7 +31,7 @@ from drsai_backend.api.anthropic.wire import (
     SideMessage,
     error_event,
 )
-from drsai_backend.api.http.errors import checked
+from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.json import answers, json_response
 from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.openai.chat.endpoint import ChatRoute

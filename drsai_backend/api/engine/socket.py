@@ -28,7 +28,8 @@ from drsai_backend.api.auth import Access, Body
 from drsai_backend.api.engine.errors import with_detail
 from drsai_backend.api.engine.tasks import ExecuteBody, Tasks, state_of
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.errors import InternalError, Overloaded, checked
+from drsai_backend.api.http.checking import checked
+from drsai_backend.api.http.errors import InternalError, Overloaded
 from drsai_backend.api.http.middleware import Hosts
 from drsai_backend.api.http.sockets import SocketClosed, SocketEndpoint, SocketSession
 from drsai_backend.errors import DrSaiError, Unauthenticated

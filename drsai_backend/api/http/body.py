@@ -18,7 +18,8 @@ import orjson
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
-from drsai_backend.api.http.errors import BodyTooLarge, MalformedJSON, Overloaded, UnsupportedMediaType, path_of
+from drsai_backend.api.http.checking import path_of
+from drsai_backend.api.http.errors import BodyTooLarge, MalformedJSON, Overloaded, UnsupportedMediaType
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import MOST_ZEROS, JsonObject, zeros_of

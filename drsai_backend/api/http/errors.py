@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
+from drsai_backend.api.http.checking import refused
 from drsai_backend.api.http.json import json_response
 from drsai_backend.errors import (
     DatabaseError,
@@ -23,10 +22,8 @@ from drsai_backend.errors import (
     RunFailed,
     Unauthenticated,
 )
-from drsai_backend.explain import DataPath, explain
 from drsai_backend.json_types import JsonObject
 
-_T = TypeVar("_T")
 _log = logging.getLogger("drsai.api")
 _TYPES: Final = {401: "authentication_error", 403: "permission_error", 424: "server_error", 429: "rate_limit_error"}
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
@@ -34,28 +31,6 @@ _METHODS: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
 # OpenAI's clients repeat these by themselves. A busy thread stays busy for as long as its run takes, and a failed run
 # has taken the message: to repeat it would say it twice.
 _NO_RETRY: Final = frozenset({409, 424, 500})
-_REASONS: Final = {
-    "missing": "is required",
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be an integer"),
-    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
-    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
-    "string_type": "must be a string",
-    "list_type": "must be a list",
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
-    "greater_than": "must be more than {gt:g}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than_equal": "must be at most {le}",
-    "string_too_short": "must not be empty",
-    "string_too_long": "must have at most {max_length} characters",
-    "too_short": "must have at least one entry",
-    "too_long": "must have at most {max_length} entries",
-    **dict.fromkeys(("literal_error", "enum"), "must be {expected}"),
-    "union_tag_not_found": "is required",
-    "union_tag_invalid": "must be one of {expected_tags}",
-    "extra_forbidden": "is not known here",
-    "value_error": "{error}",
-}
-"""What pydantic's errors say, in the words of an API and without the value (it may be a secret)."""
 
 
 class MalformedJSON(InvalidRequest, code="invalid_json"):
@@ -119,47 +94,10 @@ def _body(message: str, status: int, code: str, param: str | None = None) -> Jso
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def path_of(location: DataPath) -> str:
-    """`("messages", 0, "content")` as `messages[0].content`."""
-    path = ""
-    for step in location:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
-    return path
-
-
-def checked(validate: Callable[[Any], _T], body: object, texts: Mapping[str, str] | None = None) -> _T:
-    """Return a body as `validate` makes it.
-
-    Args:
-        validate: `model_validate` of a model, or `validate_python` of an adapter.
-        texts: what says it better: by the name of a field of the body, whatever is wrong in it, or as `tools.name`, by
-            that and the name of the field that is wrong.
-
-    Raises:
-        InvalidRequest: names the first field that is wrong; of a union, by the alternative that got furthest.
-    """
-    try:
-        return validate(body)
-    except ValidationError as error:
-        found = list(explain(error, body))
-    first = found[0].path
-    worst = max((each for each in found if each.path[: len(first)] == first), key=lambda each: len(each.path))
-    path, texts = worst.path, texts or {}
-    if reason := texts.get(str(path[0])):
-        raise InvalidRequest(f"`{path[0]}` {reason}", param=str(path[0]))
-    raise _refused(path, worst.type, worst.values, texts.get(f"{path[0]}.{path[-1]}"))
-
-
-def _refused(path: DataPath, kind: str, values: Mapping[str, Any], reason: str | None = None) -> InvalidRequest:
-    param = path_of(path)
-    reason = reason or _REASONS.get(kind, "is not valid").format_map(values)
-    return InvalidRequest(f"`{param}` {reason}", param=param or None)
-
-
 def refused_parameter(error: RequestValidationError) -> InvalidRequest:
     """What is wrong with a path, a query or headers."""
     first = error.errors()[0]
-    return _refused(tuple(first["loc"][1:]), first["type"], first.get("ctx", {}))
+    return refused(tuple(first["loc"][1:]), first["type"], first.get("ctx", {}))
 
 
 def install_error_handlers(app: FastAPI) -> None:

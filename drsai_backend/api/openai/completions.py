@@ -13,7 +13,8 @@ from typing import Final, Literal
 from pydantic import ConfigDict, Field
 from starlette.types import Scope as ASGIScope
 
-from drsai_backend.api.http.errors import checked, error_body
+from drsai_backend.api.http.checking import checked
+from drsai_backend.api.http.errors import error_body
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.openai.chat.endpoint import ChatRoute

@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, allowed_caller, described
-from drsai_backend.api.http.errors import checked
+from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.json import answers, json_response, listed
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit, new_router

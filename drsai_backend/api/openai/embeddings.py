@@ -10,7 +10,7 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Scope
 from drsai_backend.api.auth import Body, allowed, described
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.errors import checked
+from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.json import ERROR_CONTENT, answers
 from drsai_backend.api.http.parameters import new_router
 from drsai_backend.api.http.stream import ClientLeft, Watch

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from drsai_backend.api.auth import USER_SCHEMA, user_of
 from drsai_backend.api.http.body import Bodies, header_of
-from drsai_backend.api.http.errors import checked
+from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.openai.chat.parameters import TEXTS, ParameterFields, kept_fields, model_params
 from drsai_backend.api.openai.chat.tools import CALL_CHOICE, CHOICE, CallChoice, Function, Tool, ToolChoice, read_tools

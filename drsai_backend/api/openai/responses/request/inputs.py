@@ -9,7 +9,7 @@ from typing import Final, TypeVar, cast
 import orjson
 from pydantic import BaseModel
 
-from drsai_backend.api.http.errors import checked
+from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.openai.responses.request.body import (
     COMPACT_TEXTS,

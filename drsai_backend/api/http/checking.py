@@ -1,0 +1,74 @@
+"""Bodies are checked, and what is wrong with them is said in the words of an API. Nothing here needs a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.explain import DataPath, explain
+
+_T = TypeVar("_T")
+_REASONS: Final = {
+    "missing": "is required",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be an integer"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    "string_type": "must be a string",
+    "list_type": "must be a list",
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "must be an object"),
+    "greater_than": "must be more than {gt:g}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least one entry",
+    "too_long": "must have at most {max_length} entries",
+    **dict.fromkeys(("literal_error", "enum"), "must be {expected}"),
+    "union_tag_not_found": "is required",
+    "union_tag_invalid": "must be one of {expected_tags}",
+    "extra_forbidden": "is not known here",
+    "value_error": "{error}",
+}
+"""What pydantic's errors say, in the words of an API and without the value (it may be a secret)."""
+
+
+def path_of(location: DataPath) -> str:
+    """`("messages", 0, "content")` as `messages[0].content`."""
+    path = ""
+    for step in location:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path
+
+
+def checked(validate: Callable[[Any], _T], body: object, texts: Mapping[str, str] | None = None) -> _T:
+    """Return a body as `validate` makes it.
+
+    Args:
+        validate: `model_validate` of a model, or `validate_python` of an adapter.
+        texts: what says it better: by the name of a field of the body, whatever is wrong in it, or as `tools.name`, by
+            that and the name of the field that is wrong.
+
+    Raises:
+        InvalidRequest: names the first field that is wrong; of a union, by the alternative that got furthest.
+    """
+    try:
+        return validate(body)
+    except ValidationError as error:
+        found = list(explain(error, body))
+    first = found[0].path
+    worst = max((each for each in found if each.path[: len(first)] == first), key=lambda each: len(each.path))
+    path, texts = worst.path, texts or {}
+    if reason := texts.get(str(path[0])):
+        raise InvalidRequest(f"`{path[0]}` {reason}", param=str(path[0]))
+    raise refused(path, worst.type, worst.values, texts.get(f"{path[0]}.{path[-1]}"))
+
+
+def refused(path: DataPath, kind: str, values: Mapping[str, Any], reason: str | None = None) -> InvalidRequest:
+    """Make the error of one thing that is wrong, as pydantic tells it: where, its name for it, and the values of that;
+    `reason` says it in other words."""
+    param = path_of(path)
+    reason = reason or _REASONS.get(kind, "is not valid").format_map(values)
+    return InvalidRequest(f"`{param}` {reason}", param=param or None)
