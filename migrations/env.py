@@ -12,7 +12,8 @@ import sqlalchemy as sa
 from alembic import context
 
 from drsai_backend.database.engine import DEFAULT_URL
-from drsai_backend.database.migrations import LOCK_SQL, VERSION_TABLE, connecting, own_tables
+from drsai_backend.database.migrations import LOCK_SQL, connecting
+from drsai_backend.database.schemas import VERSION_TABLE, own_tables
 from drsai_backend.database.urls import parse_url
 from drsai_backend.datamodel import Record
 

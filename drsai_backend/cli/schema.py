@@ -14,7 +14,7 @@ from drsai_backend.cli.screen import confirm, make_console
 
 if TYPE_CHECKING:
     from drsai_backend.database import Database
-    from drsai_backend.database.migrations import Schema
+    from drsai_backend.database.schemas import Schema
 
 app = typer.Typer(help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
 
@@ -69,10 +69,10 @@ def _named(database_url: str | None) -> tuple[Database, Sequence[Schema]]:
 
 
 def _print(database: Database, extensions: Sequence[Schema]) -> None:
-    from drsai_backend.database import migrations
+    from drsai_backend.database import migrations, schemas
 
     console = make_console()
-    for schema in (migrations.CORE, *extensions):
+    for schema in (schemas.CORE, *extensions):
         found, head = migrations.current(database.url, schema), migrations.head(schema)
         if found == head:
             state = f"[green]{head}[/] (head)"
@@ -82,5 +82,5 @@ def _print(database: Database, extensions: Sequence[Schema]) -> None:
             state = f"[yellow]no tables[/] {schema.whose}; `drsai db upgrade` makes those of {head}"
         else:
             state = f"[yellow]{escape(found)}[/]; this version needs {head}: `drsai db upgrade`"
-        what = escape(show_url(database)) if schema is migrations.CORE else f"extension {schema.name}"
+        what = escape(show_url(database)) if schema is schemas.CORE else f"extension {schema.name}"
         console.print(f"{what}: {state}", soft_wrap=True)

@@ -9,7 +9,6 @@ import re
 import sqlite3
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,50 +24,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 import drsai_backend
-from drsai_backend import datamodel
 from drsai_backend.database.backends.errors import translate
 from drsai_backend.database.backends.sqlite import make_private
 from drsai_backend.database.engine import Database
+from drsai_backend.database.schemas import CORE, Schema
 from drsai_backend.database.urls import connect_args, parse_url
 from drsai_backend.errors import ConfigurationError, DatabaseUnavailable, InvalidRequest, SchemaOutdated
 
-# Not Alembic's default name: an application with migrations of its own may live in the same database.
-VERSION_TABLE: Final = "drsai_alembic_version"
 LOCK_SQL: Final = "SELECT pg_advisory_xact_lock(7231983340128)"
 _LOCK_TIMEOUT: Final = 120.0
 BUSY_TIMEOUT: Final = 30.0  # Seconds that SQLite waits for a writer of another process.
-
-
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """Tables with migrations and a version of their own.
-
-    Attributes:
-        name: of the extension that they come with; "": this package's own.
-        folder: of the migrations, which `migrations/env.py` of this package runs; None: beside that.
-        tables: their names.
-    """
-
-    name: str = ""
-    folder: Path | None = None
-    tables: frozenset[str] = frozenset()
-
-    @property
-    def version_table(self) -> str:
-        return f"{VERSION_TABLE}_{self.name}" if self.name else VERSION_TABLE
-
-    @property
-    def whose(self) -> str:
-        return f"of the extension {self.name}" if self.name else "of this package"
-
-
-CORE: Final = Schema()
-
-
-def own_tables() -> frozenset[str]:
-    """The names of this package's tables."""
-    exported = (getattr(datamodel, name) for name in datamodel.__all__)
-    return frozenset(str(item.__tablename__) for item in exported if hasattr(item, "__table__"))
 
 
 def upgrade(database_url: str, revision: str = "head", extensions: Iterable[Schema] = ()) -> None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 from sqlmodel import SQLModel
 
-from drsai_backend.database import migrations
+from drsai_backend.database import schemas
 from drsai_backend.database.audit import audit
 from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.locks import alone
@@ -69,7 +69,7 @@ class UserSummary(BaseModel):
 @cache
 def owned_tables() -> dict[str, sa.Table]:
     """This package's tables whose rows belong to a user, by name."""
-    tables = (SQLModel.metadata.tables[name] for name in sorted(migrations.own_tables()))
+    tables = (SQLModel.metadata.tables[name] for name in sorted(schemas.own_tables()))
     return {table.name: table for table in tables if {"tenant", "user_id"} <= {*table.c.keys()}}
 
 

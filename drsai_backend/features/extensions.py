@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from drsai_backend.config import Settings
 from drsai_backend.database.hooks import Hooks
-from drsai_backend.database.migrations import Schema
+from drsai_backend.database.schemas import Schema
 from drsai_backend.datamodel import table_of
 from drsai_backend.definitions import Means
 from drsai_backend.errors import ConfigurationError

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from drsai_backend.database import migrations
+from drsai_backend.database import migrations, schemas
 from tests.support.commands import Command, Commands
 
 
@@ -52,7 +52,7 @@ def test_a_later_schema_that_serves_this_version(commands: Commands, tmp_path: P
     migrations.upgrade(url)
     later = f"{int(migrations.head()[:4]) + 1:04}_from_{migrations.head()[:4]}"
     with migrations.connecting(url) as connection:
-        connection.execute(sa.text(f"UPDATE {migrations.VERSION_TABLE} SET version_num = '{later}'"))
+        connection.execute(sa.text(f"UPDATE {schemas.VERSION_TABLE} SET version_num = '{later}'"))
     for action in ("current", "upgrade"):
         said = commands.run("db", action, "--database-url", url, cwd=tmp_path)
         assert said.wait() == 0, said.stderr

@@ -24,7 +24,7 @@ from sqlmodel import SQLModel
 
 from drsai_backend import DrSai, DrSaiAgent, RoundRobinGroupChat, RunContext
 from drsai_backend.access.principal import Principal
-from drsai_backend.database import Database, DatabaseManager, migrations
+from drsai_backend.database import Database, DatabaseManager, migrations, schemas
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, DatabaseError, DatabaseUnavailable, SchemaOutdated
@@ -45,7 +45,7 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def tables(url: str) -> set[str]:
     with migrations.connecting(url) as connection:
-        return set(sa.inspect(connection).get_table_names()) - {migrations.VERSION_TABLE}
+        return set(sa.inspect(connection).get_table_names()) - {schemas.VERSION_TABLE}
 
 
 def alembic(commands: Commands, url: str, *arguments: str) -> Command:
@@ -61,17 +61,17 @@ def test_up_and_down(empty_url: str):
     migrations.upgrade(empty_url)
     assert logging.getLogger().handlers == handlers
     assert migrations.current(empty_url) == migrations.head()
-    assert tables(empty_url) == migrations.own_tables()
+    assert tables(empty_url) == schemas.own_tables()
     migrations.downgrade(empty_url, "base")
     assert tables(empty_url) == set()
     migrations.upgrade(empty_url)
-    assert tables(empty_url) == migrations.own_tables()
+    assert tables(empty_url) == schemas.own_tables()
 
 
 def test_the_migrations_make_what_the_models_say(empty_url: str):
     """Autogenerate finds no difference, and neither does a look at what `create_all` makes."""
     migrations.upgrade(empty_url)
-    own = migrations.own_tables()
+    own = schemas.own_tables()
     with migrations.connecting(empty_url) as connection:
         options = {"include_name": lambda name, kind, _: kind != "table" or name in own}
         dialect = connection.dialect.name
@@ -150,7 +150,7 @@ def test_a_schema_that_is_behind(empty_url: str):
 def test_a_schema_of_a_later_version(empty_url: str):
     migrations.upgrade(empty_url)
     with migrations.connecting(empty_url) as connection:
-        connection.execute(sa.text(f"UPDATE {migrations.VERSION_TABLE} SET version_num = '9999'"))
+        connection.execute(sa.text(f"UPDATE {schemas.VERSION_TABLE} SET version_num = '9999'"))
     for call in (migrations.ensure_schema, migrations.upgrade):
         with pytest.raises(SchemaOutdated, match="later version"):
             call(empty_url)

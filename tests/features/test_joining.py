@@ -21,6 +21,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.parameters import new_router
 from drsai_backend.database import Database, DatabaseManager, migrations
+from drsai_backend.database.schemas import VERSION_TABLE
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions import DefinitionError, Means, load
 from drsai_backend.errors import ConfigurationError, SchemaOutdated
@@ -176,7 +177,7 @@ def test_tables_are_made_and_dropped_with_a_version_of_their_own(empty_url: str)
     migrations.upgrade(empty_url, extensions=schemas)
     migrations.check_schema(empty_url, schemas)
     migrations.downgrade(empty_url, "base", schemas)
-    assert tables(empty_url) == {migrations.VERSION_TABLE, *(each.version_table for each in schemas)}
+    assert tables(empty_url) == {VERSION_TABLE, *(each.version_table for each in schemas)}
 
 
 def test_migrations_make_what_the_models_say(database_url: str) -> None:

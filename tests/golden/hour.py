@@ -27,7 +27,7 @@ from sqlmodel import SQLModel
 
 from drsai_backend import DrSai
 from drsai_backend.config import Settings
-from drsai_backend.database import migrations
+from drsai_backend.database import migrations, schemas
 from drsai_backend.datamodel.base import is_secret
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.state.codec import decode_value
@@ -261,7 +261,7 @@ async def lived(url: str, folder: Path) -> Any:
 
 def rows(url: str) -> Iterator[str]:
     """Each value of each row; rows are named by table and thread, and numbered in their order."""
-    own = migrations.own_tables()
+    own = schemas.own_tables()
     with migrations.connecting(url, write=False) as connection:
         threads = {each.id: each.thread_id for each in connection.execute(sa.text("SELECT id, thread_id FROM thread"))}
         for table in sorted(SQLModel.metadata.tables.values(), key=lambda table: table.name):

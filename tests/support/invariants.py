@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlmodel import SQLModel
 
 from drsai_backend.database.engine import parse_url
-from drsai_backend.database.migrations import own_tables
+from drsai_backend.database.schemas import own_tables
 
 _UNFINISHED = "('running', 'awaiting_input', 'paused')"
 _FINAL = "('completed', 'stopped', 'error')"

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 import sqlalchemy as sa
 
-from drsai_backend.database import migrations
+from drsai_backend.database import migrations, schemas
 
 _OTHER_SESSIONS = """
     SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
@@ -194,7 +194,7 @@ class Databases:
                 if relation not in self._tables:
                     connection.execute(f"DROP {kind} IF EXISTS {relation} CASCADE")
             filled = [relation for _, relation, rows in relations if rows and relation in self._tables]
-            if filled := [relation for relation in filled if relation != migrations.VERSION_TABLE]:
+            if filled := [relation for relation in filled if relation != schemas.VERSION_TABLE]:
                 connection.execute(f"TRUNCATE {', '.join(filled)} CASCADE")
             for (sequence,) in connection.execute(_USED_SEQUENCES).fetchall():
                 connection.execute(f"ALTER SEQUENCE {sequence} RESTART")
@@ -213,7 +213,7 @@ class Databases:
 
     @staticmethod
     def _fingerprint_of(connection: psycopg.Connection[Any]) -> Any:
-        version = connection.execute(f"SELECT * FROM {migrations.VERSION_TABLE}").fetchall()
+        version = connection.execute(f"SELECT * FROM {schemas.VERSION_TABLE}").fetchall()
         return version, connection.execute(_FINGERPRINT).fetchone()
 
     def _create(self, template: str | None = None) -> str:

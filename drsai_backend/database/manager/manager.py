@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import SQLModel
 
-from drsai_backend.database import migrations
+from drsai_backend.database import schemas
 from drsai_backend.database.engine import DEFAULT_URL, Database
 from drsai_backend.database.manager.filters import Filters, Order, conditions, ordering, page
 from drsai_backend.database.manager.graph import GraphWriter, Outcome, observe_graph, refresh_graph
@@ -66,7 +66,7 @@ class DatabaseManager:
         old_secret_keys: Sequence[SecretStr] = (),
         database: Database | None = None,
         state_store: StateStore | None = None,
-        schemas: Sequence[migrations.Schema] = (),
+        schemas: Sequence[schemas.Schema] = (),
     ) -> None:
         self._owns_database = database is None
         self.database: Database = Database(url) if database is None else database
@@ -104,6 +104,8 @@ class DatabaseManager:
 
     def ensure_schema_sync(self) -> None:
         """`ensure_schema`, blocking."""
+        from drsai_backend.database import migrations  # Alembic, which only whoever opens a database needs.
+
         with self._schema_lock:
             if not self._schema_ready:
                 migrations.ensure_schema(self.database, self._schemas)
@@ -269,7 +271,7 @@ class DatabaseManager:
 
     def _creating(self, model: type[SQLModel]) -> Callable[[Session], None]:
         info = model_info(model)
-        if info.table.name in migrations.own_tables():
+        if info.table.name in schemas.own_tables():
             raise InvalidRequest(f"{info.table.name} is made by the migrations", param="model")
 
         def fn(session: Session) -> None:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 from sqlmodel import SQLModel
 
-from drsai_backend.database import migrations
+from drsai_backend.database import schemas
 from drsai_backend.database.audit import audit
 from drsai_backend.database.engine import Database
 from drsai_backend.database.manager.secrets import SecretBox
@@ -115,7 +115,7 @@ async def _one_pass(
 
 
 def _columns() -> list[sa.Column[Any]]:
-    tables = (SQLModel.metadata.tables[name] for name in sorted(migrations.own_tables()))
+    tables = (SQLModel.metadata.tables[name] for name in sorted(schemas.own_tables()))
     return [column for table in tables for column in table.columns if is_secret(column)]
 
 

@@ -14,7 +14,7 @@ from drsai_backend import DrSai
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.http import once
 from drsai_backend.database import answered
-from drsai_backend.database.migrations import own_tables
+from drsai_backend.database.schemas import own_tables
 from tests.api.access.conftest import APP, BODIES, OPERATIONS, World
 from tests.support.teams.crew import Asker
 from tests.support.threads import ended, settings
