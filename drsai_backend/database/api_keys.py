@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.audit import audit
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
-from drsai_backend.database.pages import Cursor
+from drsai_backend.database.pages import Cursor, given
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import ApiKey, table_of, utcnow
 from drsai_backend.datamodel.access import KeyDigest
@@ -134,11 +134,7 @@ def list_keys(
     session: Session, tenant: str | None, user_id: str | None, after: str | None, limit: int
 ) -> Page[KeyInfo]:
     """See `ApiKeys.list`. Raises InvalidRequest where `after` is no cursor."""
-    query = sa.select(_key)
-    if tenant is not None:
-        query = query.where(_key.c.tenant == tenant)
-    if user_id is not None:
-        query = query.where(_key.c.user_id == user_id)
+    query = sa.select(_key).where(*given((tenant, _key.c.tenant.__eq__), (user_id, _key.c.user_id.__eq__)))
     return _list.page(session, query, after, limit).map(KeyInfo.model_validate)
 
 
@@ -148,7 +144,7 @@ def revoke_key(session: Session, tenant: str | None, key_id: str, actor: Actor) 
     Raises:
         NotFound: there is none.
     """
-    mine = (_key.c.key_id == key_id, *(() if tenant is None else (_key.c.tenant == tenant,)))
+    mine = (_key.c.key_id == key_id, *given((tenant, _key.c.tenant.__eq__)))
     connection = session.connection()
     revoked = {"revoked_at": utcnow(), "revoked_by": actor.user_id}
     change = sa.update(_key).where(*mine, _key.c.revoked_at.is_(None)).values(revoked)
@@ -169,7 +165,7 @@ def change_webhook(session: Session, tenant: str | None, key_id: str, url: str |
         NotFound: there is no such key.
         Conflict: it was revoked.
     """
-    mine = (_key.c.key_id == key_id, *(() if tenant is None else (_key.c.tenant == tenant,)))
+    mine = (_key.c.key_id == key_id, *given((tenant, _key.c.tenant.__eq__)))
     connection = session.connection()
     row = connection.execute(sa.select(_key).where(*mine).with_for_update()).first()
     if row is None:

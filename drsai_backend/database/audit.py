@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step
-from drsai_backend.database.pages import Cursor
+from drsai_backend.database.pages import Cursor, given
 from drsai_backend.datamodel import AuditEntry, JsonObject, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
@@ -165,20 +165,15 @@ def list_audit(
         InvalidRequest: `after` is no `next` of an earlier page, or there is no such action.
     """
     c = _entry.c
-    query = sa.select(_entry)
-    if tenant is not None:
-        query = query.where(c.tenant == tenant)
-    if user_id is not None:
-        query = query.where(sa.or_(c.actor == user_id, c.acted_by == user_id, c.owner == user_id))
-    if action is not None:
-        query = query.where(c.action.in_(_actions(action)))
-    if thread_id is not None:
-        query = query.where(c.thread_id == thread_id)
-    if since is not None:
-        query = query.where(c.at >= since)
-    if until is not None:
-        query = query.where(c.at < until)
-    return _list.page(session, query, after, limit).map(AuditRecord.model_validate)
+    terms = given(
+        (tenant, c.tenant.__eq__),
+        (user_id, lambda user: sa.or_(c.actor == user, c.acted_by == user, c.owner == user)),
+        (action, lambda name: c.action.in_(_actions(name))),
+        (thread_id, c.thread_id.__eq__),
+        (since, c.at.__ge__),
+        (until, c.at.__lt__),
+    )
+    return _list.page(session, sa.select(_entry).where(*terms), after, limit).map(AuditRecord.model_validate)
 
 
 def _actions(name: str) -> list[str]:
@@ -195,7 +190,7 @@ def prune_audit(
     """Delete up to `limit` of the entries from before that moment, oldest first, and return how many: call it with the
     same moment until it says 0. Of each tenant an entry says how many of its own are gone."""
     c, connection = _entry.c, session.connection()
-    old = sa.select(c.id).where(c.at < before, *(() if tenant is None else (c.tenant == tenant,)))
+    old = sa.select(c.id).where(c.at < before, *given((tenant, c.tenant.__eq__)))
     chosen = old.order_by(c.at, c.id).limit(limit)
     gone = Counter(connection.execute(sa.delete(_entry).where(c.id.in_(chosen)).returning(c.tenant)).scalars())
     for where, count in gone.items():

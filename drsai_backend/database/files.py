@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.audit import audit
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
-from drsai_backend.database.pages import read_page
+from drsai_backend.database.pages import given, read_page
 from drsai_backend.datamodel import FileChunk, FileContent, StoredFile, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
@@ -203,7 +203,7 @@ def list_files(
 ) -> Page[FileInfo]:
     """A page of a user's files, by when they were made. Raises InvalidRequest: `after` is none of them."""
     terms = [*owned_by(_file, owner), _is_there()]
-    query = sa.select(_file).where(*terms, *(() if purpose is None else (_file.c.purpose == purpose,)))
+    query = sa.select(_file).where(*terms, *given((purpose, _file.c.purpose.__eq__)))
     if after is not None:
         mine = sa.select(_file.c.id).where(*owned_by(_file, owner), _file.c.file_id == after)
         key = session.connection().execute(mine).scalar()

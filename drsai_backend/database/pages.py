@@ -61,6 +61,11 @@ class Cursor:
         return read_page(session, self.sorted(query, after), limit, self.place)
 
 
+def given(*terms: tuple[Any, Callable[[Any], sa.ColumnElement[bool]]]) -> list[sa.ColumnElement[bool]]:
+    """Return what a list asks of its rows: of each value that is not None, the term that is made of it."""
+    return [term(value) for value, term in terms if value is not None]
+
+
 def read_page(session: Session, query: Query, limit: int, place: Callable[[JsonObject], N]) -> Page[JsonObject, N]:
     """Read a page of the rows of a sorted query. `place` says what the next page is asked with, after a row."""
     rows = session.connection().execute(query.limit(limit + 1)).mappings()

@@ -16,9 +16,6 @@ from drsai_backend.database.pages import Cursor
 from drsai_backend.datamodel import RegisteredTool, ToolStatistic, table_of, utcnow
 from drsai_backend.datamodel.audit import Action
 
-CURSOR_PATTERN: Final = r"^[A-Za-z0-9_-]{1,64}$"
-"""What the `next` of a page looks like: the name of its last tool."""
-
 _tool = table_of(RegisteredTool)
 _statistic = table_of(ToolStatistic)
 
@@ -36,7 +33,7 @@ tools: Final = Documents(
     version=StoredTool,
     noun="tool",
     article="a",
-    listed=Cursor((_tool.c.name,), CURSOR_PATTERN, newest_first=False),
+    listed=Cursor((_tool.c.name,), r"^[A-Za-z0-9_-]{1,64}$", newest_first=False),
     lock="tools",
     created=Action.TOOL_REGISTERED,
     changed=Action.TOOL_CHANGED,

@@ -17,9 +17,6 @@ from drsai_backend.datamodel.audit import Action
 from drsai_backend.datamodel.lifecycle import UNFINISHED
 from drsai_backend.datamodel.owner import Owner, ThreadName
 
-CURSOR_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}\.[0-9]{1,18}$"
-"""What the `next` of a page looks like: the name and the number of its last definition."""
-
 _definition = table_of(StoredDefinition)
 _run = table_of(Run)
 _thread = table_of(Thread)
@@ -37,7 +34,12 @@ definitions: Final = Documents(
     version=DefinitionVersion,
     noun="agent",
     article="an",
-    listed=Cursor((_definition.c.name, _definition.c.id), CURSOR_PATTERN, join=".", newest_first=False),
+    listed=Cursor(
+        (_definition.c.name, _definition.c.id),
+        r"^[A-Za-z_][A-Za-z0-9_]{0,63}\.[0-9]{1,18}$",
+        join=".",
+        newest_first=False,
+    ),
     lock="definitions",
     created=Action.AGENT_CREATED,
     changed=Action.AGENT_UPDATED,

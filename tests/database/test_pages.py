@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy.orm import Session
 
-from drsai_backend.database import Database
+from drsai_backend.database import Database, pages
 from drsai_backend.database.pages import Cursor
 from drsai_backend.datamodel.base import UTCDateTime
 from drsai_backend.errors import InvalidRequest
@@ -63,13 +63,18 @@ def test_pages_have_all_rows_once_and_in_order(shelf: Database, kind: str, rows:
             pages.append(cursor.page(session, sa.select(_SHELF), pages[-1].next, limit))
         return [[row["id"] for row in page.items] for page in pages]
 
-    pages = shelf.write_sync(read)
+    found = shelf.write_sync(read)
     names = [column.name for column in cursor.columns]
     made.sort(key=lambda row: [row[name] for name in names], reverse=cursor.newest_first)
-    assert [key for page in pages for key in page] == [row["id"] for row in made]
-    assert all(len(page) == limit for page in pages[:-1])
+    assert [key for page in found for key in page] == [row["id"] for row in made]
+    assert all(len(page) == limit for page in found[:-1])
 
 
 def test_a_place_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="`after` is not the `next` of an earlier page"):
         CURSORS["moment"].behind(sa.select(_SHELF), "1.5-2")
+
+
+def test_what_a_list_does_not_ask_for_is_no_term() -> None:
+    terms = pages.given((None, _C.name.__eq__), (0, _C.id.__ge__), ("a", _C.name.__eq__))
+    assert [str(each) for each in terms] == ["shelf.id >= :id_1", "shelf.name = :name_1"]

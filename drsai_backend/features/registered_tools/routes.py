@@ -15,7 +15,7 @@ from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
-from drsai_backend.database.registered_tools import CURSOR_PATTERN, CallCounts, StoredTool, read_counts
+from drsai_backend.database.registered_tools import CallCounts, StoredTool, read_counts, tools
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.literals import masked
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Registrar = Annotated[Principal, allowed(Scope.TOOLS_REGISTER, named=False)]
 Reader = Annotated[Principal, allowed(Scope.AGENTS_READ)]
-After = Annotated[str | None, after_of(CURSOR_PATTERN)]
+After = Annotated[str | None, after_of(tools.listed.pattern)]
 _NAME: Final[JsonObject] = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
 ToolName = Annotated[str, Path(json_schema_extra=_NAME)]
 _SECONDS: Final = {"type": ["number", "null"]}

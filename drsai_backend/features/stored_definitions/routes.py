@@ -15,14 +15,14 @@ from drsai_backend.api.http.json import answers, json_response, page_of, page_re
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.database.documents import VERSION_PATTERN
-from drsai_backend.database.stored_definitions import CURSOR_PATTERN, DefinitionVersion
+from drsai_backend.database.stored_definitions import DefinitionVersion, definitions
 from drsai_backend.definitions.schema import NAME, json_schema
 from drsai_backend.definitions.stored.store import DefinitionSpec, StoredDefinitions, Visibility, visibility_of
 from drsai_backend.json_types import JsonObject
 
 Writer = Annotated[Principal, allowed(Scope.AGENTS_WRITE)]
 Reader = Annotated[Principal, allowed(Scope.AGENTS_READ)]
-After = Annotated[str | None, after_of(CURSOR_PATTERN)]
+After = Annotated[str | None, after_of(definitions.listed.pattern)]
 AfterVersion = Annotated[str | None, after_of(VERSION_PATTERN)]
 _NAME: Final[JsonObject] = {"type": "string", "pattern": NAME}
 AgentName = Annotated[str, Path(json_schema_extra=_NAME)]
@@ -117,8 +117,7 @@ def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
     @router.get("", responses=answers(200, page_of(_VERSION)))
     async def list_agents(who: Reader, limit: Limit = 20, after: After = None, visibility: Seen = None) -> Response:
         """The definitions that one may ask, by name."""
-        page = await agents.list(who, after, limit, visibility)
-        return page_response(page, _object)
+        return page_response(await agents.list(who, after, limit, visibility), _object)
 
     @router.get("/schema", responses=answers(200, {"type": "object"}))
     async def get_schema(who: Reader) -> Response:
@@ -153,8 +152,7 @@ def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
         name: AgentName, who: Reader, limit: Limit = 20, after: AfterVersion = None, visibility: Seen = None
     ) -> Response:
         """The versions of a definition that are kept, newest first."""
-        page = await agents.versions(who, name, after, limit, visibility)
-        return page_response(page, _object)
+        return page_response(await agents.versions(who, name, after, limit, visibility), _object)
 
     @router.post("/{name}/rollback", responses=answers(200, _VERSION), openapi_extra=described(RollbackBody))
     async def roll_agent_back(name: AgentName, request: Request, who: Writer, once: Once) -> Response:

@@ -307,8 +307,7 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     @router.get("/input-requests", responses=answers(200, page_of(INPUT_REQUEST_SCHEMA)))
     async def list_input_requests(who: Reader, limit: Limit = 20, after: After = None) -> Response:
         """The questions that wait for the user, in all threads, newest first."""
-        page = await engine.list_input_requests(who, after=after, limit=limit)
-        return page_response(page, input_request_object)
+        return page_response(await engine.list_input_requests(who, after=after, limit=limit), input_request_object)
 
     @router.get("/runs/{run_id}", responses=answers(200, RUN_SCHEMA))
     async def get_run(run_id: RunId, who: Reader) -> Response:

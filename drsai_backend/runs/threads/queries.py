@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 import sqlalchemy as sa
@@ -13,7 +14,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.access.principal import Principal
 from drsai_backend.database.manager.thread_fields import read_fields
 from drsai_backend.database.owned import of_thread, owned_by
-from drsai_backend.database.pages import Cursor, Query, read_page
+from drsai_backend.database.pages import Cursor, Query, given, read_page
 from drsai_backend.database.runs.paths import Line, line_of, on_path
 from drsai_backend.database.runs.reads import head_of
 from drsai_backend.database.shares import granted_to, share
@@ -103,7 +104,7 @@ def list_shared_threads(
     columns = (t.id, t.thread_id, t.title, t.status, t.team, t.created_at, t.updated_at, t.user_id.label("owner"))
     query = sa.select(*columns, t.last_seq.label("message_count"), granted.c.rank)
     query = query.join(granted, granted.c.thread_key == t.id).where(t.user_id != who.user_id)
-    query = query if status is None else query.where(t.status == status)
+    query = query.where(*given((status, t.status.__eq__)))
     page = NEWEST.page(session, query, after, limit)
     return page.map(lambda row: SharedThread.model_validate({**row, "right": [*Right][row["rank"]]}))
 
@@ -118,8 +119,7 @@ def threads_query(owner: Owner, after: str | None, status: RunStatus | None) -> 
         runs = sa.select(_run.c.thread_key).where(_of_status(status))
         query = query.where(t.id.in_(runs), t.status == status, *owned_by(_thread, owner, by_index=False))
     else:
-        query = query.where(*owned_by(_thread, owner))
-        query = query if status is None else query.where(t.status == status)
+        query = query.where(*owned_by(_thread, owner), *given((status, t.status.__eq__)))
     return NEWEST.sorted(query, after)
 
 
@@ -131,15 +131,12 @@ def _of_status(status: RunStatus) -> sa.ColumnElement[bool]:
     return sa.and_(_WAITING, is_status) if status in WAITING else is_status
 
 
-def _rows(session: Session, query: Query) -> list[JsonObject]:
-    return [dict(row) for row in session.connection().execute(query).mappings()]
-
-
 def get_run(session: Session, owner: Owner, run_id: str, *, sees_log: bool = False) -> RunView | None:
     """One run of the owner's, with what was raised for who may see the log; None: there is none."""
     query = sa.select(_run, _thread.c.thread_id, *_head).join(_thread, _run.c.thread_key == _thread.c.id)
-    rows = _rows(session, query.where(_run.c.run_id == run_id, *owned_by(_thread, owner)))
-    return _run_view(rows[0], sees_log=sees_log) if rows else None
+    query = query.where(_run.c.run_id == run_id, *owned_by(_thread, owner))
+    row = session.connection().execute(query).mappings().first()
+    return None if row is None else _run_view(dict(row), sees_log=sees_log)
 
 
 def list_runs(
@@ -170,16 +167,13 @@ class RunFilter(NamedTuple):
 
     def terms(self) -> list[sa.ColumnElement[bool]]:
         """What a query of them asks for."""
-        found: list[sa.ColumnElement[bool]] = []
-        if self.team_prefix is not None:
-            found.append(_run.c.team.startswith(self.team_prefix, autoescape=True))
-        if self.statuses is not None:
-            found.append(_run.c.status.in_(self.statuses))
-        if self.since is not None:
-            found.append(_run.c.created_at >= self.since)
-        if self.until is not None:
-            found.append(_run.c.created_at < self.until)
-        return found
+        c = _run.c
+        return given(
+            (self.team_prefix, partial(c.team.startswith, autoescape=True)),
+            (self.statuses, c.status.in_),
+            (self.since, c.created_at.__ge__),
+            (self.until, c.created_at.__lt__),
+        )
 
 
 def first_texts(session: Session, owner: Owner, run_ids: Collection[str]) -> dict[str, str]:
@@ -208,14 +202,8 @@ def last_text(session: Session, owner: Owner, run_id: str) -> str | None:
 def runs_query(owner: Owner, key: int | None, after: str | None, status: RunStatus | None) -> Query:
     """The runs of a list, newest first, of which a page is to be taken. `key`: of one thread."""
     query = sa.select(_run, _thread.c.thread_id, *_head).join(_thread, _run.c.thread_key == _thread.c.id)
-    if key is not None:
-        query = query.where(_run.c.thread_key == key)
-    elif status is None or status.is_final:
-        query = query.where(*owned_by(_thread, owner))
-    else:
-        query = query.where(*owned_by(_thread, owner, by_index=False))
-    if status is not None:
-        query = query.where(_of_status(status))
+    of_owner = owned_by(_thread, owner, by_index=status is None or status.is_final)
+    query = query.where(*(of_owner if key is None else (_run.c.thread_key == key,)), *given((status, _of_status)))
     # Of all threads, by way of the threads: in the order of their ids, the runs of all users would be passed.
     return _RUNS.behind(query, after).order_by((_run.c.id if key is not None else _run.c.id + 0).desc())
 
