@@ -21,6 +21,8 @@ from jwt import PyJWK, PyJWTError
 
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
+from drsai_backend.net.bodies import Packed
+from drsai_backend.net.clients import client
 
 log = logging.getLogger("drsai.access")
 
@@ -122,7 +124,7 @@ class KeySet:
                 log.log(level, "%d keys for tokens read from %s", len(self._keys), source)
             self._problem = ""
             pause = source.fresh_seconds
-        except (OSError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:
+        except (OSError, ValueError, Packed, httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             problem = str(error) or type(error).__name__
             if problem != self._problem:
                 log.warning("the keys for tokens cannot be read from %s, known ones stay: %s", source, problem)
@@ -191,7 +193,8 @@ class _File:
     def read_now(self) -> bytes:
         with self._path.open("rb") as file:
             body = file.read(_MAX_BYTES + 1)
-        _check_size(body)
+        if len(body) > _MAX_BYTES:
+            raise ValueError("it is longer than 1 MiB")
         return body
 
     async def read(self) -> bytes:
@@ -226,22 +229,18 @@ class _Url:
     async def read(self) -> bytes:
         async with asyncio.timeout(_READ_SECONDS):
             # In a thread: reading the certificates of authorities takes 40 ms.
-            client = await asyncio.to_thread(self._client)
-            async with client, client.stream("GET", self._url) as response:
+            http = await asyncio.to_thread(self._client)
+            async with http, http.stream("GET", self._url) as response:
                 if response.status_code != 200:
                     hint = "; redirects are not followed" if response.is_redirect else ""
                     raise ValueError(f"it answers {response.status_code}{hint}")
-                body = bytearray()
-                # Raw: what a compressed answer unfolds to would be in memory before it is counted.
-                async for part in response.aiter_raw():
-                    body += part
-                    _check_size(body)
-                return bytes(body)
+                return await response.aread()
 
     def _client(self) -> httpx.AsyncClient:
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         # A proxy of the environment is for other hosts than this one.
-        return httpx.AsyncClient(headers=headers, timeout=_READ_SECONDS, trust_env=self._url.scheme == "https")
+        trusts = self._url.scheme == "https"
+        headers = {"Accept": "application/json"}
+        return client(None, _MAX_BYTES, headers=headers, timeout=_READ_SECONDS, trust_env=trusts)
 
 
 def _is_loopback(host: str) -> bool:
@@ -249,8 +248,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _check_size(body: bytes | bytearray) -> None:
-    if len(body) > _MAX_BYTES:
-        raise ValueError("it is longer than 1 MiB")

@@ -11,7 +11,7 @@ import base64
 import binascii
 import struct
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, NoReturn, TypeAlias
 
 import openai
 import orjson
@@ -135,13 +135,9 @@ class Embeddings:
             encoding_format=request.encoding,
             dimensions=openai.omit if request.dimensions is None else request.dimensions,
         )
-        body = bytearray()
         try:
             async with asked as response:
-                async for part in response.iter_bytes():
-                    body += part
-                    if len(body) > _MAX_BYTES:
-                        raise EndpointFailed(f"the embeddings endpoint answers with more than {_MAX_BYTES} bytes")
+                return await response.read()
         except (openai.APITimeoutError, EndpointFailed):
             raise
         except openai.APIStatusError as error:
@@ -150,7 +146,6 @@ class Embeddings:
             raise EndpointFailed("the embeddings endpoint cannot be reached") from error
         except Exception as error:  # httpx's or httpx2's, whichever the package uses: a cut connection
             raise EndpointFailed("the embeddings endpoint broke its answer off") from error
-        return bytes(body)
 
     def _client(self) -> AsyncOpenAI:
         if self._pool is None:
@@ -159,9 +154,13 @@ class Embeddings:
                 base_url=self._url,
                 timeout=Timeout(self._settings.model_timeout, connect=CONNECT_SECONDS),
                 max_retries=self._settings.model_max_retries,
-                http_client=bounded_client(_MAX_BYTES, bytes),
+                http_client=bounded_client(_MAX_BYTES, _too_long),
             )
         return self._pool
+
+
+def _too_long(_: bytes) -> NoReturn:
+    raise EndpointFailed(f"the embeddings endpoint answers with more than {_MAX_BYTES} bytes")
 
 
 def _failure(error: openai.APIStatusError) -> EndpointFailed | EndpointBusy | InvalidRequest:

@@ -12,14 +12,17 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache, partial
-from typing import Final, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import anyio
 import anyio.to_thread
-import httpx
 
 from drsai_backend.net.addresses import Reachable
+
+if TYPE_CHECKING:
+    import httpx
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host, as text, for a port. Raises OSError where there are none."""
@@ -28,6 +31,7 @@ _TRIES: Final = 3
 """Addresses of a host that are tried."""
 _LOOKUPS: Final = 64
 """Names that are looked up at a time: a resolver that hangs holds a thread for each."""
+_CONNECTIONS: Final = 64
 
 
 class SystemResolver:
@@ -53,62 +57,26 @@ def _system_resolver() -> SystemResolver:
     return _resolvers.setdefault(asyncio.get_running_loop(), SystemResolver())
 
 
-@lru_cache(maxsize=1)
-def _authorities() -> ssl.SSLContext:
-    return httpx.create_ssl_context()
+@lru_cache
+def _authorities(package: ModuleType) -> ssl.SSLContext:
+    return package.create_ssl_context()
 
 
-async def checked_addresses(
-    host: str, port: int, reachable: Reachable, resolve: Resolve | None, patience: float | None
-) -> Sequence[str]:
-    """The addresses of a host that a connection may go by, at most three: all that it has were checked.
-
-    Args:
-        patience: seconds that it may take; None: as long as it takes.
-
-    Raises:
-        RefusedAddress: one of them may not be reached.
-        TimeoutError, OSError: the name is not resolved.
-    """
-    with anyio.fail_after(patience):
-        addresses = await (resolve or _system_resolver())(host, port)
-    reachable.check(addresses, host)
-    return addresses[:_TRIES]
-
-
-class CheckedTransport(httpx.AsyncBaseTransport):
-    """A transport for `httpx.AsyncClient(transport=…, trust_env=False)`: a proxy would resolve by itself.
-
-    Connections are not kept: a pool goes by addresses, and a certificate was checked for one name.
-
-    Args:
-        reachable: what may be reached.
-        resolve: how a name is resolved; default: as the system does.
-        verify: which certificates are good; default: those of the authorities that httpx knows, or of `SSL_CERT_FILE`,
-            as they were when the process has asked first.
-
-    Raises (on requests):
-        RefusedAddress: one of the host's addresses may not be reached. Nothing was sent.
-        httpx.TransportError: as httpx's own transport; `ConnectError` where the name has no address.
-    """
-
+class _Checked:
     def __init__(
-        self, reachable: Reachable, *, resolve: Resolve | None = None, verify: ssl.SSLContext | bool = True
+        self, package: ModuleType, reachable: Reachable, resolve: Resolve | None, verify: ssl.SSLContext | None
     ) -> None:
-        self._reachable = reachable
-        self._resolve = resolve
-        limits = httpx.Limits(max_keepalive_connections=0)
+        self._package, self._reachable, self._resolve = package, reachable, resolve
+        limits = package.Limits(max_connections=_CONNECTIONS, max_keepalive_connections=0)
         # Reading the authorities takes 20 ms, in which nothing else runs. Of the environment, it uses no proxy.
-        context = _authorities() if verify is True else verify
-        self._inner = httpx.AsyncHTTPTransport(verify=context, limits=limits)
+        self._inner = package.AsyncHTTPTransport(verify=verify or _authorities(package), limits=limits)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request to the first address of its host that takes the connection."""
-        url = request.url
+        url, package = request.url, self._package
         addresses = await self._addresses(request)
         extensions = {**request.extensions, "sni_hostname": url.host}
         for last, address in enumerate(addresses, 1 - len(addresses)):
-            target = httpx.Request(
+            target = package.Request(
                 request.method,
                 url.copy_with(host=address),
                 headers=request.headers,  # `Host` is among them.
@@ -117,21 +85,47 @@ class CheckedTransport(httpx.AsyncBaseTransport):
             )
             try:
                 return await self._inner.handle_async_request(target)
-            except (httpx.ConnectError, httpx.ConnectTimeout):
+            except (package.ConnectError, package.ConnectTimeout):
                 if last == 0:
                     raise
-        raise httpx.ConnectError("the host has no address", request=request)
+        raise package.ConnectError("the host has no address", request=request)
 
     async def _addresses(self, request: httpx.Request) -> Sequence[str]:
+        """The addresses that a connection may go by, at most three. All that the host has were checked."""
         url, patience = request.url, request.extensions.get("timeout", {}).get("connect")
         port = url.port or (443 if url.scheme == "https" else 80)
         try:
-            return await checked_addresses(url.host, port, self._reachable, self._resolve, patience)
+            with anyio.fail_after(patience):
+                addresses = await (self._resolve or _system_resolver())(url.host, port)
         except TimeoutError:
-            raise httpx.ConnectTimeout("the host name was not resolved in time", request=request) from None
+            raise self._package.ConnectTimeout("the host name was not resolved in time", request=request) from None
         except OSError:
-            raise httpx.ConnectError("the host name cannot be resolved", request=request) from None
+            raise self._package.ConnectError("the host name cannot be resolved", request=request) from None
+        self._reachable.check(addresses, url.host)
+        return addresses[:_TRIES]
 
     async def aclose(self) -> None:
-        """Close all connections."""
         await self._inner.aclose()
+
+
+def checked_transport(
+    package: ModuleType,
+    reachable: Reachable,
+    resolve: Resolve | None = None,
+    verify: ssl.SSLContext | None = None,
+) -> httpx.AsyncBaseTransport:
+    """A transport for an AsyncClient of `package`, httpx or httpx2, with `trust_env=False`: a proxy would resolve by
+    itself. On requests, it raises `RefusedAddress` where one of the host's addresses may not be reached, before
+    anything is sent; else what the package's own transport does, `ConnectError` where the name has no address.
+
+    Connections are not kept: a pool goes by addresses, and a certificate was checked for one name.
+
+    Args:
+        package: whose transport it is.
+        reachable: what may be reached.
+        resolve: how a name is resolved; default: as the system does.
+        verify: which certificates are good; default: those of the authorities that the package knows, or of
+            `SSL_CERT_FILE`, as they were when the process has asked first.
+    """
+    kind = type("CheckedTransport", (_Checked, package.AsyncBaseTransport), {})
+    return cast("Any", kind)(package, reachable, resolve, verify)

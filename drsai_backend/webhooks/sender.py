@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from contextvars import Context
 from datetime import timedelta
 from functools import partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import httpx
@@ -40,7 +41,9 @@ from drsai_backend.database.webhooks import (
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, DrSaiError, RefusedAddress
 from drsai_backend.net.addresses import Reachable
-from drsai_backend.net.transport import CheckedTransport, Resolve
+from drsai_backend.net.clients import client
+from drsai_backend.net.retry_after import pause_of
+from drsai_backend.net.transport import Resolve
 from drsai_backend.webhooks.events import body_of
 from drsai_backend.webhooks.signing import signed_headers
 
@@ -206,12 +209,13 @@ class Sender:
             if response.is_success:
                 return _Outcome(None, code)
             what = "a redirect, which is not followed" if response.is_redirect else "no success"
-            return _Outcome(f"the answer was {code}: {what}", code, _retry_after(response))
+            return _Outcome(f"the answer was {code}: {what}", code, min(pause_of(response.headers) or 0.0, _LONGEST))
 
     def _http(self) -> httpx.AsyncClient:
         if self._client is None:
-            transport = CheckedTransport(self._reachable, resolve=self._resolve)
-            self._client = httpx.AsyncClient(transport=transport, timeout=self._timeout, trust_env=False)
+            # One jar for all peers: what is kept in it would be sent with another user's events, and have no bound.
+            jar = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+            self._client = client(self._reachable, 0, resolve=self._resolve, timeout=self._timeout, cookies=jar)
         return self._client
 
     async def _mark(self, due: Due, outcome: _Outcome) -> None:
@@ -250,9 +254,3 @@ def _claimed(
     """What was claimed, and what signs it."""
     found = claim(session, name, lease, limit, full_endpoints=full_endpoints, full_users=full_users)
     return found, read_secrets(session, {Owner(due.owner.tenant, due.subscriber) for due in found})
-
-
-def _retry_after(response: httpx.Response) -> float:
-    """What a peer that has too much to do asks to wait, in seconds."""
-    text = response.headers.get("retry-after", "")
-    return min(float(text), _LONGEST) if text.isascii() and text.isdigit() and len(text) < 9 else 0.0

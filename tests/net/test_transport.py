@@ -12,7 +12,7 @@ import pytest
 
 from drsai_backend.errors import RefusedAddress
 from drsai_backend.net.addresses import Reachable
-from drsai_backend.net.transport import CheckedTransport, SystemResolver
+from drsai_backend.net.transport import SystemResolver, checked_transport
 from tests.support.certificates import self_signed
 from tests.support.peer import Answer, Peer
 
@@ -41,7 +41,7 @@ async def peer() -> AsyncIterator[Peer]:
 
 
 def client(reachable: Reachable, names: Names | None = None, **options: object) -> httpx.AsyncClient:
-    transport = CheckedTransport(reachable, resolve=names)
+    transport = checked_transport(httpx, reachable, names)
     return httpx.AsyncClient(transport=transport, trust_env=False, timeout=5, **options)
 
 
@@ -126,7 +126,7 @@ async def test_a_certificate_is_checked_for_the_name(tmp_path: Path) -> None:
     server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     trusted = ssl.create_default_context(cafile=str(certificate))
-    transport = CheckedTransport(LOOPBACK, resolve=Names(["127.0.0.1"]), verify=trusted)
+    transport = checked_transport(httpx, LOOPBACK, Names(["127.0.0.1"]), trusted)
     async with server, httpx.AsyncClient(transport=transport, trust_env=False) as http:
         assert (await http.get(f"https://127.0.0.1:{port}/")).status_code == 204
         with pytest.raises(httpx.ConnectError, match=r"(?i)certificate"):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
+from email.utils import formatdate
 from functools import partial
 
 import openai
@@ -206,8 +208,10 @@ async def test_processes_that_die_of_an_event_do_not_for_ever(outbox: Outbox, se
     assert (item.state, peer.told) == ("given_up", [])
 
 
-async def test_a_peer_may_ask_for_time(outbox: Outbox, send: Send, peer: Peer) -> None:
-    peer.answer = lambda _: Answer(503, {"retry-after": "3600"})
+@pytest.mark.parametrize("as_date", [False, True])
+async def test_a_peer_may_ask_for_time(outbox: Outbox, send: Send, peer: Peer, as_date: bool) -> None:
+    wait = formatdate(time.time() + 3600, usegmt=True) if as_date else "3600"
+    peer.answer = lambda _: Answer(503, {"retry-after": wait})
     send()
     await outbox.put(peer.url())
     async with asyncio.timeout(30):
@@ -216,6 +220,18 @@ async def test_a_peer_may_ask_for_time(outbox: Outbox, send: Send, peer: Peer) -
     [item] = await outbox.all()
     assert item.next_at is not None
     assert 3500 < (item.next_at - item.created_at).total_seconds() < 3700
+
+
+async def test_what_a_peer_wants_kept_is_not(outbox: Outbox, send: Send, peer: Peer) -> None:
+    """Neither sent to it with another user's event, nor held without a bound."""
+    peer.answer = lambda told: Answer(200, {"set-cookie": f"seen{len(peer.told)}={told.id}; Path=/"})
+    sender = send()
+    for number in (1, 2):
+        await outbox.put(peer.url())
+        sender.wake()
+        await outbox.over()
+        assert len(peer.told) == number
+    assert [told.headers.get("cookie") for told in peer.told] == [None, None]
 
 
 async def test_old_ones_are_pruned_and_pending_ones_are_not(outbox: Outbox, send: Send, peer: Peer) -> None:

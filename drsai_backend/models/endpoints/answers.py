@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from drsai_backend.errors import EndpointFailed
 from drsai_backend.models.endpoints.bounded import DEFAULT, AnswerBounds, AnswerLength, bounded
-from drsai_backend.net.unpacking import Packed
+from drsai_backend.net.bodies import Packed
 
 DETAILS: Final[dict[str, tuple[str, ...]]] = {
     "prompt_tokens_details": ("cached_tokens", "cache_write_tokens"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from functools import reduce
 from importlib import import_module
 from operator import getitem
@@ -19,7 +19,7 @@ from drsai_backend.errors import EndpointFailed
 from drsai_backend.models.endpoints.thoughts import ThoughtSplitter, thought_of
 from drsai_backend.models.endpoints.transport import transport
 from drsai_backend.models.turns import turn
-from drsai_backend.net.unpacking import PLAIN, unpacked
+from drsai_backend.net.bodies import PLAIN, body_of
 
 if TYPE_CHECKING:
     import httpx2 as http
@@ -34,7 +34,6 @@ _OF_A_RUN: Final = 4
 _LEAST: Final = 16
 """Bytes that a piece of an answer counts for at least: what is kept of each takes more."""
 _TEXTS: Final = (("choices", 0, "message", "content"), ("content", 0, "text"))
-_BLANK_LINES: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _CUT: Final = "drsai_cut"
 _CUT_EVENT: Final = b"event: message_delta\ndata: %b\n\n" % orjson.dumps(
     {
@@ -190,37 +189,6 @@ def bounded(result: CreateResult, bounds: AnswerBounds, *, over: bool = False) -
     return result.model_copy(update=made)
 
 
-class _Body:
-    """The body of an answer: events whole, one by one, all else when it is there. `cut` makes the last that is read of
-    a body that is too long."""
-
-    def __init__(self, response: http.Response, most: int, cut: Callable[[bytes], bytes]) -> None:
-        self._inner, self._most, self._cut = cast("http.AsyncByteStream", response.stream), most, cut
-        self._packing = response.headers.pop("content-encoding", "")
-        self._events = response.headers.get("content-type", "").startswith("text/event-stream")
-
-    async def __aiter__(self) -> AsyncGenerator[bytes]:
-        held, reads = bytearray(), 0
-        async for piece in unpacked(self._inner, self._packing):
-            held += piece
-            if self._events:
-                since = max(0, len(held) - len(piece) - 3)
-                ends = [at + len(mark) for mark in _BLANK_LINES if (at := held.rfind(mark, since)) >= 0]
-                if ends:
-                    yield bytes(held[: max(ends)])
-                    del held[: max(ends)]
-            if len(held) > self._most:
-                held[:] = _CUT_EVENT if self._events else self._cut(bytes(held))
-                break
-            if self._events:  # What comes meanwhile waits in its socket, which is not read.
-                reads += 1
-                await turn(reads)
-        yield bytes(held)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
 def bounded_client(
     most: int,
     cut: Callable[[bytes], bytes] | None = None,
@@ -240,11 +208,15 @@ def bounded_client(
     """
     roots = (cls.__module__.partition(".")[0] for cls in kind.__mro__)
     package = import_module(next(name for name in roots if name.startswith("httpx")))
-    body = cast("type[_Body]", type("Body", (_Body, package.AsyncByteStream), {}))
+    body = body_of(package)
 
     async def bound(response: http.Response) -> None:
-        bounds = (most, cut or _cut_answer) if response.is_success else (min(most, _MOST_OF_ERROR), bytes)
-        response.stream = cast("http.AsyncByteStream", body(response, *bounds))
+        limit, shorter = (most, cut or _cut_answer) if response.is_success else (min(most, _MOST_OF_ERROR), bytes)
+
+        def over(held: bytes, is_event: bool) -> bytes:
+            return _CUT_EVENT if is_event else shorter(held)
+
+        response.stream = cast("Any", body(cast("Any", response), limit, over, turn))
 
     limits = package.Limits(max_connections=connections, max_keepalive_connections=_KEPT)
     # Not as its transport: with one, it would leave the environment's proxies aside.

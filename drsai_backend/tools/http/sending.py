@@ -14,8 +14,9 @@ import httpx
 
 from drsai_backend.errors import DrSaiError, InvalidRequest, RefusedAddress, ToolError, TransientToolError
 from drsai_backend.net.addresses import Reachable, endpoint_of
-from drsai_backend.net.transport import CheckedTransport, Resolve
-from drsai_backend.net.unpacking import PLAIN, Packed, unpacked
+from drsai_backend.net.bodies import Packed
+from drsai_backend.net.clients import client
+from drsai_backend.net.transport import Resolve
 from drsai_backend.tools.results import FileOutput
 
 SAFE: Final = ("GET", "HEAD")
@@ -97,19 +98,17 @@ class Sender:
         Raises:
             ToolError: nothing was answered that can be used; `TransientToolError` where GET or HEAD found nobody.
         """
-        transport = CheckedTransport(self.reachable, resolve=self.resolve)
         try:
-            async with httpx.AsyncClient(transport=transport, trust_env=False, timeout=self.timeout) as client:
+            async with client(self.reachable, self.max_bytes, resolve=self.resolve, timeout=self.timeout) as http:
                 for _ in range(self.redirects + 1):
                     url = self._upgraded(url)
                     self.reachable.check_url(str(url), "url")
-                    request = client.build_request(method, url, headers=cast("Any", headers), content=content)
-                    answer = await self._read(client, request)
-                    if not answer.response.is_redirect:
-                        return answer
+                    response = await http.request(method, url, headers=cast("Any", headers), content=content)
+                    if not response.is_redirect:
+                        return Answer(response, response.content)
                     if method not in SAFE:
                         raise ToolError(f"{self.name} was sent on to another address, which only GET follows.")
-                    onward = url.join(answer.response.headers["location"])
+                    onward = url.join(response.headers["location"])
                     if endpoint_of(onward) != endpoint_of(url):
                         headers = None  # Credentials are for the host that was named.
                     url = onward.copy_with(fragment=None)
@@ -122,6 +121,10 @@ class Sender:
             raise ToolError(f"{self.name} leads to an address that cannot be called.") from error
         except DrSaiError:
             raise
+        except Packed as refused:
+            raise ToolError(f"{self.name} {refused}") from None
+        except httpx.StreamError:
+            raise ToolError(f"{self.name} answered with more than {self.max_bytes} bytes.") from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             # Its text may hold the URL, and that a credential.
             text = f"{self.name} could not be reached ({type(error).__name__})."
@@ -131,19 +134,3 @@ class Sender:
         if not self.upgrades or url.scheme != "http" or self.reachable.has_private:
             return url
         return url.copy_with(scheme="https", port=None if url.port == 80 else url.port)
-
-    async def _read(self, client: httpx.AsyncClient, request: httpx.Request) -> Answer:
-        """The answer with its bytes, as long as they may be."""
-        request.headers.update(PLAIN)
-        response = await client.send(request, stream=True)
-        content = bytearray()
-        try:
-            async for piece in unpacked(response.aiter_raw(), response.headers.get("content-encoding", "")):
-                content += piece
-                if len(content) > self.max_bytes:
-                    raise ToolError(f"{self.name} answered with more than {self.max_bytes} bytes.")
-            return Answer(response, bytes(content))
-        except Packed as refused:
-            raise ToolError(f"{self.name} {refused}") from None
-        finally:
-            await response.aclose()
