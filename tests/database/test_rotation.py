@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 from sqlalchemy.orm import Session
 
-from drsai_backend.database import DatabaseManager, SecretBox, migrations
+from drsai_backend.database import DatabaseManager, SecretBox, schemas
 from drsai_backend.database.manager.rotation import BATCH, Rotated, rotate
 from drsai_backend.datamodel import QueuedInput, Thread, UserInput, table_of, utcnow
 from drsai_backend.datamodel.base import is_secret
@@ -180,7 +180,7 @@ async def test_a_rotation_that_was_killed_continues_with_the_same_secret(migrate
 def test_every_column_that_holds_a_key_is_known() -> None:
     """A new column for a secret is declared with `secret_text`, or this names it."""
     named = ("api_key", "secret", "password", "token")
-    tables = (table_of(UserInput).metadata.tables[name] for name in migrations.own_tables())
+    tables = (table_of(UserInput).metadata.tables[name] for name in schemas.own_tables())
     columns = [column for table in tables for column in table.columns]
     marked = {str(column) for column in columns if is_secret(column)}
     of_webhooks = {"webhooksecret.secret", "webhooksecret.previous_secret"}

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drsai_backend.database import DatabaseManager, migrations
+from drsai_backend.database import DatabaseManager, migrations, schemas
 from drsai_backend.datamodel import AutoGenMessage, Run, Thread
 from drsai_backend.datamodel.base import table_of
 
@@ -105,8 +105,8 @@ def test_the_document_names_every_table_and_column(both: list[DatabaseManager]):
     for manager in both:
         with migrations.connecting(manager.database.url) as connection:
             inspector = sa.inspect(connection)
-            assert set(inspector.get_table_names()) == migrations.own_tables() | {migrations.VERSION_TABLE}
-            for table in sorted(migrations.own_tables()):
+            assert set(inspector.get_table_names()) == schemas.own_tables() | {schemas.VERSION_TABLE}
+            for table in sorted(schemas.own_tables()):
                 columns = {column["name"] for column in inspector.get_columns(table)}
                 assert set(documented(table)) == columns, table
 

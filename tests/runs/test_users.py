@@ -18,7 +18,7 @@ from sqlmodel import SQLModel
 
 from drsai_backend import DrSai, RunStatus, Thread
 from drsai_backend.access.key_store import ApiKeys
-from drsai_backend.database import DatabaseManager, migrations
+from drsai_backend.database import DatabaseManager, schemas
 from drsai_backend.database.audit import list_audit
 from drsai_backend.datamodel import (
     AgentJson,
@@ -51,7 +51,7 @@ CONTENT = table_of(FileContent)
 
 def owned() -> list[sa.Table]:
     """All tables of the package whose rows have an owner; one that is new is among them by itself."""
-    tables = [SQLModel.metadata.tables[name] for name in sorted(migrations.own_tables())]
+    tables = [SQLModel.metadata.tables[name] for name in sorted(schemas.own_tables())]
     return [table for table in tables if "tenant" in table.c and table not in KEPT]
 
 
@@ -77,7 +77,7 @@ def everything(session: Session, owner: Owner) -> dict[str, int]:
     thread = table_of(Thread)
     keys = sa.select(thread.c.id).where(thread.c.tenant == owner.tenant, thread.c.user_id == owner.user_id)
     for table in SQLModel.metadata.sorted_tables:
-        if table.name not in migrations.own_tables() or table in KEPT:
+        if table.name not in schemas.own_tables() or table in KEPT:
             continue
         if "user_id" in table.c:
             mine = sa.and_(table.c.tenant == owner.tenant, table.c.user_id == owner.user_id)
