@@ -18,7 +18,8 @@ def test_pages_have_all_of_a_list_once(count: int, limit: int) -> None:
     while after is not None:
         behind = [*range(after + 1, count)]
         page = cut(behind[: limit + 1], limit, lambda item: item)
-        assert len(page.items) <= limit
+        assert page.items == behind[:limit]
+        assert (page.next is None) == (len(behind) <= limit)
         seen += page.items
         after = page.next
     assert seen == [*range(count)]
