@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from drsai_backend.cli.screen import in_line, make_console, print_json
@@ -38,7 +38,7 @@ def read(
             return part.model_copy(update={"items": found})
 
 
-def show_page(
+def show(
     page: Page[T, Any],
     line: Callable[[Console, T], object],
     *,
@@ -46,23 +46,16 @@ def show_page(
     empty: str = "",
     more: str = "There are more: --after {}",
 ) -> None:
-    """Print the beginning of a list, or all of it, as `show` does. `more` says which option shows the rest."""
-    rest = "" if page.next is None else more.format(in_line(str(page.next)))
-    show(page.items, line, as_json=as_json, empty=empty, more=rest)
-
-
-def show(
-    items: Sequence[T], line: Callable[[Console, T], object], *, as_json: bool, empty: str = "", more: str = ""
-) -> None:
-    """Print items as JSON, or each by `line`.
+    """Print a list, or the beginning of it, as JSON or each item by `line`.
 
     Args:
-        items: what is printed.
+        page: what is printed.
         line: prints one of them.
         as_json: print all of them as one JSON array, and nothing else.
         empty: what to say when there are none.
-        more: what to say at the end.
+        more: which option shows the rest, where there is one.
     """
+    items = page.items
     if as_json:
         print_json([item.model_dump(mode="json") for item in items])
         return
@@ -71,5 +64,5 @@ def show(
         console.print(empty, soft_wrap=True)
     for item in items:
         line(console, item)
-    if more:
-        console.print(f"[dim]{more}[/]", soft_wrap=True)
+    if page.next is not None:
+        console.print(f"[dim]{more.format(in_line(str(page.next)))}[/]", soft_wrap=True)

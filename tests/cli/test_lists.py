@@ -55,14 +55,13 @@ def test_a_list_is_read_to_its_end_or_its_limit(count: int, limit: float, many: 
 @pytest.mark.parametrize(("count", "said"), [(0, ["nothing here"]), (2, ["item 0", "item 1"])])
 def test_what_people_read(capsys: pytest.CaptureFixture[str], count: int, said: list[str]) -> None:
     page = Page(items=[Item(number=each) for each in range(count)], next="[7]")
-    lists.show_page(
-        page, lambda console, item: console.print(f"item {item.number}"), as_json=False, empty="nothing here"
-    )
+    lists.show(page, lambda console, item: console.print(f"item {item.number}"), as_json=False, empty="nothing here")
     assert capsys.readouterr().out.splitlines() == [*said, "There are more: --after [7]"]
 
 
 def test_what_programs_read_is_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    lists.show([Item(number=1)], lambda *_: pytest.fail("a line"), as_json=True, empty="none", more="more")
+    page = Page(items=[Item(number=1)], next="2")
+    lists.show(page, lambda *_: pytest.fail("a line"), as_json=True, empty="none")
     assert json.loads(capsys.readouterr().out) == [{"number": 1}]
 
 

@@ -62,7 +62,7 @@ def audit(
             until=end,
         )
         found = lists.read(lambda after, many: drsai.wait_for(lambda: entries(after=after, limit=many)), after, limit)
-    lists.show_page(found, _print, as_json=as_json, empty="there are no such entries here")
+    lists.show(found, _print, as_json=as_json, empty="there are no such entries here")
 
 
 @app.command()

@@ -59,7 +59,7 @@ def list_files(
             lambda after, many: drsai.files.list(owner, after=after, limit=many, purpose=purpose), after, limit
         )
     empty = f"{in_line(whose_name(owner))} has no files here"
-    lists.show_page(found, _print, as_json=as_json, empty=empty)
+    lists.show(found, _print, as_json=as_json, empty=empty)
 
 
 @app.command()

@@ -93,7 +93,7 @@ def list_keys(
         keys = drsai.drsai.keys
         found = lists.read(lambda after, many: drsai.wait_for(lambda: keys.list(tenant, user, after, many)), None)
     empty = "there are no such keys here" if tenant or user else "there are no keys here"
-    lists.show_page(found, _print, as_json=as_json, empty=empty)
+    lists.show(found, _print, as_json=as_json, empty=empty)
 
 
 @app.command()

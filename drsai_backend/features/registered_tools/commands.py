@@ -54,7 +54,7 @@ def list_tools(
     """List the tools that a tenant has registered, by name."""
     with opened(database_url) as drsai:
         found = lists.read(lambda after, many: drsai.tools.list(tenant=tenant, after=after, limit=many), after, limit)
-    lists.show_page(found, _print, as_json=as_json, empty=f"{_whose(tenant)} has no tools here")
+    lists.show(found, _print, as_json=as_json, empty=f"{_whose(tenant)} has no tools here")
 
 
 @app.command()

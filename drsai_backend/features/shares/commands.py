@@ -66,9 +66,11 @@ def list_shares(
     as_json: AsJson = False,
 ) -> None:
     """List with whom a thread is shared."""
+    from drsai_backend.page import Page
+
     with threads_of(owner_of(tenant, user), database_url) as drsai:
         found = drsai.list_shares(user, thread, tenant=tenant)
-    lists.show(found, _print, as_json=as_json, empty=f"{in_line(thread)} is shared with nobody.")
+    lists.show(Page(items=found), _print, as_json=as_json, empty=f"{in_line(thread)} is shared with nobody.")
 
 
 def _print(console: Console, item: ShareView) -> None:

@@ -194,7 +194,7 @@ def list_agents(
             many=100,
         )
     empty, more = "no definitions are stored here", "There are more: --limit shows them"
-    lists.show_page(found, _print, as_json=as_json, empty=empty, more=more)
+    lists.show(found, _print, as_json=as_json, empty=empty, more=more)
 
 
 @app.command()
@@ -261,7 +261,7 @@ def history(
             ),
             None,
         )
-    lists.show_page(found, _print_version, as_json=as_json)
+    lists.show(found, _print_version, as_json=as_json)
 
 
 @app.command()

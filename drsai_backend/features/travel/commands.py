@@ -73,7 +73,7 @@ def turns(
     with threads_of(owner_of(tenant, user), database_url) as drsai:
         page = drsai.turns(user, thread, branch=branch, after=after, limit=limit, tenant=tenant)
     colours = Colours()
-    lists.show_page(
+    lists.show(
         page,
         lambda console, each: _print_turn(console, each, colours),
         as_json=as_json,
@@ -93,7 +93,7 @@ def branches(
     with threads_of(owner_of(tenant, user), database_url) as drsai:
         read = partial(drsai.branches, user, thread, tenant=tenant)
         found = lists.read(lambda after, many: read(after=-1 if after is None else after, limit=many), None)
-    lists.show_page(found, _print_branch, as_json=as_json)
+    lists.show(found, _print_branch, as_json=as_json)
 
 
 @app.command()

@@ -36,7 +36,7 @@ def list_users(
         found = lists.read(lambda after, many: drsai.wait_for(lambda: users.list(tenant, after, many)), after, limit)
     empty = f"nothing belongs to anybody of tenant {in_line(tenant)} here"
     more = "There are more; --limit shows them, or --after {}"
-    lists.show_page(found, _print, as_json=as_json, empty=empty, more=more)
+    lists.show(found, _print, as_json=as_json, empty=empty, more=more)
 
 
 @app.command()

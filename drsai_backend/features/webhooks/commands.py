@@ -37,7 +37,7 @@ def list_deliveries(
         webhooks = drsai.drsai.webhooks
         found = lists.read(lambda after, many: drsai.wait_for(lambda: webhooks.list(owner, after, many)), after, limit)
     empty = f"{in_line(whose_name(owner))} has no webhooks here"
-    lists.show_page(found, _print, as_json=as_json, empty=empty)
+    lists.show(found, _print, as_json=as_json, empty=empty)
 
 
 @app.command()
