@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from drsai_backend.database import Database, migrations
+from drsai_backend.database import Database, migrations, schemas
 from tests.support.every_row import add_thread
 from tests.support.postgres import Databases, connect, query
 
@@ -34,7 +34,7 @@ def test_nothing_is_left_in_it(databases: Databases) -> None:
         query(first, "CREATE SCHEMA others")
     with databases.migrated() as second:
         assert second == first
-        for table in migrations.own_tables():
+        for table in schemas.own_tables():
             assert query(second, f"SELECT * FROM {table}") == [], table
         assert query(second, "SELECT to_regclass('mine'), to_regnamespace('others')") == [(None, None)]
         assert migrations.current(second) == migrations.head()
@@ -49,7 +49,7 @@ def test_nothing_is_left_in_it(databases: Databases) -> None:
         "DROP VIEW drsai_storage",
         "CREATE FUNCTION mine() RETURNS INT LANGUAGE SQL AS 'SELECT 1'",
         "DROP TABLE tasks",
-        f"DELETE FROM {migrations.VERSION_TABLE}",
+        f"DELETE FROM {schemas.VERSION_TABLE}",
     ],
 )
 def test_one_whose_schema_was_changed_is_not_used_again(databases: Databases, change: str) -> None:
