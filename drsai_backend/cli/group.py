@@ -10,15 +10,20 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from drsai_backend.errors import ConfigurationError
+from drsai_backend.cli.screen import print_error
+from drsai_backend.errors import ConfigurationError, DrSaiError
 
 
 class Groups(TyperGroup):
     """`drsai`, with the commands of the extensions that the settings name."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        known = super().list_commands(ctx)
-        return [*known, *(name for name in _of_extensions() if name not in known)]
+        known, own = super().list_commands(ctx), dict[str, str]()
+        try:
+            own = _of_extensions()
+        except DrSaiError as error:
+            print_error(error.message)  # The help is shown nevertheless.
+        return [*known, *(name for name in own if name not in known)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if (found := super().get_command(ctx, cmd_name)) is not None:

@@ -73,6 +73,11 @@ def owned_tables() -> dict[str, sa.Table]:
     return {table.name: table for table in tables if {"tenant", "user_id"} <= {*table.c.keys()}}
 
 
+def _saying_whose() -> list[sa.Table]:
+    """Those of them that are asked who is a user: of other rows, their thread says whose they are."""
+    return [table for table in owned_tables().values() if table in _OF_ASKERS or not table.foreign_keys]
+
+
 @cache
 def loose_tables() -> dict[str, sa.Table]:
     """Those of them whose rows need no thread, and no key is in them."""
@@ -95,14 +100,13 @@ def list_users(
         hooks: bring tables of features.
     """
     found: set[str] = set()
-    for table in (*owned_tables().values(), *hooks.tables):
+    for table in (*_saying_whose(), *hooks.tables):
         # What is a tenant's own is nobody's.
         user, theirs = table.c.user_id, sa.and_(table.c.tenant == tenant, table.c.user_id != "")
         # By code points, as Python compares them, whatever the database's language.
         ordered = sa.collate(user, "C") if session.get_bind().dialect.name == "postgresql" else user
         query = sa.select(ordered).where(theirs, *(() if after is None else (ordered > after,))).distinct()
-        if table in _OF_ASKERS or not table.foreign_keys:  # Else whose they are, their thread says.
-            found.update(session.execute(query.order_by(ordered).limit(limit + 1)).scalars())
+        found.update(session.execute(query.order_by(ordered).limit(limit + 1)).scalars())
     page = cut(sorted(found), limit, str)
     counts = sa.select(_thread.c.user_id, sa.func.count()).where(
         _thread.c.tenant == tenant, _thread.c.user_id.in_(page.items)
@@ -115,8 +119,7 @@ def owns_anything(session: Session, owner: Owner, hooks: Hooks = NO_HOOKS) -> bo
     """Whether anything belongs to a user, or is shared with them."""
     return is_granted(session, owner) or any(
         session.execute(sa.select(sa.literal(1)).where(*owned_by(table, owner)).limit(1)).first()
-        for table in (*owned_tables().values(), *hooks.tables)
-        if table in _OF_ASKERS or not table.foreign_keys
+        for table in (*_saying_whose(), *hooks.tables)
     )
 
 

@@ -94,9 +94,9 @@ class Extension:
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
         """Delete some of what is a user's and in none of `tables`; how many. Called once their runs have ended, until
-        it says 0, and before anything else is deleted: at least once, and again after an interruption, for whoever any
-        row belongs to. What it raises ends the deletion, which can be repeated: nobody is told that all is gone before
-        it is."""
+        it says 0, and before anything but their keys is deleted: at least once, and again when a deletion that was cut
+        off is repeated, also for somebody to whom no row belongs any more. What it raises ends the deletion, which can
+        be repeated: nobody is told that all is gone before it is."""
         return 0
 
     def export_user(self, session: Session, owner: Owner) -> Iterable[tuple[str, bytes]]:

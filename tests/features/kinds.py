@@ -26,6 +26,32 @@ class End(SQLModel, table=True):
     told_by: str = Field(primary_key=True)
 
 
+class Binder(SQLModel, table=True):
+    """Nobody's: what is in it has an owner."""
+
+    __tablename__: ClassVar[str] = "leaves_binder"
+
+    name: str = Field(primary_key=True)
+
+
+class Leaf(SQLModel, table=True):
+    """A user's row, in something that is nobody's."""
+
+    __tablename__: ClassVar[str] = "leaves"
+
+    tenant: str = Field(primary_key=True)
+    user_id: str = Field(primary_key=True)
+    binder: str = Field(foreign_key="leaves_binder.name", ondelete="CASCADE")
+
+
+class Leaves(Extension):
+    """Rows of users that refer to others."""
+
+    name = "leaves"
+    tables = (Binder, Leaf)
+    migrations = "leaves"
+
+
 class Ends(Extension):
     """Keeps every end that it is told."""
 

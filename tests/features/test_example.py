@@ -122,3 +122,12 @@ def test_what_is_wrong_is_one_line(commands: Commands, tmp_path: Path) -> None:
     text = "Error: notes cannot be imported: ModuleNotFoundError: No module named 'notes'\n"
     for arguments in (["serve", "teams.py"], ["notes", "list"], ["db", "upgrade"]):
         assert app.run(*arguments, code=1) == text
+
+
+def test_the_help_is_shown_though_an_extension_is_lost(commands: Commands, tmp_path: Path) -> None:
+    app = Application(commands, tmp_path / "app", "sqlite:///app.db")
+    app.environment["DRSAI_EXTENSIONS"] = "notes:Notes"
+    assert " threads " in app.run("--help")
+    del app.environment["DRSAI_EXTENSIONS"]
+    (app.folder / ".env").write_text("DRSAI_MAX_STALL_SECONDS=long\n")
+    assert " threads " in app.run("--help")

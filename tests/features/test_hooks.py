@@ -20,11 +20,12 @@ from drsai_backend.database.runs import writes
 from drsai_backend.datamodel import Run, table_of
 from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import NotFound
 from drsai_backend.features.extensions import schemas_of
 from drsai_backend.state.portable.archive import export_user
 from drsai_backend.state.travel import Place
 from tests.features.conftest import Extended
-from tests.features.kinds import End, Ends, Failing, Outside, Plain
+from tests.features.kinds import Binder, End, Ends, Failing, Leaf, Leaves, Outside, Plain
 from tests.support.commands import Commands, clean_environment
 from tests.support.teams.crew import Asker, Crew
 
@@ -210,6 +211,33 @@ async def test_somebody_who_has_rows_of_an_extension_alone_is_a_user(extended: E
     await drsai.extension(Notes).add(ANN, "x")
     assert [item.user_id for item in (await drsai.users.list("acme")).items] == ["ann"]
     assert await drsai.users.delete(ANN) == {"notes": 1}
+
+
+async def test_whoever_has_a_row_that_refers_to_another_one_is_a_user(extended: Extended) -> None:
+    drsai = await extended({"crew": Crew()}, Leaves)
+    await drsai.db.upsert(Binder(name="red"))
+    await drsai.db.upsert(Leaf(**ANN._asdict(), binder="red"))
+    assert [item.user_id for item in (await drsai.users.list("acme")).items] == ["ann"]
+    assert await drsai.users.delete(ANN) == {"leaves": 1}
+    assert len(await drsai.db.get(Binder)) == 1
+
+
+async def test_what_is_kept_elsewhere_goes_though_a_deletion_was_cut_off_when_the_keys_were_gone(
+    extended: Extended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drsai = await extended({"crew": Crew()}, Outside)
+    drsai.keys.stale_seconds = 0
+    for owner in (ANN, Owner("acme", "boss")):
+        await drsai.keys.create(owner, ["user"])
+    monkeypatch.setattr(Outside, "kept", {ANN: 2})
+    with monkeypatch.context() as cut:
+        cut.setattr(Outside, "is_away", True)
+        with pytest.raises(ConnectionError):
+            await drsai.users.delete(ANN)
+    assert [item.user_id for item in (await drsai.users.list("acme")).items] == ["boss"]
+    assert await drsai.users.delete(ANN) == {"outside": 2}
+    with pytest.raises(NotFound, match="nothing belongs to a user 'ann' here"):
+        await drsai.users.delete(ANN)
 
 
 async def test_a_deletion_that_an_extension_cannot_do_is_not_done(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,8 +28,10 @@ from drsai_backend.definitions import DefinitionError, Means, load
 from drsai_backend.errors import ConfigurationError, SchemaOutdated
 from drsai_backend.features.base import Extension
 from drsai_backend.features.extensions import kinds_of, means_of, schemas_of
+from tests.examples.processes import ROOT
 from tests.features.conftest import Extended
 from tests.features.kinds import End, Ends, Plain
+from tests.support.commands import Command, Commands, clean_environment
 from tests.support.teams.crew import Crew
 from tests.support.threads import settings
 
@@ -235,6 +238,28 @@ async def test_a_table_that_is_somebody_elses_is_left_alone(database_url: str) -
         await db.create_table(End)
     with pytest.raises(ConfigurationError, match="the database has a table ends_end already, which the migrations of"):
         migrations.upgrade(database_url, extensions=schemas_of([Ends]))
+
+
+def test_a_table_that_another_process_makes_meanwhile_is_nobody_elses(
+    commands: Commands, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schemas, look, others = schemas_of([Ends]), migrations._revision_of, list[Command]()
+    imports = "from drsai_backend.database import migrations as m; from drsai_backend.features.extensions import *; "
+    imports += "from tests.features.kinds import Ends; "
+    script = f"{imports}m.upgrade({database_url!r}, extensions=schemas_of([Ends]))"
+
+    def slow(connection: sa.Connection, schema: migrations.Schema) -> str | None:
+        found = look(connection, schema)
+        if schema in schemas and not others:
+            others.append(commands.program("-c", script, cwd=ROOT, env=clean_environment()))
+            with suppress(TimeoutError):
+                others[0].wait(5)
+        return found
+
+    monkeypatch.setattr(migrations, "_revision_of", slow)
+    migrations.upgrade(database_url, extensions=schemas)
+    assert others[0].wait(60) == 0, others[0].stderr
+    assert migrations.current(database_url, schemas[0]) == "0001"
 
 
 def test_migrations_end_in_one_revision(database_url: str, tmp_path: Path) -> None:

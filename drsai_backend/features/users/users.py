@@ -85,8 +85,11 @@ class Users:
         check_name(owner.tenant, "tenant")
         check_name(owner.user_id, "user_id")
         database, hooks = self._engine.db.database, self._engine.hooks
-        if not await database.read(partial(owns_anything, owner=owner, hooks=hooks)):
-            raise NotFound(f"nothing belongs to a user {owner.user_id!r} here", param="user_id")
+        nobody = NotFound(f"nothing belongs to a user {owner.user_id!r} here", param="user_id")
+        is_known = await database.read(partial(owns_anything, owner=owner, hooks=hooks))
+        # A feature may have something of theirs elsewhere, also after a deletion that was cut off.
+        if not (is_known or hooks.user_deleted):
+            raise nobody
         keys = await self._keys.delete_of(owner, actor=actor, may_be_last=self._may_be_last)
         if keys:
             await asyncio.sleep(self._keys.stale_seconds)
@@ -101,6 +104,8 @@ class Users:
             if not counts and not await self._stop_all(owner):
                 deleted["stored_answers"] += await self._forget_answers(owner)
                 await self._engine.files.sweep()  # what a folder has of theirs
+                if not (is_known or deleted.total()):
+                    raise nobody
                 return {kind: count for kind, count in deleted.items() if count}
 
     async def _forget_answers(self, owner: Owner) -> int:
