@@ -43,6 +43,9 @@ BUILTIN: Final = (
 )
 """In the order of the help."""
 
+NOUNS: Final = frozenset({"serve", "worker", "mcp", "chat", "demo", *(each.group for each in BUILTIN)})
+"""What follows `drsai` already: no extension has commands of such a name."""
+
 
 def imported(target: str) -> Any:
     """Return what `package.module:attribute` names."""

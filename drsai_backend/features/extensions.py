@@ -17,7 +17,7 @@ from drsai_backend.datamodel import table_of
 from drsai_backend.definitions import Means
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.features.base import Extension, Host
-from drsai_backend.features.builtin import BUILTIN, imported
+from drsai_backend.features.builtin import BUILTIN, NOUNS, imported
 from drsai_backend.teams.registry import read_module
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.builtin import NAMES
@@ -126,6 +126,8 @@ def kinds_of(settings: Settings, given: Iterable[Kind] | None = None) -> Sequenc
             both = f"{_said(taken[name])} and {_said(kind)}"
             raise ConfigurationError(f"there are two extensions of the name {name}: {both}")
         taken[name] = kind
+        if kind.commands is not None and name in NOUNS:
+            raise ConfigurationError(f"the extension {name}: there are other commands `drsai {name}`")
         for table in sorted(_tables(kind)):
             if table != name and not table.startswith(f"{name}_"):
                 raise ConfigurationError(f"the extension {name}: its table {table} must be called {name} or {name}_…")

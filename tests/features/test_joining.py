@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import httpx
 import pytest
 import sqlalchemy as sa
+import typer
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from fastapi import APIRouter
@@ -21,12 +22,14 @@ from drsai_backend import DrSai, ToolOptions, builtin_tools
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.parameters import new_router
+from drsai_backend.cli.app import app
 from drsai_backend.database import Database, DatabaseManager, migrations
 from drsai_backend.database.schemas import VERSION_TABLE
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions import DefinitionError, Means, load
 from drsai_backend.errors import ConfigurationError, SchemaOutdated
 from drsai_backend.features.base import Extension
+from drsai_backend.features.builtin import NOUNS
 from drsai_backend.features.extensions import kinds_of, means_of, schemas_of
 from tests.examples.processes import ROOT
 from tests.features.conftest import Extended
@@ -56,9 +59,15 @@ class Tooled(Extension):
     tools = {"calculator": ToolOptions()}
 
 
+class Hidden(Extension):
+    name = "tools"
+    commands = "tests.features.kinds:app"
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [
+        ([Hidden], "the extension tools: there are other commands `drsai tools`"),
         ([Named], "tests.features.test_joining.Named: an extension has a `name` of up to 31 lower-case letters"),
         ([Plain, Again], "there are two extensions of the name plain: tests.features.kinds.Plain and tests.features."),
         ([Plain, Plain], "there are two extensions of the name plain"),
@@ -87,6 +96,11 @@ def test_what_settings_name(named: str, text: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         kinds_of(settings(extensions=[named]))
     assert raised.value.message.startswith(text)
+
+
+def test_the_nouns_of_the_command_line_are_known() -> None:
+    group = typer.main.get_group(app)
+    assert {*group.list_commands(typer.Context(group))} == NOUNS
 
 
 def test_settings_name_them_unless_the_program_does() -> None:
