@@ -118,7 +118,8 @@ def finish(session: Session, upload: Upload, new: NewFile, sha256: str, limit: i
     """
     connection, owner = session.connection(), upload.owner
     alone(session, *owner)
-    size = connection.execute(sa.select(_content.c.bytes).where(*_is(upload))).scalar()
+    # Locked: whoever gives the upload up at this moment, as its run was stopped, waits, or was first.
+    size = connection.execute(sa.select(_content.c.bytes).where(*_is(upload)).with_for_update()).scalar()
     if size is None:
         raise Conflict("the upload has taken too long, and was given up; try again", param="file")
     known = None if new.origin is None else by_origin(session, owner, new.origin)

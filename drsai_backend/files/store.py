@@ -82,10 +82,9 @@ class Arriving:
         return info
 
     async def give_up(self) -> None:
-        """Forget what has arrived."""
+        """Forget what has arrived, unless it is a file by now: `finish` may have been cancelled while it was stored."""
         await self._files.database.write(partial(rows.give_up, upload=self._upload))
-        if self._files.folder is not None:
-            await asyncio.to_thread(self._files.folder.remove, self._upload.token)
+        await _remove_unknown(self._files, [self._upload.token])
 
     async def _store(self, size: int) -> None:
         data = bytes(self._waiting[:size])
@@ -236,7 +235,7 @@ class Files:
         _, place = await self.open(owner, file_id)
         await self.database.write(partial(rows.delete_file, owner=owner, file_id=file_id, actor=actor))
         if self.folder is not None and place.in_folder:
-            await self._remove_unknown([place.token])
+            await _remove_unknown(self, [place.token])
 
     async def sweep(self, *, abandoned: timedelta = ABANDONED) -> int:
         """Delete what expired, uploads that nobody continues, and what the folder has of neither. Returns how many."""
@@ -247,7 +246,7 @@ class Files:
         if self.folder is not None:
             tokens = iter(await asyncio.to_thread(list[str], self.folder.tokens()))
             while part := [*islice(tokens, 500)]:
-                count += await self._remove_unknown(part)
+                count += await _remove_unknown(self, part)
         return count
 
     def _folder_of(self, place: Place) -> Folder | None:
@@ -256,13 +255,14 @@ class Files:
             raise DatabaseError("the file is in a folder, and DRSAI_FILES_FOLDER is not set here")
         return self.folder if place.in_folder else None
 
-    async def _remove_unknown(self, tokens: list[str]) -> int:
-        """Delete those of the folder that no row names: a row is there before its bytes, so that nobody writes them."""
-        unknown = await self.database.read(partial(rows.unknown_tokens, tokens=tokens))
-        for token in unknown:
-            if self.folder is not None:
-                await asyncio.to_thread(self.folder.remove, token)
-        return len(unknown)
+
+async def _remove_unknown(files: Files, tokens: list[str]) -> int:
+    """Delete those of the folder that no row names: a row is there before its bytes, so that nobody writes them."""
+    unknown = await files.database.read(partial(rows.unknown_tokens, tokens=tokens))
+    for token in unknown:
+        if files.folder is not None:
+            await asyncio.to_thread(files.folder.remove, token)
+    return len(unknown)
 
 
 def new_file(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from sqlalchemy.orm import Session
 
-from drsai_backend.database import DatabaseManager
+from drsai_backend.database import DatabaseManager, migrations
+from drsai_backend.database import files as rows
 from drsai_backend.datamodel.audit import CLI
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, DatabaseError, NotFound
@@ -107,3 +112,41 @@ async def test_after_a_failover_bytes_go_into_no_other_upload_and_come_from_no_o
     await theirs.add(b"bob's")
     made = await theirs.finish(new_file("c.bin", "user_data", None, None))
     assert await files.read(bob, made.file_id) == b"bob's"
+
+
+async def test_an_upload_that_is_given_up_while_it_is_finished_makes_no_file_without_bytes(db: DatabaseManager) -> None:
+    """A run that is stopped while its tool keeps a file: the call's transaction is under way, and its end is not
+    waited for. Whoever is first decides; the other waits for it."""
+    files = Files(db.database, settings())
+    await files.create(ANN, "a.txt", b"another one's")
+    upload = await db.database.write(partial(rows.begin, owner=ANN, token="t", in_folder=False))
+    await db.database.write(partial(rows.arrived, upload=upload, start=0, data=b"bytes", size=5))
+    deleted = threading.Event()
+
+    def give_up_slowly() -> None:
+        with migrations.connecting(db.database.url) as connection, Session(connection) as session:
+            rows.give_up(session, upload)
+            deleted.set()
+            time.sleep(0.5)
+
+    giving_up = asyncio.create_task(asyncio.to_thread(give_up_slowly))
+    await asyncio.to_thread(deleted.wait)
+    new = new_file("b.txt", "user_data", None, None, None)
+    finish = partial(rows.finish, upload=upload, new=new, sha256="5" * 64, limit=1000)
+    with pytest.raises(Conflict):
+        await db.database.write(finish)
+    await giving_up
+    assert [item.filename for item in (await files.list(ANN)).items] == ["a.txt"]
+
+
+@pytest.mark.parametrize("in_folder", [False, True])
+async def test_what_was_finished_when_it_is_given_up_keeps_its_bytes(
+    db: DatabaseManager, tmp_path: Path, in_folder: bool
+) -> None:
+    """Whoever keeps a file was cancelled while that was stored, and cannot know that it was."""
+    files = Files(db.database, settings(files_folder=tmp_path / "files" if in_folder else None))
+    arriving = await files.begin(ANN)
+    await arriving.add(b"bytes")
+    info = await arriving.finish(new_file("a.txt", "user_data", None, None, None))
+    await arriving.give_up()
+    assert await files.read(ANN, info.file_id) == b"bytes"
