@@ -54,13 +54,15 @@ async def unpacked(parts: AsyncIterable[bytes], packing: str) -> AsyncGenerator[
 
 
 class Body:
-    """The body of an answer, unpacked: events whole, one by one, all else when it is there.
+    """The body of an answer, unpacked: events whole, one by one, all else when it is there. Whoever takes events one by
+    one lets any number of them come; an answer that is read as a whole has one bound, whatever it says that it is.
 
     Args:
         response: its headers lose the packing.
         most: bytes of the body, or of one event.
         over: makes the last that is given of a body or of an event that is too long, of what has come of it; or raises.
         pause: waited for between two reads of events, with their number.
+        events: whether events are taken one by one.
     """
 
     def __init__(
@@ -69,11 +71,13 @@ class Body:
         most: int,
         over: Callable[[bytes, bool], bytes],
         pause: Callable[[int], Awaitable[None]] | None = None,
+        *,
+        events: bool = True,
     ) -> None:
         self._inner, self._most, self._over = cast("httpx.AsyncByteStream", response.stream), most, over
         self._pause = pause
         self._packing = response.headers.pop("content-encoding", "")
-        self._events = response.headers.get("content-type", "").startswith("text/event-stream")
+        self._events = events and response.headers.get("content-type", "").startswith("text/event-stream")
 
     async def __aiter__(self) -> AsyncGenerator[bytes]:
         held, reads = bytearray(), 0

@@ -18,16 +18,18 @@ def client(
     *,
     package: ModuleType = httpx,
     resolve: Resolve | None = None,
+    events: bool = False,
     **options: Any,
 ) -> httpx.AsyncClient:
     """A client that asks for plain bytes. On reading an answer, it raises a `StreamError` of the package where that has
-    more than `limit` bytes, or one of its events, and `Packed` where it is packed in a way that has no bound.
+    more than `limit` bytes, and `Packed` where it is packed in a way that has no bound.
 
     Args:
         reachable: what may be reached, as `checked_transport` holds to it; None: anything, as the operator names it.
         limit: bytes of an answer, unpacked.
         package: whose client it is: httpx, or httpx2.
         resolve: how a name is resolved; default: as the system does.
+        events: whether events are taken one by one, as they come: then `limit` is that of each.
         options: as the package's own client takes them; `timeout` among them.
     """
     body = body_of(package)
@@ -39,7 +41,7 @@ def client(
         request.headers.update(PLAIN)
 
     async def bound(response: httpx.Response) -> None:
-        response.stream = cast("httpx.AsyncByteStream", body(response, limit, too_long))
+        response.stream = cast("httpx.AsyncByteStream", body(response, limit, too_long, events=events))
 
     if reachable is not None:
         options |= {"transport": checked_transport(package, reachable, resolve), "trust_env": False}

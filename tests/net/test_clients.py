@@ -65,8 +65,9 @@ def names(*answers: str) -> object:
     return resolve
 
 
-def made(package: ModuleType, limit: int, *answers: str) -> httpx.AsyncClient:
-    return client(LOOPBACK, limit, package=package, resolve=names(*(answers or ("127.0.0.1",))), timeout=5)  # type: ignore[arg-type]
+def made(package: ModuleType, limit: int, *answers: str, **options: bool) -> httpx.AsyncClient:
+    resolve = names(*(answers or ("127.0.0.1",)))
+    return client(LOOPBACK, limit, package=package, resolve=resolve, timeout=5, **options)  # type: ignore[arg-type]
 
 
 @both
@@ -107,10 +108,20 @@ async def test_an_endless_answer_is_cut_off(package: ModuleType, kind: str) -> N
 
 
 @both
+async def test_short_events_without_an_end_are_one_answer_to_who_reads_it_as_a_whole(package: ModuleType) -> None:
+    wire = Wire(b"data: 1\n\n" * 1_000, kind=EVENTS, endless=True)
+    async with wire.open() as url, made(package, 100_000) as http:
+        with pytest.raises(package.StreamError, match="more than 100000 bytes"):
+            async with asyncio.timeout(20):
+                await http.get(url)
+    assert wire.sent < 1 << 26, "what the sockets hold, too"
+
+
+@both
 async def test_any_number_of_short_events(package: ModuleType) -> None:
     async with (
         Wire(b"data: 1\r", b"\n\r", b"\ndata: 2\n\n", kind=EVENTS, endless=True).open() as url,
-        made(package, 20) as http,
+        made(package, 20, events=True) as http,
         http.stream("GET", url) as response,
     ):
         heard = b""

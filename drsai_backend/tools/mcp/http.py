@@ -78,6 +78,7 @@ def _client(server: McpHttp | McpSse) -> httpx2.AsyncClient:
         reachable,
         server.max_bytes,
         package=httpx2,
+        events=True,
         headers=headers,
         auth=_auth(server),
         # A call is bounded by its own time-out; this one ends streams that nobody waits for.
