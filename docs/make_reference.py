@@ -15,7 +15,7 @@ CHAPTERS = {
     "Running teams": "DrSai TeamResult RunStatus RunLimits limited runs.ModelParams Answer "
     "ClientTools ClientTool ToolOutput client_tools answered_by shows stop_on_disconnect",
     "Without asyncio": "sync.SyncDrSai sync.SyncHandle",
-    "A run under way": "runs.Handle runs.RunHandle runs.OnBusy runs.OnQuestion",
+    "A run under way": "runs.Handle runs.OnBusy runs.OnQuestion",
     "Events of a run": "runs.RunEvent runs.RunStarted runs.TextDelta runs.ToolEvent runs.ToolStarted runs.ToolFinished "
     "runs.MessageDone runs.QueuedBehind runs.RunEnded",
     "What is read of threads and runs": "runs.threads.views.ThreadSummary runs.threads.views.ThreadDetail "

@@ -68,7 +68,7 @@ def _starts(
 
 class SyncHandle:
     """A run that was started, as `DrSai.start` returns it, for threads. `run_id`, `name`, `thread_id`, `user_id`,
-    `team`, `created` and `speakers` are those of the `RunHandle`."""
+    `team`, `created` and `speakers` are those of the `Handle`."""
 
     def __init__(self, sync: SyncDrSai, handle: Handle) -> None:
         self._sync = sync

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.feed.feed import Handle
+from drsai_backend.runs.feed.handle import Handle
 from drsai_backend.runs.steps.views import RunStep
 from drsai_backend.runs.threads.views import (
     InputRequestView,

@@ -13,11 +13,12 @@ from drsai_backend.runs.events import (
     TextDelta,
     ThoughtDelta,
 )
-from drsai_backend.runs.feed.feed import Handle
-from drsai_backend.runs.feed.live_run import RunHandle
+from drsai_backend.runs.feed.handle import Handle
 from drsai_backend.runs.recovery.recovery import Waker
 from drsai_backend.runs.requests import Answer, InputMessage, OnBusy, OnQuestion, RunRequest
 from drsai_backend.teams.replay.steps import ToolEvent, ToolFinished, ToolPartial, ToolStarted
+
+RunHandle = Handle  # The name of earlier releases.
 
 __all__ = [
     "Answer",

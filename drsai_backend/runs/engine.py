@@ -51,7 +51,8 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.commands.commands import Commands
 from drsai_backend.runs.commands.stored_request import request_of_thread
-from drsai_backend.runs.feed.feed import Feeds, Handle
+from drsai_backend.runs.feed.feed import Feeds
+from drsai_backend.runs.feed.handle import Handle
 from drsai_backend.runs.history.recognise import Recogniser
 from drsai_backend.runs.intake.forks import Forks
 from drsai_backend.runs.intake.intake import Intake

@@ -148,7 +148,7 @@ async def test_readers_come_to_an_end_when_the_end_cannot_be_stored(make: Make) 
     await turns(drsai, 2)
     drsai.database.write = _refusing(Conflict("a deadlock"))  # type: ignore[method-assign]
     crew.eve.release()
-    live = handle._live  # type: ignore[union-attr]
+    live = handle._source
     async with asyncio.timeout(30):
         while live.ended is None:
             await live.more()

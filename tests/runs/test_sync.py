@@ -21,8 +21,7 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, DrSaiError, NotFound, NotOpened, UnknownModel
 from drsai_backend.features.registered_tools.calls import ToolCalls
 from drsai_backend.files import Files
-from drsai_backend.runs import RunEnded, RunHandle
-from drsai_backend.runs.feed.feed import FollowedRun
+from drsai_backend.runs import Handle, RunEnded
 from drsai_backend.sync import SyncDrSai, SyncFiles, SyncHandle, SyncTools
 from tests.support.threads import settings
 
@@ -60,7 +59,7 @@ def public(cls: type) -> dict[str, Any]:
     return {name: item for name, item in inspect.getmembers(cls) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize(("cls", "sync"), [(DrSai, SyncDrSai), (RunHandle, SyncHandle), (FollowedRun, SyncHandle)])
+@pytest.mark.parametrize(("cls", "sync"), [(DrSai, SyncDrSai), (Handle, SyncHandle)])
 def test_no_call_is_missing(cls: type, sync: type):
     ours, theirs = public(sync), public(cls)
     asynchronous = {n for n, m in theirs.items() if inspect.iscoroutinefunction(m) or inspect.isasyncgenfunction(m)}

@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from drsai_backend.database import Database
 from drsai_backend.database.runs.log import LogPage, read_log, thread_of_run
@@ -27,23 +25,19 @@ from drsai_backend.runs.events import (
     ENDED,
     STARTED,
     Logged,
-    MessageDone,
     MessageRead,
     Position,
     QueuedBehind,
     RunEnded,
-    RunEvent,
     RunStarted,
 )
 from drsai_backend.runs.failures import code_of
 from drsai_backend.runs.feed.changes import Changes
-from drsai_backend.runs.feed.live_run import LiveRun, Reader, RunHandle, as_done
+from drsai_backend.runs.feed.live_run import LiveRun, Reader
 from drsai_backend.runs.feed.watch import Watch
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
-
-    from drsai_backend.runs.intake.repeats import Attempt
 
 T = TypeVar("T")
 
@@ -256,82 +250,3 @@ def _is_over(page: LogPage, at: Position) -> bool:
         RunStatus(page.runs[0]["status"]) not in PENDING
         and at >= Position(page.runs[0]["last_seq"], page.runs[0]["epoch"], ENDED)
     )
-
-
-@dataclass(eq=False)
-class FollowedRun:
-    """A run that this process may or may not run, as a handle: one that waits in the queue, or is another worker's.
-
-    `speakers`: number of agents that may speak; `ignored`: fields of the request that nobody of the team takes;
-    `attempt`: the request that it answers, where its client may repeat it; `imported`: see `RunHandle`.
-    """
-
-    _follow: Callable[[], AsyncGenerator[Logged]]
-    run_id: str
-    name: ThreadName
-    team: str
-    speakers: int
-    created: int
-    ignored: Sequence[str] = ()
-    failure: BaseException | None = None
-    failed_agent: str | None = None
-    attempt: Attempt | None = None
-    imported: bool = False
-    _said: list[MessageDone] = field(default_factory=list[MessageDone])
-    _ended: RunEnded | None = None
-
-    def __post_init__(self) -> None:
-        self.thread_id = self.name.thread_id
-        self.user_id = self.name.user_id
-
-    async def events(self) -> AsyncGenerator[RunEvent]:
-        """Every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is still
-        in the queue, because a person is asked first."""
-        async with aclosing(self._follow()) as log:
-            async for logged in log:
-                event = as_done(logged.event)
-                if isinstance(event, QueuedBehind):
-                    self._ended = RunEnded(
-                        RunStatus.AWAITING_INPUT,
-                        "The message waits in the queue: a person is asked first.",
-                        input_request=event.input_request,
-                        queued_behind=event.run_id,
-                    )
-                    yield self._ended
-                    return
-                if isinstance(event, MessageDone):
-                    self._said.append(event)
-                elif isinstance(event, RunEnded):
-                    self._ended = event
-                yield event
-        if self._ended is None:
-            # The process shuts down, or the thread was deleted.
-            self._ended = RunEnded(
-                RunStatus.RUNNING, error_code="run_moved", error_message="The run is not followed any more; ask for it."
-            )
-            yield self._ended
-
-    def poll(self) -> tuple[RunEvent, ...]:
-        """Nothing: events come one by one."""
-        return ()
-
-    def maker(self) -> Callable[[], FollowedRun]:
-        """What makes more handles of the run, from its beginning, and keeps nothing of what was read."""
-        same = (self.run_id, self.name, self.team, self.speakers, self.created, self.ignored)
-        return partial(FollowedRun, self._follow, *same)
-
-    async def wait(self) -> RunEnded:
-        """The end of the run."""
-        if self._ended is None:
-            async for _ in self.events():
-                pass
-        assert self._ended is not None
-        return self._ended
-
-    def transcript(self) -> list[MessageDone]:
-        """The stored messages of the run that were read so far, in order, its input included."""
-        return self._said
-
-
-Handle: TypeAlias = RunHandle | FollowedRun
-"""A run that was started: one of this process, or one that it follows by what is stored. Both have the same calls."""

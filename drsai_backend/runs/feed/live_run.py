@@ -1,4 +1,4 @@
-"""A run in this process as others see it: its events so far, and handles that read them."""
+"""A run in this process as others see it: its events so far, and who reads them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import asyncio
 import time
 import weakref
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from autogen_agentchat.messages import TextMessage
 from autogen_core import CancellationToken
 
-from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.runs.events import (
     ENDED,
     STARTED,
-    Logged,
     MessageDone,
     MessageRead,
     Position,
@@ -28,14 +25,10 @@ from drsai_backend.runs.events import (
     RunStarted,
     TextDelta,
 )
-from drsai_backend.runs.failures import HandedOver
 from drsai_backend.runs.transcript import is_shown
 from drsai_backend.teams.limits import LimitReached
 from drsai_backend.teams.messages import read_message
 from drsai_backend.teams.unfinished import unfinished_message
-
-if TYPE_CHECKING:
-    from drsai_backend.runs.intake.repeats import Attempt
 
 _KEEP: Final = 4096
 """Events that are kept whatever they are."""
@@ -223,126 +216,9 @@ class Reader:
         return start
 
 
-class Follow(Protocol):
-    """Continues the log of a run that this process does not run (any more)."""
-
-    def __call__(self, run_id: str, after: Position) -> AsyncGenerator[Logged]: ...
-
-
 def as_done(event: RunEvent) -> RunEvent:
-    """A message that was read, as one that was heard."""
+    """Convert a stored message to a `MessageDone`."""
     if not isinstance(event, MessageRead):
         return event
     message = read_message(event.config)
     return MessageDone(event.seq, message, is_shown(message) if event.shown is None else event.shown)
-
-
-class RunHandle:
-    """Reads a run from its beginning. The run belongs to the engine: a reader may stop at any time.
-
-    Where the run leaves this process, its handle follows it by what is stored.
-
-    Attributes:
-        run_id: names the run.
-        name: what finds the thread that it runs on.
-        thread_id, user_id: of that name.
-        team: the name that its team is served under.
-        created: when it was started, in seconds since 1970.
-        speakers: how many agents may speak; 1: a lone one.
-        attempt: the request that it answers, where its client may repeat it.
-        ignored: fields of the request that nobody of the team takes: parameters, and `tools`, the client's.
-        imported: whether conversations are stored that look like the request's history and may be other people's, so
-            that it was imported into a thread of its own.
-    """
-
-    def __init__(self, live: LiveRun, follow: Follow | None = None) -> None:
-        self._live = live
-        self._reader = Reader(live)
-        self._follow = follow
-        self._batch: list[RunEvent] = []
-        self._said: list[MessageDone] = []
-        self._ended: RunEnded | None = None
-        self.attempt: Attempt | None = None
-        self.imported = False
-        self.run_id = live.run_id
-        self.name = live.name
-        self.thread_id = live.name.thread_id
-        self.user_id = live.name.user_id
-        self.team = live.team
-        self.created = live.created
-        self.speakers = live.speakers
-        self.ignored = live.ignored
-
-    async def events(self) -> AsyncGenerator[RunEvent]:
-        """Every event of the run from its beginning; ends after `RunEnded`."""
-        while True:
-            self._batch = self._batch or self._reader.poll()
-            if not self._batch:
-                await self._live.more()
-            while self._batch:
-                event = self._batch.pop(0)
-                if self._moved(event):
-                    assert self._follow is not None
-                    async with aclosing(self._follow(self.run_id, self._live.positions[-1])) as log:
-                        async for logged in log:
-                            yield self._note(as_done(logged.event))
-                    if self._ended is None:  # This process closes, or the thread was deleted.
-                        yield self._note(event)
-                    return
-                yield self._note(event)
-                if isinstance(event, RunEnded):
-                    return
-
-    def _moved(self, event: RunEvent) -> bool:
-        """Whether this is where the run left the process, which itself stays and can follow it."""
-        if self._follow is None or not isinstance(event, RunEnded):
-            return False
-        return event.status is RunStatus.RUNNING and event.error_code != HandedOver.code
-
-    def _note(self, event: RunEvent) -> RunEvent:
-        if isinstance(event, MessageDone):
-            self._said.append(event)
-        elif isinstance(event, RunEnded):
-            self._ended = event
-        return event
-
-    def poll(self) -> Sequence[RunEvent]:
-        """The events that are ready now, after those that `events()` has yielded; they are not yielded again."""
-        ready = [*self._batch, *self._reader.poll()]
-        self._batch = [ready.pop()] if ready and self._moved(ready[-1]) else []
-        return [self._note(event) for event in ready]
-
-    def maker(self) -> Callable[[], RunHandle | None]:
-        """What makes more handles of the run, from its beginning. It keeps nothing of what the run has said: once
-        that has ended and nobody reads it any more, it makes None."""
-        found, follow = weakref.ref(self._live), self._follow
-
-        def again() -> RunHandle | None:
-            live = found()
-            return None if live is None else RunHandle(live, follow)
-
-        return again
-
-    async def wait(self) -> RunEnded:
-        """The end of the run."""
-        await self._live.end()
-        self.poll()
-        if self._ended is None:  # Another process runs it now.
-            async for _ in self.events():
-                pass
-        assert self._ended is not None
-        return self._ended
-
-    def transcript(self) -> Sequence[MessageDone]:
-        """The stored messages of the run that were read so far, in order, its input included."""
-        return self._said
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What was raised in this process when the run ended as ERROR."""
-        return self._live.failure
-
-    @property
-    def failed_agent(self) -> str | None:
-        """The name of the agent that raised `failure`, if one did."""
-        return self._live.failed_agent

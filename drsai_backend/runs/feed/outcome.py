@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from drsai_backend.datamodel import RunStatus, TeamResult
 from drsai_backend.errors import RunFailed
 from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, TextDelta
-from drsai_backend.runs.feed.feed import Handle
+from drsai_backend.runs.feed.handle import Handle
 from drsai_backend.teams.messages import dump_of
 
 

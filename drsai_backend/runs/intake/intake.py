@@ -15,8 +15,8 @@ from drsai_backend.definitions.stored.serving import ServedTeams
 from drsai_backend.errors import Conflict, InvalidRequest, StaleAnswer, ThreadBusy, UnknownModel
 from drsai_backend.runs.commands.commands import Commands, Queued
 from drsai_backend.runs.events import Position
-from drsai_backend.runs.feed.feed import Feeds, FollowedRun, Handle
-from drsai_backend.runs.feed.live_run import RunHandle
+from drsai_backend.runs.feed.feed import Feeds
+from drsai_backend.runs.feed.handle import Handle, StoredRun
 from drsai_backend.runs.feed.replay import StoredRequest, find_request, replay
 from drsai_backend.runs.history.recognise import Recogniser
 from drsai_backend.runs.intake.forks import Forks
@@ -146,7 +146,7 @@ class Intake:
     async def again(self, request: RunRequest, found: StoredRequest) -> Handle:
         """A request that was served before, read once more."""
         if found.is_over:
-            return RunHandle(replay(found))
+            return Handle(replay(found))
         if found.row["status"] is RunStatus.CREATED:
             # Who stored it may not have learnt so, and nobody have been told.
             await self._commands.wake(found.head.key)
@@ -170,7 +170,7 @@ class Intake:
                     live = await self._running.launch(
                         name, lambda: self._starter.start(request, factory, is_new=is_new)
                     )
-                    return RunHandle(live, partial(self._feeds.run, name.owner, is_stored=True))
+                    return Handle(live, partial(self._feeds.run, name.owner, is_stored=True))
                 except Busy as busy:
                     head = busy.head
                 except Conflict as error:
@@ -195,17 +195,10 @@ class Intake:
                 return await self._start(replace(request, on_busy="enqueue"), factory, is_new=is_new)
         raise ThreadBusy(f"thread {name.thread_id!r} is too busy; try again", param="thread_id")
 
-    def _followed(self, queued: Queued, request: RunRequest, after: Position | None = None) -> FollowedRun:
+    def _followed(self, queued: Queued, request: RunRequest, after: Position | None = None) -> Handle:
         run_id, outlook, created = queued
-        return FollowedRun(
-            partial(self._feeds.run, request.name.owner, run_id, after, is_stored=True),
-            run_id=run_id,
-            name=request.name,
-            team=request.team,
-            speakers=outlook.speakers,
-            created=created,
-            ignored=outlook.ignored,
-        )
+        run = StoredRun(run_id, request.name, request.team, created, outlook.speakers, outlook.ignored, after)
+        return Handle(run, partial(self._feeds.run, request.name.owner, is_stored=True))
 
 
 def _id_of_new(request: RunRequest) -> str:

@@ -26,7 +26,7 @@ from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import read_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import ThreadName
-from drsai_backend.runs.feed.feed import Handle
+from drsai_backend.runs.feed.handle import Handle
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.feed.replay import StoredRequest, find_repeated_request, find_run_of
 from drsai_backend.runs.intake.request_digest import RequestDigests

@@ -20,8 +20,8 @@ from drsai_backend.errors import NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.runs.events import Logged, Position
-from drsai_backend.runs.feed.feed import Feeds, FollowedRun
-from drsai_backend.runs.feed.live_run import RunHandle
+from drsai_backend.runs.feed.feed import Feeds
+from drsai_backend.runs.feed.handle import Handle
 from drsai_backend.runs.opening import Lifecycle
 from drsai_backend.runs.steps.events import LoggedStep, Mark
 from drsai_backend.runs.steps.follow import StepFeed
@@ -81,7 +81,7 @@ class StoredThreads:
             owner = await self._rights.run(who, run_id, Right.READ)
             return await self._run_of(owner, run_id, sees_log=who.may(Scope.ADMIN)), owner
 
-    async def run_answered(self, handle: RunHandle | FollowedRun) -> RunView:
+    async def run_answered(self, handle: Handle) -> RunView:
         """The run that an answer has resumed, for who answered it: they need not have the right to read its thread."""
         return await self._run_of(handle.name.owner, handle.run_id)
 

@@ -1,0 +1,35 @@
+"""A handle of a run: the same for a run of this process, and for one that is followed by what is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from drsai_backend import RunStatus
+from drsai_backend.runs import Handle, MessageDone, RunEnded, RunEvent
+from tests.support.teams.crew import Crew
+from tests.support.threads import QUICK, Make, request
+
+
+async def one(handle: Handle) -> RunEvent:
+    async with aclosing(handle.events()) as events:
+        return await anext(events)
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+async def test_who_stops_reading_reads_on_where_they_were(make: Make, is_queued: bool) -> None:
+    """Nothing comes twice, and after the end there is nothing."""
+    drsai = await make({"crew": Crew()}, **QUICK)
+    async with asyncio.timeout(20):
+        handle = await drsai.engine.start(request(background=is_queued))
+        found = [await one(handle)]
+        while not isinstance(found[-1], RunEnded):
+            found += [await one(handle), *handle.poll()]
+        ended = await handle.wait()
+        assert [event async for event in handle.events()] == []
+    assert (ended, ended.status) == (found[-1], RunStatus.COMPLETED)
+    said = [event for event in found if isinstance(event, MessageDone)]
+    assert [done.seq for done in said] == [1, 2, 3, 4]
+    assert handle.transcript() == said
