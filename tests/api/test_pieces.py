@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from drsai_backend.api.anthropic.body import MessagesBody
 from drsai_backend.api.anthropic.translation import translate
 from drsai_backend.api.anthropic.wire import EventWriter
-from drsai_backend.api.events import LogResponse
+from drsai_backend.api.events import RunFrames
 from drsai_backend.api.http.json import TEXT, dumps
 from drsai_backend.api.openai.chat.wire import ChunkWriter
 from drsai_backend.runs import Logged, Position, RunEvent, TextDelta, ThoughtDelta
@@ -29,15 +29,8 @@ PIECES = st.lists(
 )
 
 
-def log() -> LogResponse:
-    async def nothing() -> AsyncIterator[Logged]:
-        return
-        yield
-
-    async def may() -> None:
-        pass
-
-    return LogResponse(nothing(), "thread", None, (), may, ping=10)
+def log() -> RunFrames:
+    return RunFrames("thread", None)
 
 
 def anthropic() -> EventWriter:

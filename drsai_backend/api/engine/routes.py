@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal, TypeAlias, get_args
@@ -12,21 +12,21 @@ from pydantic import AwareDatetime, BeforeValidator
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import allowed, asked_again, described, read_fields
+from drsai_backend.api.auth import allowed, described, read_fields
 from drsai_backend.api.engine.errors import DetailRoute
-from drsai_backend.api.engine.streams import TaskStream
 from drsai_backend.api.engine.tasks import STATES, ExecuteBody, Tasks, Told, summary
+from drsai_backend.api.events import AfterStepEvent, LastStepEventId, LogResponse, place_of, still_reads
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.json import EVENTS, answers, json_response
+from drsai_backend.api.http.json import EVENTS, answers, dumps, json_response
 from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.http.parameters import AfterNumber, Limit, known_parameters
 from drsai_backend.api.objects import run_headers
-from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, mark_of
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.definitions.modes import TEAMS, modes_of
 from drsai_backend.errors import NotFound
 from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.steps.events import Mark
 from drsai_backend.runs.threads.queries import RunFilter
 
 PREFIX: Final = "/api/v1/agent"
@@ -113,6 +113,21 @@ _MEMORY: Final[JsonObject] = {
 _STREAM: Final[JsonObject] = {"description": "The events of the task, to its end.", "content": EVENTS}
 
 
+_DONE: Final = b"data: [DONE]\n\n"
+
+
+def _frames(told: Told) -> Iterator[bytes]:
+    """Server-sent events whose data alone says what they are. Of the events of one place, only the last one has its
+    id: who read the others alone reads them again."""
+    *before, newest = map(dumps, told.objects)
+    for each in before:
+        yield b"data: %b\n\n" % each
+    place = "" if told.position is None else f"id: {told.position}\n"
+    yield b"%bdata: %b\n\n" % (place.encode(), newest)
+    if told.last:
+        yield _DONE
+
+
 def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
     """`ping`: seconds of silence after which a stream sends a comment."""
     router = APIRouter(prefix=PREFIX, tags=["agent"], route_class=DetailRoute, dependencies=[Depends(known_parameters)])
@@ -121,12 +136,8 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
     def streamed(
         request: Request, who: Principal, scope: Scope, log: AsyncGenerator[Told], run_id: str, name: ThreadName
     ) -> Response:
-        again, headers = asked_again(request, scope, who), run_headers(name.thread_id, run_id)
-
-        async def still() -> None:
-            await engine.check_readable(await again(), name)
-
-        return TaskStream(log, name.thread_id, headers, still, ping=ping, over=True)
+        still = still_reads(engine, name, request, scope, who)
+        return LogResponse(log, _frames, run_headers(name.thread_id, run_id), still, ping=ping, over=True)
 
     @router.post(
         "/execute",
@@ -226,7 +237,7 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
     ) -> Response:
         """What is told of a task after an event: how a stream that broke off is continued."""
         _, name = await tasks.find(who, task_id)
-        log = tasks.events(who, task_id, mark_of(after, last_event_id))
+        log = tasks.events(who, task_id, place_of(Mark.parse, after, last_event_id))
         return streamed(request, who, Scope.THREADS_READ, log, task_id, name)
 
     @router.post("/tasks/{task_id}/cancel", responses=answers(200, _TASK))

@@ -204,17 +204,17 @@ class Tasks:
 
     async def _ending(self, who: Principal, task_id: str, ended: StepsEnded) -> list[JsonObject]:
         """How a task ended, or that it waits for a person."""
-        run = await self.engine.get_run(who, task_id)
+        run = ended.run
         newest = (await self.engine.list_steps(who, task_id, limit=1, order="desc")).items
         status = state_of(run, newest)
         told: list[JsonObject] = []
-        if ended.status is RunStatus.ERROR:
-            told.append({"type": "error", "content": ended.error_message or "the task failed"})
-        elif ended.status is RunStatus.AWAITING_INPUT:
-            told.append({"type": "input_request", "input_request": ended.input_request})
+        if run.status is RunStatus.ERROR:
+            told.append({"type": "error", "content": run.error_message or "the task failed"})
+        elif run.status is RunStatus.AWAITING_INPUT:
+            told.append({"type": "input_request", "input_request": run.input_request})
         final: JsonObject = {"type": "final", "content": await self.engine.last_text(who, task_id) or ""}
         count = newest[0].position if newest else 0
-        return [*told, {**final, "status": status, "step_count": count, "execution_time": round(ended.seconds, 3)}]
+        return [*told, {**final, "status": status, "step_count": count, "execution_time": round(run.seconds, 3)}]
 
 
 def _tool_info(tool: ToolBase) -> JsonObject:

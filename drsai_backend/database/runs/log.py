@@ -36,8 +36,7 @@ class LogPage:
     @property
     def mark(self) -> Mark:
         """How the thread stood when it was read."""
-        head = self.head
-        return Mark(*head.name, head.revision, head.epoch, head.turn, head.last_seq, head.queued, head.status)
+        return mark_of(self.head)
 
 
 class Mark(NamedTuple):
@@ -52,6 +51,11 @@ class Mark(NamedTuple):
     last_seq: int
     queued: int
     status: RunStatus
+
+
+def mark_of(head: ThreadHead) -> Mark:
+    """How a thread stood when its row was read."""
+    return Mark(*head.name, head.revision, head.epoch, head.turn, head.last_seq, head.queued, head.status)
 
 
 _KEYS: Final = sa.bindparam("keys", type_=sa.BigInteger, expanding=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response
@@ -17,12 +17,21 @@ from drsai_backend.api.auth import (
     UserBody,
     allowed,
     allowed_caller,
-    asked_again,
     described,
     named,
     read_body,
 )
-from drsai_backend.api.events import LogResponse
+from drsai_backend.api.events import (
+    AfterEvent,
+    AfterStepEvent,
+    LastEventId,
+    LastStepEventId,
+    LogResponse,
+    RunFrames,
+    StepFrames,
+    place_of,
+    still_reads,
+)
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import EVENTS, answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import IdempotencyKey, fingerprint_of
@@ -52,13 +61,13 @@ from drsai_backend.api.objects import (
     step_object,
     thread_object,
 )
-from drsai_backend.api.step_events import AfterStepEvent, LastStepEventId, StepLogResponse, mark_of
 from drsai_backend.datamodel import Right, RunStatus
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import cut
 from drsai_backend.runs import Answer, Engine, Position
-from drsai_backend.runs.events import ENDED, PATTERN
+from drsai_backend.runs.events import ENDED
+from drsai_backend.runs.steps.events import Mark
 from drsai_backend.runs.steps.views import shortened
 from drsai_backend.runs.threads.rights import Named
 from drsai_backend.runs.threads.views import ThreadDetail
@@ -68,17 +77,6 @@ Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 Deleter = Annotated[Principal, allowed(Scope.THREADS_DELETE)]
 Chatter = Annotated[Principal | None, allowed_caller(Scope.CHAT)]
 Canceller = Annotated[Principal | None, allowed_caller(Scope.RUNS_CANCEL)]
-_ID: Final = {"type": "string", "pattern": PATTERN}
-AfterEvent = Annotated[
-    str | None, Query(description="`id` of the last event that was read.", json_schema_extra={"anyOf": [_ID]})
-]
-LastEventId = Annotated[
-    str | None,
-    Header(
-        description="The same; goes before `after`, where it is not empty.",
-        json_schema_extra={"anyOf": [{"const": ""}, _ID]},
-    ),
-]
 _LOG: Final[JsonObject] = {"description": "Events of the log, to its end.", "content": EVENTS}
 _DELETED: Final[JsonObject] = {
     "type": "object",
@@ -206,15 +204,13 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         last_event_id: LastEventId = None,
     ) -> Response:
         """What all runs of a thread tell, as server-sent events, until the client leaves."""
-        position = position_of(after, last_event_id)
+        position = place_of(Position.parse, after, last_event_id)
         # Before the stream: once it is open, it is too late for an error status.
         thread = named(who, thread_id, owner)
         await engine.check_thread(who, thread)
-        log, still = (
-            engine.follow_thread(who, thread, position),
-            _still(engine, thread, request, Scope.THREADS_READ, who),
-        )
-        return LogResponse(log, thread_id, position, [(b"x-thread-id", thread_id.encode())], still, ping=ping)
+        log, headers = engine.follow_thread(who, thread, position), [(b"x-thread-id", thread_id.encode())]
+        still = still_reads(engine, thread, request, Scope.THREADS_READ, who)
+        return LogResponse(log, RunFrames(thread_id, position).told, headers, still, ping=ping)
 
     def control(
         name: str, act: Callable[[Principal, Named], Awaitable[ThreadDetail]], scope: Scope, summary: str
@@ -269,7 +265,7 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         await engine.check_thread(who, thread, Right.READ if body.stream else Right.ANSWER)
         if body.text is None and body.decision is None and body.results is None:
             raise InvalidRequest("`text`, `decision` or `results` is required", param="text")
-        position = position_of(after, last_event_id)
+        position = place_of(Position.parse, after, last_event_id)
         if body.stream and position is None:
             # Whoever answers knows what was said before. The epoch is not known here; 0 is before all of them.
             position = Position((await engine.get_thread(who, thread)).message_count)
@@ -335,11 +331,11 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         last_event_id: LastStepEventId = None,
     ) -> Response:
         """The steps of a run as they come, as server-sent events, to its end or to the question it waits with."""
-        mark = mark_of(after, last_event_id)
+        mark = place_of(Mark.parse, after, last_event_id)
         run, owner = await engine.find_run(who, run_id)
         log, headers = engine.follow_steps(who, run_id, mark), run_headers(run.thread_id, run.run_id)
-        still = _still(engine, owner.thread(run.thread_id), request, Scope.THREADS_READ, who)
-        return StepLogResponse(log, run.thread_id, headers, still, ping=ping)
+        still = still_reads(engine, owner.thread(run.thread_id), request, Scope.THREADS_READ, who)
+        return LogResponse(log, StepFrames(run.thread_id).told, headers, still, ping=ping, over=True)
 
     @router.get("/runs/{run_id}/events", responses={200: _LOG, 204: {"description": "All is read."}})
     async def follow(
@@ -350,7 +346,7 @@ def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         last_event_id: LastEventId = None,
     ) -> Response:
         """What a run tells, as server-sent events, to its end or to the question it waits with."""
-        position = position_of(after, last_event_id)
+        position = place_of(Position.parse, after, last_event_id)
         return await follow_run(engine, request, Scope.THREADS_READ, who, run_id, position, ping=ping)
 
     @router.post("/runs/{run_id}/cancel", responses=answers(200, RUN_SCHEMA), openapi_extra=described(UserBody))
@@ -376,24 +372,5 @@ async def follow_run(
     run, owner = await engine.find_run(who, run_id)
     over = after is not None and after.n == ENDED and run.status not in (RunStatus.CREATED, RunStatus.RUNNING)
     log, headers = engine.follow_run(who, run_id, after), run_headers(run.thread_id, run.run_id)
-    still = _still(engine, owner.thread(run.thread_id), request, scope, who)
-    return LogResponse(log, run.thread_id, after, headers, still, ping=ping, over=over)
-
-
-def _still(
-    engine: Engine, thread: Named, request: Request, scope: Scope, who: Principal
-) -> Callable[[], Awaitable[None]]:
-    """What raises when who reads a thread may not do so any more: their key is revoked, or the share taken back."""
-    again = asked_again(request, scope, who)
-
-    async def check() -> None:
-        await engine.check_readable(await again(), thread)
-
-    return check
-
-
-def position_of(after: str | None, last_event_id: str | None) -> Position | None:
-    """Where a reader stands. A browser that connects again asks for the same address: its header is the newer one."""
-    if last_event_id:
-        return Position.parse(last_event_id, "Last-Event-ID")
-    return None if after is None else Position.parse(after)
+    still = still_reads(engine, owner.thread(run.thread_id), request, scope, who)
+    return LogResponse(log, RunFrames(run.thread_id, after).told, headers, still, ping=ping, over=over)

@@ -12,10 +12,11 @@ import math
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from drsai_backend.database import Database
-from drsai_backend.database.runs.log import LogPage, read_log, thread_of_run
+from drsai_backend.database.runs.log import LogPage, Mark, read_log, thread_of_run
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, head_of
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import PENDING
@@ -32,7 +33,6 @@ from drsai_backend.runs.events import (
     RunStarted,
 )
 from drsai_backend.runs.failures import code_of
-from drsai_backend.runs.feed.changes import Changes
 from drsai_backend.runs.feed.live_run import LiveRun, Reader
 from drsai_backend.runs.feed.watch import Watch
 
@@ -46,7 +46,8 @@ _LATER: Final = 1.0
 
 
 class Feeds:
-    """Follows threads and runs for one engine.
+    """Follows threads and runs for one engine: tells their logs, and what others need who read more of a run each time
+    that something has changed.
 
     Args:
         live: the run of this process on a thread, if there is one that has begun.
@@ -60,7 +61,6 @@ class Feeds:
         self._live = live
         self._closing = closing
         self._watch = Watch(database, closing)
-        self.changes = Changes(self._watch, live, closing)
 
     def changed(self, name: ThreadName) -> None:
         """A run has begun or ended on this thread in this process."""
@@ -123,12 +123,7 @@ class Feeds:
                             if run_id is not None and isinstance(logged.event, RunEnded):
                                 return
                     continue
-            try:
-                page = await self._read(key, at, run_id)
-            except DatabaseError:
-                if self._closing():  # It may be closed already.
-                    return
-                raise
+            page = await self.look(partial(read_log, key=key, seq=at.seq, epoch=at.epoch, run_id=run_id))
             # SQLite gives the key of a thread that was deleted to another one.
             if page is None or page.head.name != name:
                 return
@@ -156,8 +151,39 @@ class Feeds:
             is_queued = bool(page.runs) and page.runs[0]["status"] is RunStatus.CREATED
             await self._watch.wait(name, key, page.mark, queued=run_id if is_queued else None)
 
-    async def _read(self, key: int, at: Position, run_id: str | None) -> LogPage | None:
-        return await self._patiently(lambda session: read_log(session, key, seq=at.seq, epoch=at.epoch, run_id=run_id))
+    def listen(self, name: ThreadName, run_id: str) -> Reader | None:
+        """Hears of a run what happens from now on, if this process runs it."""
+        live = self._live(name)
+        if live is None or live.run_id != run_id or live.ended is not None:
+            return None
+        reader = Reader(live)
+        reader.poll()
+        return reader
+
+    async def wait(self, name: ThreadName, key: int, mark: Mark, heard: Reader | None, *, in_flight: bool) -> bool:
+        """Wait until something of a run may be other than it was read. False: the process shuts down.
+
+        Args:
+            mark: how its thread stood, whose row has that key.
+            heard: what `listen` has returned before it was read.
+            in_flight: the run is live, here or elsewhere.
+        """
+        if self._closing():
+            return False
+        if heard is not None:
+            await heard.change()
+        else:
+            await self._watch.wait(name, key, mark, in_flight=in_flight)
+        return True
+
+    async def look(self, fn: Callable[[Session], T]) -> T | None:
+        """What a follower reads, once the database is there; None: the process shuts down."""
+        try:
+            return await self._patiently(fn)
+        except DatabaseError:
+            if self._closing():  # It may be closed already.
+                return None
+            raise
 
     async def _patiently(self, fn: Callable[[Session], T]) -> T:
         while True:

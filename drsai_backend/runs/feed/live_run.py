@@ -24,14 +24,18 @@ from drsai_backend.runs.events import (
     RunEvent,
     RunStarted,
     TextDelta,
+    ThoughtDelta,
 )
 from drsai_backend.runs.transcript import is_shown
 from drsai_backend.teams.limits import LimitReached
 from drsai_backend.teams.messages import read_message
+from drsai_backend.teams.replay.steps import ToolPartial
 from drsai_backend.teams.unfinished import unfinished_message
 
 _KEEP: Final = 4096
 """Events that are kept whatever they are."""
+_QUIET: Final = (TextDelta, ThoughtDelta, ToolPartial)
+"""Events that change nothing which is stored."""
 
 
 class RunToken(CancellationToken):
@@ -188,13 +192,14 @@ def _resolve(waiters: list[asyncio.Future[None]]) -> None:
 class Reader:
     """Reads the events of a live run from a position on. It may stop at any time."""
 
-    __slots__ = ("_dropped", "_last", "_next", "live")
+    __slots__ = ("_dropped", "_last", "_next", "_steps", "live")
 
     def __init__(self, live: LiveRun, after: Position | None = None) -> None:
         self.live = live
         self._next = 0 if after is None else live.after(after)
         self._dropped = live.dropped
         self._last = after or Position()
+        self._steps = live.steps_stored
 
     def poll(self) -> list[RunEvent]:
         """What is there now and was not read yet."""
@@ -204,6 +209,15 @@ class Reader:
         """The same, with where each stands."""
         start = self._advance()
         return list(zip(self.live.positions[start:], self.live.events[start:], strict=True))
+
+    async def change(self) -> None:
+        """Wait until something has happened of which something is stored, or the run has ended here."""
+        live = self.live
+        # An event may be told a moment before what it is of is stored.
+        while live.ended is None and live.steps_stored == self._steps:
+            if not all(isinstance(event, _QUIET) for event in self.poll()):
+                return
+            await live.more()
 
     def _advance(self) -> int:
         live = self.live

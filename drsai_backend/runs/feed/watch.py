@@ -21,6 +21,10 @@ log = logging.getLogger("drsai.engine")
 _SOON: Final = 0.1
 _LATER: Final = 1.0
 """Seconds between two looks at a thread: after something happened, and while nothing does."""
+_IN_FLIGHT: Final = 1.0
+"""Seconds between two looks at a turn in flight in another process: what is stored of it changes no thread's row."""
+_LOOKS: Final = 100
+"""Looks at turns in flight per second of all readers in this process, about."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +55,7 @@ class Watch:
     _closing: Callable[[], bool]
     _threads: dict[ThreadName, _Watched] = field(default_factory=dict[ThreadName, _Watched])
     _looking: asyncio.Task[None] | None = None
+    _in_flight: int = 0
 
     def changed(self, name: ThreadName, run_id: str | None) -> None:
         """Something has happened on this thread in this process, where that run is live now."""
@@ -61,10 +66,16 @@ class Watch:
                 if waiter.queued in (None, run_id):
                     _wake(waiter)
 
-    async def wait(self, name: ThreadName, key: int, mark: Mark, *, queued: str | None = None) -> None:
+    async def wait(
+        self, name: ThreadName, key: int, mark: Mark, *, queued: str | None = None, in_flight: bool = False
+    ) -> None:
         """Return when the thread is not as it was at `mark` any more, was deleted, or the process shuts down. It may
-        return without any reason. `queued`: return only if this run is not in the queue any more, or something is asked
-        on the thread."""
+        return without any reason.
+
+        Args:
+            queued: return only if this run is not in the queue any more, or something is asked on the thread.
+            in_flight: return as well when its turn in flight, of another process, is to be looked at.
+        """
         loop = asyncio.get_running_loop()
         watched = self._threads.get(name)
         if watched is None:
@@ -73,9 +84,14 @@ class Watch:
         watched.waiters.add(waiter)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look())
+        self._in_flight += in_flight
         try:
-            await waiter.woken
+            async with asyncio.timeout(max(_IN_FLIGHT, self._in_flight / _LOOKS) if in_flight else None):
+                await waiter.woken
+        except TimeoutError:
+            return
         finally:
+            self._in_flight -= in_flight
             watched.waiters.discard(waiter)
 
     async def _look(self) -> None:

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.views import Cursor, RunStep
+from drsai_backend.runs.threads.views import RunView
 
 STEP_PATTERN: Final = r"^[0-9]{1,9}(-[0-9]{1,9}){5}-[0-9]{1,10}$"
 """What the id of such an event looks like."""
@@ -49,38 +48,28 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StepStarted:
+class _OfStep:
+    step: RunStep
+
+
+class StepStarted(_OfStep):
     """A step has begun: the model has answered."""
 
-    step: RunStep
 
-
-@dataclass(frozen=True, slots=True)
-class StepThought:
+class StepThought(_OfStep):
     """What the model said that it thinks."""
 
-    step: RunStep
 
-
-@dataclass(frozen=True, slots=True)
-class StepCalled:
+class StepCalled(_OfStep):
     """A tool is called."""
 
-    step: RunStep
 
-
-@dataclass(frozen=True, slots=True)
-class StepReturned:
+class StepReturned(_OfStep):
     """The tool has returned, or failed."""
 
-    step: RunStep
 
-
-@dataclass(frozen=True, slots=True)
-class StepEnded:
+class StepEnded(_OfStep):
     """The step is over. It is complete now."""
-
-    step: RunStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +84,7 @@ class StepsVoid:
 class StepsEnded:
     """The run is over, or its part up to a question or a pause."""
 
-    status: RunStatus
-    stop_reason: str | None
-    stop_code: str | None
-    error_message: str | None
-    input_request: JsonObject | None
-    usage: dict[str, int]
-    seconds: float
+    run: RunView
 
 
 StepEvent: TypeAlias = StepStarted | StepThought | StepCalled | StepReturned | StepEnded | StepsVoid | StepsEnded

@@ -1,4 +1,4 @@
-"""Following the steps of a run: what is stored is read each time that something has changed, and what is new is told.
+"""The steps of a run, followed: what is stored is read each time that something has changed, and what is new is told.
 
 So every reader gets the same, in whatever process, and wherever they begin. An event is of one step, and a step is told
 to its end before the next one begins: several calls of one answer are told in the order of the calls.
@@ -7,18 +7,19 @@ to its end before the next one begins: several calls of one answer are told in t
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from drsai_backend.database import Database
-from drsai_backend.database.runs.log import LogPage, head_of_run
 from drsai_backend.database.runs.log import Mark as ThreadMark
+from drsai_backend.database.runs.log import mark_of
+from drsai_backend.database.runs.reads import read_head_of
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.lifecycle import PENDING
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import NotFound
-from drsai_backend.runs.feed.changes import Changes
+from drsai_backend.runs.feed.feed import Feeds
 from drsai_backend.runs.steps.events import LoggedStep, Mark, StepsEnded, StepsVoid, check_of, parts_of
-from drsai_backend.runs.steps.queries import StepRows, epoch_of, find_run, read_steps
+from drsai_backend.runs.steps.queries import StepRows, find_run, key_and_epoch, read_steps
 from drsai_backend.runs.steps.views import RunStep
 from drsai_backend.runs.threads.views import RunView
 
@@ -26,63 +27,54 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _PAGE: Final = 50
-_LIVE: Final = (RunStatus.RUNNING, RunStatus.CREATED)
 
 
 class _Look(NamedTuple):
     """A run as it was at one moment."""
 
+    run: RunView
     key: int
     mark: ThreadMark
     epoch: int
     rows: StepRows
 
-    @property
-    def run(self) -> RunView:
-        return self.rows.run
 
+async def follow_steps(
+    feeds: Feeds, owner: Owner, run: RunView, after: Mark | None = None
+) -> AsyncGenerator[LoggedStep]:
+    """The events of the steps of an owner's run after a place, to the end of the run, or of its part up to a question
+    or a pause. An input that another run took up is followed there.
 
-@dataclass(frozen=True, slots=True)
-class StepFeed:
-    """Follows the steps of runs, for one engine."""
-
-    database: Database
-    changes: Changes
-
-    async def run(self, owner: Owner, run: RunView, after: Mark | None = None) -> AsyncGenerator[LoggedStep]:
-        """The events of the steps of an owner's run after a place, to the end of the run, or of its part up to a
-        question or a pause. An input that another run took up is followed there.
-
-        Raises:
-            NotFound: there is no such run any more.
-        """
-        told = _Told(after or Mark())
-        while True:
-            # Before it is read: what happens meanwhile is a change.
-            run_id = run.joined or run.run_id
-            changes = self.changes.of(owner.thread(run.thread_id), run_id)
-            look = await self.database.read(lambda session, run_id=run_id: _read(session, owner, run_id, told.at))
-            run = look.run
-            for event in told.of(look):
-                yield event
-            if look.rows.more:
-                continue
-            if run.status not in _LIVE:
-                if told.at.epoch != look.epoch:
-                    yield told.end(look)
-                return
-            if self.changes.closing():
-                return
-            await changes.wait(look.key, look.mark, running=run.status is RunStatus.RUNNING)
+    Raises:
+        NotFound: there is no such run any more.
+    """
+    told, name = _Told(after or Mark()), owner.thread(run.thread_id)
+    while True:
+        # Before it is read: what happens meanwhile is a change.
+        heard = feeds.listen(name, run.joined or run.run_id)
+        look = await feeds.look(partial(_read, owner=owner, run_id=run.joined or run.run_id, at=told.at))
+        if look is None:
+            return
+        run = look.run
+        for event in told.of(look):
+            yield event
+        if look.rows.more:
+            continue
+        if run.status not in PENDING:
+            if told.at.epoch != look.epoch:
+                yield told.end(look)
+            return
+        if not await feeds.wait(name, look.key, look.mark, heard, in_flight=run.status is RunStatus.RUNNING):
+            return
 
 
 def _read(session: Session, owner: Owner, run_id: str, at: Mark) -> _Look:
     run = find_run(session, owner, run_id)
-    head = head_of_run(session, owner, run.run_id)
+    key, epoch = key_and_epoch(session, run)
+    head = read_head_of(session, key)
     if head is None:
         raise NotFound(f"no run {run_id!r}", param="run_id")
-    rows = read_steps(session, owner, run, at.stored, _PAGE)
-    return _Look(head.key, LogPage(head, [], [], full=False).mark, epoch_of(session, run.run_id), rows)
+    return _Look(run, key, mark_of(head), epoch, read_steps(session, key, run, at.stored, _PAGE))
 
 
 class _Told:
@@ -127,15 +119,5 @@ class _Told:
 
     def end(self, look: _Look) -> LoggedStep:
         """The end of the run, or of its part."""
-        run = look.run
         self.at = self.at._replace(epoch=look.epoch)
-        ended = StepsEnded(
-            run.status,
-            run.stop_reason,
-            run.stop_code,
-            run.error_message,
-            run.input_request,
-            run.usage or {},
-            run.seconds,
-        )
-        return LoggedStep(self.at, run.run_id, ended)
+        return LoggedStep(self.at, look.run.run_id, StepsEnded(look.run))

@@ -13,7 +13,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.runs.log import thread_of_run
 from drsai_backend.datamodel import AutoGenMessage, Run, TurnStep
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import Owner
@@ -40,10 +39,9 @@ _BEYOND: Final = 200
 
 
 class StepRows(NamedTuple):
-    """A run, and steps of it in order. `more`: others follow; `last_stored`: where the last one stands that is stored
-    for good, or None."""
+    """Steps of a run in order. `more`: others follow; `last_stored`: where the last one stands that is stored for good,
+    or None."""
 
-    run: RunView
     steps: list[RunStep]
     more: bool
     last_stored: Cursor | None
@@ -59,9 +57,13 @@ def find_run(session: Session, owner: Owner, run_id: str) -> RunView:
     return run
 
 
-def epoch_of(session: Session, run_id: str) -> int:
-    """The epoch of the run's part that was under way last."""
-    return session.connection().execute(sa.select(_run.c.epoch).where(_run.c.run_id == run_id)).scalar() or 0
+def key_and_epoch(session: Session, run: RunView) -> tuple[int, int]:
+    """Return the row key of the thread of a run that was found, and the epoch of the part that was under way last."""
+    query = sa.select(_run.c.thread_key, _run.c.epoch).where(_run.c.run_id == run.run_id)
+    row = session.connection().execute(query).first()
+    if row is None:
+        raise NotFound(f"no run {run.run_id!r}", param="run_id")
+    return row[0], row[1] or 0
 
 
 def list_steps(
@@ -69,9 +71,10 @@ def list_steps(
 ) -> Page[RunStep]:
     """See `Engine.list_steps`."""
     run = find_run(session, owner, run_id)
+    key, _ = key_and_epoch(session, run)
     if order == "desc":
-        return _newest(session, owner, run, after, limit)
-    found = read_steps(session, owner, run, after or Cursor(), limit)
+        return _newest(session, key, run, after, limit)
+    found = read_steps(session, key, run, after or Cursor(), limit)
     return Page(items=found.steps, next=_place(found.steps[-1]) if found.more else None)
 
 
@@ -84,9 +87,8 @@ def cursor_of(step: RunStep) -> Cursor:
     return Cursor(step.position, step.seq, 0 if step.with_step is None else step.position - step.with_step)
 
 
-def read_steps(session: Session, owner: Owner, run: RunView, after: Cursor, limit: int) -> StepRows:
-    """The steps of a run after a place, `limit` at most."""
-    key = _key(session, owner, run.run_id)
+def read_steps(session: Session, key: int, run: RunView, after: Cursor, limit: int) -> StepRows:
+    """The steps of a run after a place, `limit` at most. `key`: of its thread."""
     before = _rows(session, key, run, last=after.seq, batch=_CONTEXT) if after.seq else iter(())
     context = [row for row, _ in zip(before, range(_CONTEXT), strict=False)][::-1]
     # The call at the cursor is call `call` of the newest of these messages.
@@ -113,12 +115,11 @@ def read_steps(session: Session, owner: Owner, run: RunView, after: Cursor, limi
     page = steps[:limit]
     final = [step for step in page if step in stored]
     last = cursor_of(final[-1]) if final and final == page[: len(final)] else None
-    return StepRows(run, page, len(steps) > limit, last)
+    return StepRows(page, len(steps) > limit, last)
 
 
-def _newest(session: Session, owner: Owner, run: RunView, after: Cursor | None, limit: int) -> Page[RunStep]:
+def _newest(session: Session, key: int, run: RunView, after: Cursor | None, limit: int) -> Page[RunStep]:
     """The steps of a run before a place, the newest first."""
-    key = _key(session, owner, run.run_id)
     end = Cursor(_count(session, key, run) + 1) if after is None else after
     rows: list[MessageRow] = []
     found = 0
@@ -146,13 +147,6 @@ def _newest(session: Session, owner: Owner, run: RunView, after: Cursor | None, 
                 made.take(row)
     steps = [step for step in made.steps if after is None or step.position < after.position][::-1]
     return cut(steps, limit, _place)
-
-
-def _key(session: Session, owner: Owner, run_id: str) -> int:
-    found = thread_of_run(session, owner, run_id)
-    if found is None:
-        raise NotFound(f"no run {run_id!r}", param="run_id")
-    return found[0]
 
 
 def _rows(

@@ -24,7 +24,7 @@ from drsai_backend.runs.feed.feed import Feeds
 from drsai_backend.runs.feed.handle import Handle
 from drsai_backend.runs.opening import Lifecycle
 from drsai_backend.runs.steps.events import LoggedStep, Mark
-from drsai_backend.runs.steps.follow import StepFeed
+from drsai_backend.runs.steps.follow import follow_steps
 from drsai_backend.runs.steps.queries import Order, list_steps
 from drsai_backend.runs.steps.views import Cursor, RunStep
 from drsai_backend.runs.threads import queries
@@ -56,7 +56,6 @@ class StoredThreads:
         self.lifecycle = Lifecycle()
         self._rights = Rights(db.database)
         self._feeds = feeds
-        self._steps = StepFeed(db.database, feeds.changes)
         self._travel = Travel(db.database, self._rights, hooks)
 
     def check_open(self) -> None:
@@ -211,9 +210,9 @@ class StoredThreads:
         )
 
     async def follow_steps(self, who: Principal, run_id: str, after: Mark | None = None) -> AsyncGenerator[LoggedStep]:
-        """The events of a run's steps from a place on; see `StepFeed.run`. Raises as `find_run`."""
+        """The events of a run's steps from a place on; see `runs.steps.follow`. Raises as `find_run`."""
         run, owner = await self.find_run(who, run_id)
-        async with aclosing(self._steps.run(owner, run, after)) as log:
+        async with aclosing(follow_steps(self._feeds, owner, run, after)) as log:
             async for logged in log:
                 yield logged
 

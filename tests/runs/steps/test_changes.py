@@ -9,7 +9,7 @@ from drsai_backend.database.runs.log import Mark
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.runs.events import TextDelta
-from drsai_backend.runs.feed.changes import Changes
+from drsai_backend.runs.feed.feed import Feeds
 from drsai_backend.runs.feed.live_run import LiveRun
 
 
@@ -18,9 +18,9 @@ async def test_what_is_stored_of_a_turn_in_flight_is_a_change() -> None:
     name = Owner("acme", "ann").thread("t")
     live = LiveRun("run_1", name, "crew", 0, 1)
     unused: Any = None
-    changes = Changes(unused, lambda _: live, lambda: False)
+    feeds = Feeds(unused, lambda _: live, lambda: False)
     mark = Mark("acme", "ann", "t", 0, 0, 0, 0, 0, RunStatus.RUNNING)
-    waiting = asyncio.create_task(changes.of(name, "run_1").wait(1, mark, running=True))
+    waiting = asyncio.create_task(feeds.wait(name, 1, mark, feeds.listen(name, "run_1"), in_flight=True))
     await asyncio.sleep(0)
     live.emit(TextDelta("bob", "text", None))
     await asyncio.sleep(0.01)
@@ -28,7 +28,7 @@ async def test_what_is_stored_of_a_turn_in_flight_is_a_change() -> None:
     live.steps_done()
     async with asyncio.timeout(5):
         await waiting
-    before = changes.of(name, "run_1")
+    before = feeds.listen(name, "run_1")
     live.steps_done()
     async with asyncio.timeout(5):
-        await before.wait(1, mark, running=True)
+        await feeds.wait(name, 1, mark, before, in_flight=True)

@@ -9,12 +9,15 @@ from contextlib import aclosing
 from typing import Any, cast
 
 import pytest
+from sqlalchemy import Engine, event
 
 from drsai_backend import DrSai, tool
 from drsai_backend.access.principal import Principal
+from drsai_backend.errors import DatabaseUnavailable
+from drsai_backend.runs.feed import feed
 from drsai_backend.runs.steps.events import LoggedStep, Mark, StepsEnded
 from tests.support.stepping import looker
-from tests.support.threads import QUICK, Make, until
+from tests.support.threads import QUICK, Make, idle, until
 
 
 def told(events: Sequence[LoggedStep]) -> list[tuple[str, int]]:
@@ -132,3 +135,41 @@ async def test_a_turn_that_is_cut_keeps_its_steps(make: Make) -> None:
     assert (done.observation, done.is_error) == ("saw 0.0", False)
     assert "may have happened" in (lost.observation or "")
     assert step.error == "The run was stopped."
+
+
+async def test_a_reader_waits_for_a_database_that_is_away(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a reader of the run's events does: once it is known that the run is there."""
+    drsai = await make({"crew": looker(2)})
+    run_id = str((await drsai.run("crew", "Look.")).run_id)
+    monkeypatch.setattr(feed, "_LATER", 0.01)
+    read, looks = drsai.database.read, 0
+
+    async def away(fn: Any, **options: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks in (2, 3):
+            raise DatabaseUnavailable("away")
+        return await read(fn, **options)
+
+    drsai.database.read = away  # type: ignore[method-assign]
+    assert told(await follow(drsai, run_id))[:-1] == expected(2)
+    assert looks == 4
+
+
+async def test_a_look_asks_few_statements(make: Make) -> None:
+    """A reader looks once more for each step that comes."""
+    drsai = await idle(make, looker(2))
+    run_id = str((await drsai.run("crew", "Look.")).run_id)
+    asked: list[str] = []
+
+    def count(_: Any, __: Any, statement: str, *___: Any) -> None:
+        asked.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", count)
+    try:
+        await follow(drsai, run_id)
+    finally:
+        event.remove(Engine, "before_cursor_execute", count)
+    selects = [each for each in asked if each.startswith("SELECT")]
+    # Its name; then the run, what it is of, its thread, and its messages.
+    assert len(selects) == 1 + 4
