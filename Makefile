@@ -1,7 +1,7 @@
 # `make help` lists what can be made. BIN: where the tools are (a virtual environment with `pip install -e '.[dev]'`).
 BIN ?= .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help install check lint types contracts format test test-all clients reference demo-svg chaos bench serve demo ci
+.PHONY: help install check lint types contracts format test test-all clients reference stub demo-svg chaos bench serve demo ci
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ clients: ## Real clients and coding agents, each in an environment of its own, a
 
 reference: ## docs/reference.md, from the docstrings
 	$(BIN)/python docs/make_reference.py
+
+stub: ## drsai_backend/sync.pyi, from the signatures of the asynchronous calls
+	$(BIN)/python docs/make_stub.py
 
 schema: ## drsai_backend/definitions/schema.json, from the schema of definitions
 	$(BIN)/python -m drsai_backend agents schema > drsai_backend/definitions/schema.json

@@ -37,7 +37,7 @@ async def _add(drsai: DrSai, number: int) -> None:
 
 def _block(drsai: DrSai, times: int) -> Block:
     async def run() -> None:
-        await drsai.run("helper", "Hello.", user_id=_USER)
+        await drsai.user(_USER).run("helper", "Hello.")
 
     return lambda: timed(run, times)
 
@@ -55,7 +55,7 @@ async def measure(rounds: int, times: int = 20) -> Section:
             url = stack.enter_context(sqlite())
             settings = Settings(demo_delay=0.0, require_model=False)
             drsai = await stack.enter_async_context(DrSai({}, url, settings=settings))
-            await drsai.agents.put("helper", {"agents": {"helper": {"prompt": "Help."}}}, user_id=_USER)
+            await drsai.user(_USER).agents.put("helper", {"agents": {"helper": {"prompt": "Help."}}})
             if others:
                 await _add(drsai, others)
             sides.append(_block(drsai, times))

@@ -12,8 +12,8 @@ import griffe
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "docs/reference.md"
 CHAPTERS = {
-    "Running teams": "DrSai TeamResult RunStatus RunLimits limited runs.ModelParams Answer "
-    "ClientTools ClientTool ToolOutput client_tools answered_by shows stop_on_disconnect",
+    "Running teams": "DrSai caller.Caller caller.RunOptions TeamResult RunStatus RunLimits limited runs.ModelParams "
+    "Answer ClientTools ClientTool ToolOutput client_tools answered_by shows stop_on_disconnect",
     "Without asyncio": "sync.SyncDrSai sync.SyncHandle",
     "A run under way": "runs.Handle runs.OnBusy runs.OnQuestion",
     "Events of a run": "runs.RunEvent runs.RunStarted runs.TextDelta runs.ToolEvent runs.ToolStarted runs.ToolFinished "
@@ -34,8 +34,6 @@ CHAPTERS = {
     "Storage": "DatabaseManager database.SyncDatabaseManager datamodel.Record datamodel.json_field datamodel.long_text "
     "Thread UserInput encode_state decode_state",
 }
-PARTS = {"ThreadCalls"}
-"""Base classes with no entry of their own: what they have is told where it is inherited."""
 HEAD = """# The Python interface
 
 Made from the docstrings by `make reference`; do not edit. What stands with a dot is imported from the module before it:
@@ -52,6 +50,10 @@ def reference() -> str:
         ValueError: a public class or function has no docstring, or an attribute is described nowhere.
     """
     package = griffe.load("drsai_backend", search_paths=[ROOT], resolve_aliases=True)
+    # Without its stub: what that adds is told where it is waited for.
+    sync = ROOT / "drsai_backend/sync.py"
+    known = {"modules_collection": package.modules_collection, "lines_collection": package.lines_collection}
+    package.set_member("sync", griffe.visit("sync", sync, sync.read_text(encoding="utf-8"), parent=package, **known))
     parts = [HEAD]
     for chapter, names in CHAPTERS.items():
         parts += [f"## {chapter}", *(part for name in names.split() for part in _entry(name, package[name]))]
@@ -74,10 +76,7 @@ def _entry(name: str, item: griffe.Object | griffe.Alias) -> list[str]:
     listed = re.search(r"^Attributes:\n((?: {4}.*\n?)+)\n?", text, re.MULTILINE)
     attributes = _items(listed[1]) if listed else {}
     parts.append(_markdown(text.replace(listed[0], "") if listed else text))
-    parents = item.mro() if item.is_class else []
-    told_here = [item, *(parent for parent in parents if parent.name in PARTS)]
-    members = [each for part in told_here for each in part.members.values()]
-    public = [each for each in members if each.is_public and not each.name.startswith("__")]
+    public = [each for each in item.members.values() if each.is_public and not each.name.startswith("__")]
     if not re.match(r"class .*table=True\)", item.source):
         fields = [_field(each, attributes.get(each.name), text) for each in public if each.is_attribute]
         fields = [*_keywords(item), *(field for field in fields if field)]
@@ -98,8 +97,6 @@ def _keywords(item: griffe.Object | griffe.Alias) -> list[str]:
 def _field(item: griffe.Attribute, meaning: str | None, about: str) -> str:
     """A list item. `about` is the docstring of the class, which may tell of several together."""
     value = "" if item.value is None else str(item.value)
-    if shared := re.fullmatch(r"_\w+\((DrSai\.\w+)\)", value):
-        return f"- `{item.name}(…)`: as `{shared[1]}`"
     arguments = getattr(item.value, "arguments", ())
     given = {each.name: str(each.value) for each in arguments if isinstance(each, griffe.ExprKeyword)}
     if "description" in given:

@@ -1,52 +1,36 @@
 """`DrSai`: teams, a database and the engine in one object, for programs that run teams with their state kept.
 
-What it is asked about threads that are there is in `drsai_backend.thread_calls`.
+What is done with them is in `drsai_backend.caller`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
-
-from autogen_agentchat.base import TaskResult
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 
 from drsai_backend import jobs
 from drsai_backend.access.identity import Authenticator
 from drsai_backend.access.key_store import ApiKeys
-from drsai_backend.access.principal import ANONYMOUS
+from drsai_backend.access.principal import Principal
 from drsai_backend.access.tokens import token_verifier
+from drsai_backend.caller import Caller
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
-from drsai_backend.datamodel import RunStatus, TeamResult
 from drsai_backend.datamodel.audit import By
-from drsai_backend.datamodel.owner import DEFAULT_TENANT
-from drsai_backend.datamodel.thread import check_name
 from drsai_backend.definitions.modes import add_modes
-from drsai_backend.errors import DrSaiError
 from drsai_backend.features.audit.extension import Audit
 from drsai_backend.features.base import Extension, Host
 from drsai_backend.features.extensions import E, Extensions, kinds_of, schemas_of
-from drsai_backend.features.registered_tools.calls import ToolCalls
-from drsai_backend.features.stored_definitions.calls import AgentCalls
 from drsai_backend.features.users.users import Users
 from drsai_backend.models import ModelClientFactory, ModelProvider
-from drsai_backend.runs import Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
-from drsai_backend.runs.events import RunEnded
-from drsai_backend.runs.feed.outcome import check_failure, message_of, result_of
-from drsai_backend.runs.requests import Task
+from drsai_backend.old_forms import takes_old_forms
+from drsai_backend.runs import Engine
 from drsai_backend.state.store import JournalStateStore
 from drsai_backend.teams.builtin import builtin_teams
-from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.context import TeamFactory
-from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.registry import TeamRegistry
-from drsai_backend.teams.shown import ShownChoice
-from drsai_backend.thread_calls import ThreadCalls
 from drsai_backend.tools.builtin import builtin_tools
 from drsai_backend.tools.mcp.pool import pool
 from drsai_backend.tools.mcp.servers import configure
@@ -59,8 +43,11 @@ if TYPE_CHECKING:
     from drsai_backend.sync import SyncDrSai
 
 
-class DrSai(ThreadCalls):
+@takes_old_forms
+class DrSai(Caller):
     """Runs teams on stored threads. Use it as `async with DrSai(teams={...}) as drsai`.
+
+    It is the `Caller` of the local user, `anonymous`; `drsai.user("ada")` is that of another one, with the same calls.
 
     Args:
         teams: team factories by name; default: the built-in `assistant` and `writers`. A factory builds a fresh team
@@ -84,8 +71,6 @@ class DrSai(ThreadCalls):
         users: those to whom something belongs: listed, deleted.
         webhooks: what webhooks were told, and the secrets that sign it.
         files: what users keep, and tools for them: created, listed, read, deleted.
-        tools: the registered tools of tenants: listed, put, deleted, tried, counted.
-        agents: the stored definitions of agents and teams: listed, put, deleted, rolled back.
         settings: what it was made with; `engine`, `models` and `database` are the parts that it is made of.
 
     Raises:
@@ -135,13 +120,11 @@ class DrSai(ThreadCalls):
         if worker:
             add_modes(teams, settings)
         engine = Engine(teams, self.db, self.models, settings, hooks=made.hooks(), own_tools=made.tools())
-        super().__init__(engine, by)
+        super().__init__(engine, Principal(by=by))
         self.audit = made.get(Audit)
         self.users = Users(self.engine, self.keys, settings)
         self.webhooks = self.engine.webhooks
         self.files = self.engine.files
-        self.tools = ToolCalls(self.engine.tools, by)
-        self.agents = AgentCalls(self.engine.agents, by)
         configure(settings.mcp_servers)
         self._mcp = self._jobs = None
         if worker:
@@ -263,167 +246,6 @@ class DrSai(ThreadCalls):
             ConfigurationError: there is none.
         """
         return self._extensions.get(kind)
-
-    async def start(
-        self,
-        team: str,
-        task: Task,
-        *,
-        user_id: str = ANONYMOUS,
-        tenant: str = DEFAULT_TENANT,
-        owner: str | None = None,
-        thread_id: str | None = None,
-        params: ModelParams | None = None,
-        on_busy: OnBusy = "enqueue",
-        on_question: OnQuestion = "wait",
-        background: bool = False,
-        webhook_url: str | None = None,
-        limits: RunLimits = NO_LIMITS,
-        client_tools: ClientTools | None = None,
-        shown: ShownChoice | None = None,
-    ) -> Handle:
-        """Start a run and return its handle, once the input is stored. The run does not need the handle to be read.
-        Arguments and errors as those of `run`.
-
-        With `background` it is queued, and whichever process has time runs it; `webhook_url` is told when it has ended,
-        or waits for a person, signed with the secret of `user_id` (`DrSai.webhooks`).
-        """
-        request = RunRequest(
-            team=team,
-            messages=InputMessage.of_task(task),
-            principal=self._trusted(user_id, tenant),
-            owner=None if owner is None else check_name(owner, "owner"),
-            thread_id=thread_id,
-            params=params or ModelParams(),
-            on_busy=on_busy,
-            on_question=on_question,
-            background=background,
-            webhook_url=webhook_url,
-            limits=limits,
-            client_tools=client_tools,
-            shown=shown,
-        )
-        return await self.engine.start(request)
-
-    async def run(
-        self,
-        team: str,
-        task: Task,
-        *,
-        user_id: str = ANONYMOUS,
-        tenant: str = DEFAULT_TENANT,
-        owner: str | None = None,
-        thread_id: str | None = None,
-        params: ModelParams | None = None,
-        on_busy: OnBusy = "enqueue",
-        on_question: OnQuestion = "wait",
-        limits: RunLimits = NO_LIMITS,
-        client_tools: ClientTools | None = None,
-        shown: ShownChoice | None = None,
-    ) -> TeamResult:
-        """Run a team on a thread and return what it produced. Cancelling this call stops the run.
-
-        Args:
-            team: name of the team.
-            task: the user's new message: text, or one or several chat messages of any type that the team takes, which
-                it gets as they are, with their source, type, id and metadata.
-            user_id: who asks, and whose thread it is. The program is trusted: it may name anybody.
-            tenant: the user's tenant.
-            owner: whose thread it is, where another user of the tenant has shared theirs to `write`.
-            thread_id: the thread to continue, in whatever process it ran before; a new one with that id if there is
-                none. Default: a new thread with an id of its own (`TeamResult.thread_id`).
-            params: sampling parameters for the agents' model calls.
-            on_busy: what to do when a run is live on the thread: wait for its end (`enqueue`), raise ThreadBusy
-                (`reject`), stop it (`interrupt`), hand the message to all its agents at the next turn (`steer`), or
-                stop it and go back to before its message (`rollback`).
-            on_question: what the message is to a question that the live run asks while it waits: it keeps its place in
-                the queue (`wait`), or it is the answer (`answer`).
-            limits: what the run may use, less than the team is allowed: it ends as STOPPED when that is used up.
-            client_tools: tools that the caller has. When the answering agent calls some, the run waits: `input_request`
-                of the result has the `tool_calls`, and `answer` takes their `results`.
-            shown: whose messages are the answer: names of the team's agents and inner teams, or "last" for the newest
-                message alone. Default: as the team has it.
-
-        Returns:
-            The result. Its `status` is AWAITING_INPUT when a person was asked (`input_request`): the next `run` on the
-            thread is the answer. With `queued_behind` another run asks, and this message is run when that one has
-            ended. It is RUNNING when this object was closed meanwhile, and another process continues.
-
-        Raises:
-            RunFailed: the run ended as ERROR; `__cause__` is what was raised.
-            UnknownModel, InvalidRequest, ThreadBusy, StateError, TeamBuildError, DatabaseError: nothing was stored.
-        """
-        handle = await self.start(
-            team,
-            task,
-            user_id=user_id,
-            tenant=tenant,
-            owner=owner,
-            thread_id=thread_id,
-            params=params,
-            on_busy=on_busy,
-            on_question=on_question,
-            limits=limits,
-            client_tools=client_tools,
-            shown=shown,
-        )
-        async with self._watching(handle):
-            end = await handle.wait()
-        return result_of(handle, end)
-
-    async def run_stream(
-        self,
-        team: str,
-        task: Task,
-        *,
-        user_id: str = ANONYMOUS,
-        tenant: str = DEFAULT_TENANT,
-        owner: str | None = None,
-        thread_id: str | None = None,
-        params: ModelParams | None = None,
-        on_busy: OnBusy = "enqueue",
-        on_question: OnQuestion = "wait",
-        limits: RunLimits = NO_LIMITS,
-        client_tools: ClientTools | None = None,
-        shown: ShownChoice | None = None,
-    ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | TaskResult, None]:
-        """`run`, as a stream of AutoGen messages that ends with the `TaskResult`: AutoGen's `Console` shows it.
-
-        Streamed chunks come at once, messages when they are stored. Leaving the stream early stops the run.
-        """
-        handle = await self.start(
-            team,
-            task,
-            user_id=user_id,
-            tenant=tenant,
-            owner=owner,
-            thread_id=thread_id,
-            params=params,
-            on_busy=on_busy,
-            on_question=on_question,
-            limits=limits,
-            client_tools=client_tools,
-            shown=shown,
-        )
-        end = RunEnded(RunStatus.RUNNING)
-        async with self._watching(handle), aclosing(handle.events()) as events:
-            async for event in events:
-                if isinstance(event, RunEnded):
-                    end = event
-                elif (message := message_of(event)) is not None:
-                    yield message
-        check_failure(handle, end)
-        yield TaskResult(messages=[done.message for done in handle.transcript()], stop_reason=end.stop_reason)
-
-    @asynccontextmanager
-    async def _watching(self, handle: Handle) -> AsyncGenerator[None]:
-        """Stop the run when its caller leaves before its end."""
-        try:
-            yield
-        except (asyncio.CancelledError, GeneratorExit):
-            with contextlib.suppress(DrSaiError):  # over by now, or another process's
-                await self.engine.cancel_run(self._trusted(handle.user_id, handle.name.tenant), handle.run_id)
-            raise
 
     @cached_property
     def sync(self) -> SyncDrSai:

@@ -14,135 +14,97 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from datetime import timedelta
-from typing import Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from types import FunctionType, MethodType
+from typing import Any, Final, Self, TypeVar, cast
 
+from drsai_backend.caller import Caller
 from drsai_backend.database import SyncDatabaseManager
-from drsai_backend.database.files import FileInfo, Place
+from drsai_backend.database.files import FileInfo
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, NotOpened
 from drsai_backend.features.registered_tools.calls import ToolCalls
 from drsai_backend.features.stored_definitions.calls import AgentCalls
 from drsai_backend.files import Files
-from drsai_backend.runs import Handle, MessageDone, RunEnded, RunEvent
+from drsai_backend.runs import Handle, MessageDone, RunEvent
 
-P = ParamSpec("P")
 T = TypeVar("T")
-S = TypeVar("S")
 
 _PATIENCE: Final = 10.0
 """Seconds for what was interrupted to end: a run is stopped, which takes a write."""
+_CALLS: Final = (FunctionType, MethodType, functools.partial)
 
 
-def _waits(method: Callable[Concatenate[DrSai, P], Awaitable[T]]) -> Callable[Concatenate[SyncDrSai, P], T]:
-    @functools.wraps(method)
-    def call(self: SyncDrSai, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.wait_for(lambda: method(self.drsai, *args, **kwargs))
+class _Twin:
+    """What has the calls of something else, without asyncio: those of coroutines wait, those of streams iterate, and
+    what has such calls itself is a twin. `sync.pyi`, which is made by `make stub`, says so to editors."""
 
-    return call
+    _inner: Any
+    _sync: SyncDrSai
 
-
-def _iterates(
-    method: Callable[Concatenate[DrSai, P], AsyncIterator[T]],
-) -> Callable[Concatenate[SyncDrSai, P], Iterator[T]]:
-    @functools.wraps(method)
-    def call(self: SyncDrSai, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        return self.iterate(lambda: method(self.drsai, *args, **kwargs))
-
-    return call
-
-
-def _starts(
-    method: Callable[Concatenate[DrSai, P], Awaitable[Handle]],
-) -> Callable[Concatenate[SyncDrSai, P], SyncHandle]:
-    @functools.wraps(method)
-    def call(self: SyncDrSai, *args: P.args, **kwargs: P.kwargs) -> SyncHandle:
-        return SyncHandle(self, self.wait_for(lambda: method(self.drsai, *args, **kwargs)))
-
-    return call
-
-
-class SyncHandle:
-    """A run that was started, as `DrSai.start` returns it, for threads. `run_id`, `name`, `thread_id`, `user_id`,
-    `team`, `created` and `speakers` are those of the `Handle`."""
-
-    def __init__(self, sync: SyncDrSai, handle: Handle) -> None:
+    def __init__(self, inner: object, sync: SyncDrSai) -> None:
+        self._inner = inner
         self._sync = sync
-        self._handle = handle
-        self.run_id = handle.run_id
-        self.name = handle.name
-        self.thread_id = handle.thread_id
-        self.user_id = handle.user_id
-        self.team = handle.team
-        self.created = handle.created
-        self.speakers = handle.speakers
 
-    def events(self) -> Iterator[RunEvent]:
-        """Every event of the run from its beginning; ends after `RunEnded`."""
-        return self._sync.iterate(self._handle.events)
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        found: object = getattr(self._inner, name)
+        if not isinstance(found, _CALLS):
+            return self._twin(found)
+        function = cast("Callable[..., Any]", found)
 
-    def wait(self) -> RunEnded:
-        """The end of the run."""
-        return self._sync.wait_for(self._handle.wait)
+        @functools.wraps(function)
+        def call(*args: object, **kwargs: object) -> object:
+            made = function(*args, **kwargs)
+            if inspect.isasyncgen(made):
+                return self._sync.iterate(lambda: made)
+            if not inspect.iscoroutine(made):
+                return self._twin(made)
+            try:
+                return self._twin(self._sync.wait_for(lambda: made))
+            finally:
+                if inspect.getcoroutinestate(made) == inspect.CORO_CREATED:
+                    made.close()  # It could not be begun.
+
+        return call
+
+    def __dir__(self) -> Iterable[str]:
+        return {*super().__dir__(), *dir(self._inner)}
+
+    def _twin(self, value: object) -> object:
+        twin = next((twin for kind, twin in _TWINS.items() if isinstance(value, kind)), None)
+        return value if twin is None else twin(value, self._sync)
+
+
+class SyncCaller(_Twin):
+    """The calls of a `Caller`, for threads."""
+
+
+class SyncHandle(_Twin):
+    """A run that was started, as `DrSai.start` returns it, for threads. What it has besides calls is that of the
+    `Handle`."""
 
     def poll(self) -> list[RunEvent]:
         """The events that are ready now, after those that `events()` has yielded; they are not yielded again."""
-        return self._sync.wait_for(self._poll)
 
-    async def _poll(self) -> list[RunEvent]:
-        return list(self._handle.poll())
+        async def poll() -> list[RunEvent]:
+            return [*self._inner.poll()]
+
+        return self._sync.wait_for(poll)
 
     def transcript(self) -> list[MessageDone]:
         """The stored messages of the run that were read so far, in order, its input included."""
-        return list(self._handle.transcript())
-
-    @property
-    def ignored(self) -> Sequence[str]:
-        """Fields of the request that nobody of the team takes: parameters, and `tools`, the client's."""
-        return self._handle.ignored
-
-    @property
-    def imported(self) -> bool:
-        """Whether the request's history was imported, though there are conversations that look like it."""
-        return self._handle.imported
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What was raised in this process when the run ended as ERROR."""
-        return self._handle.failure
-
-    @property
-    def failed_agent(self) -> str | None:
-        """The agent whose turn failed, when the run ended as ERROR in this process."""
-        return self._handle.failed_agent
+        return [*self._inner.transcript()]
 
 
-class _Part(Generic[S]):
-    def __init__(self, sync: SyncDrSai, inner: S) -> None:
-        self.sync = sync
-        self.inner = inner
-
-
-def _asks(method: Callable[Concatenate[S, P], Awaitable[T]]) -> Callable[Concatenate[_Part[S], P], T]:
-    @functools.wraps(method)
-    def call(self: _Part[S], *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.sync.wait_for(lambda: method(self.inner, *args, **kwargs))
-
-    return call
-
-
-class SyncFiles(_Part[Files]):
+class SyncFiles(_Twin):
     """`DrSai.files` for threads."""
-
-    list = _asks(Files.list)
-    get = _asks(Files.get)
-    open = _asks(Files.open)
-    read = _asks(Files.read)
-    delete = _asks(Files.delete)
 
     def create(
         self,
@@ -161,46 +123,23 @@ class SyncFiles(_Part[Files]):
                 yield part
 
         given = data if isinstance(data, bytes) else parts(iter(data))
-        create = functools.partial(self.inner.create, owner, name, given, purpose=purpose)
-        return self.sync.wait_for(lambda: create(media_type=media_type, expires_after=expires_after))
-
-    def stream(self, place: Place, start: int, stop: int) -> Iterator[bytes]:
-        """The bytes of a file, in parts, as `Files.stream` gives them."""
-        return self.sync.iterate(lambda: self.inner.stream(place, start, stop))
+        create = functools.partial(self._inner.create, owner, name, given, purpose=purpose)
+        return self._sync.wait_for(lambda: create(media_type=media_type, expires_after=expires_after))
 
 
-class SyncTools(_Part[ToolCalls]):
+class SyncTools(_Twin):
     """`DrSai.tools` for threads."""
 
-    list = _asks(ToolCalls.list)
-    get = _asks(ToolCalls.get)
-    put = _asks(ToolCalls.put)
-    delete = _asks(ToolCalls.delete)
-    invoke = _asks(ToolCalls.invoke)
-    statistics = _asks(ToolCalls.statistics)
 
-
-class SyncAgents(_Part[AgentCalls]):
+class SyncAgents(_Twin):
     """`DrSai.agents` for threads."""
 
-    list = _asks(AgentCalls.list)
-    get = _asks(AgentCalls.get)
-    put = _asks(AgentCalls.put)
-    delete = _asks(AgentCalls.delete)
-    versions = _asks(AgentCalls.versions)
-    roll_back = _asks(AgentCalls.roll_back)
 
-
-class SyncDrSai:
+class SyncDrSai(SyncCaller):
     """The calls of a `DrSai` for programs without asyncio, from any thread. Use it as `with drsai.sync as sync`.
 
     A call that is interrupted (KeyboardInterrupt) stops its run, as cancelling the asynchronous one does. Calls from
     inside another event loop (Jupyter) block that one, and work.
-
-    Attributes:
-        files: `DrSai.files`, with the same calls.
-        tools: `DrSai.tools`, with the same calls.
-        agents: `DrSai.agents`, with the same calls.
 
     Raises (all calls):
         NotOpened: it is not open, or was closed while the call waited. What is stored stays, and runs are resumed by
@@ -209,46 +148,14 @@ class SyncDrSai:
     """
 
     def __init__(self, drsai: DrSai) -> None:
+        super().__init__(drsai, self)
         self.drsai = drsai
         self._thread: threading.Thread | None = None
-
-        self.files = SyncFiles(self, drsai.files)
-        self.tools = SyncTools(self, drsai.tools)
-        self.agents = SyncAgents(self, drsai.agents)
 
     @property
     def db(self) -> SyncDatabaseManager:
         """The database: rows of all tables."""
         return self.drsai.db.sync
-
-    run = _waits(DrSai.run)
-    run_stream = _iterates(DrSai.run_stream)
-    start = _starts(DrSai.start)
-    answer = _starts(DrSai.answer)
-    stop = _waits(DrSai.stop)
-    pause = _waits(DrSai.pause)
-    resume = _waits(DrSai.resume)
-    retry = _waits(DrSai.retry)
-    input_requests = _waits(DrSai.input_requests)
-    cancel_run = _waits(DrSai.cancel_run)
-    get_run = _waits(DrSai.get_run)
-    list_runs = _waits(DrSai.list_runs)
-    get_thread = _waits(DrSai.get_thread)
-    list_threads = _waits(DrSai.list_threads)
-    list_messages = _waits(DrSai.list_messages)
-    steps = _waits(DrSai.steps)
-    turns = _waits(DrSai.turns)
-    branches = _waits(DrSai.branches)
-    fork = _waits(DrSai.fork)
-    rewind = _waits(DrSai.rewind)
-    load_history = _waits(DrSai.load_history)
-    clear_history = _waits(DrSai.clear_history)
-    delete_thread = _waits(DrSai.delete_thread)
-    share_thread = _waits(DrSai.share_thread)
-    unshare_thread = _waits(DrSai.unshare_thread)
-    list_shares = _waits(DrSai.list_shares)
-    list_shared_threads = _waits(DrSai.list_shared_threads)
-    drain = _waits(DrSai.drain)
 
     def open(self) -> None:
         """Start the thread, and open the `DrSai` in it. Raises as `DrSai.open`."""
@@ -356,6 +263,15 @@ class SyncDrSai:
                     loop.call_soon_threadsafe(give_up)
                     over.wait(_PATIENCE)
             raise
+
+
+_TWINS: Final[dict[type, Callable[[Any, SyncDrSai], _Twin]]] = {
+    Caller: SyncCaller,
+    Handle: SyncHandle,
+    Files: SyncFiles,
+    ToolCalls: SyncTools,
+    AgentCalls: SyncAgents,
+}
 
 
 def _run_loop(running: Future[asyncio.AbstractEventLoop]) -> None:

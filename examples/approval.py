@@ -36,7 +36,7 @@ async def ask() -> str:
 
 async def approve(request_id: str) -> None:
     async with DrSai({"agency": agency}, DATABASE) as drsai:
-        handle = await drsai.answer("anonymous", "trip", Answer(request_id, decision="approve"))
+        handle = await drsai.answer("trip", Answer(request_id, decision="approve"))
         end = await handle.wait()
         print(f"{end.status}: {handle.transcript()[-1].message.to_text()}")
 

@@ -66,7 +66,7 @@ def main() -> None:
 
     async def answer(request_id: str) -> None:
         async with DrSai({"guide": guide}, DATABASE) as drsai:
-            handle = await drsai.answer("anonymous", "trip", Answer(request_id, "Monday"))
+            handle = await drsai.answer("trip", Answer(request_id, "Monday"))
             end = await handle.wait()
             print(f"{end.status}: {handle.transcript()[-1].message.to_text()}")
 

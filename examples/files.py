@@ -26,7 +26,7 @@ async def main() -> None:
         note = await drsai.files.create(ada, "note.txt", b"Buy bread.", media_type="text/plain")
         print(f"{note.filename}: {note.bytes} bytes, {(await drsai.files.read(ada, note.file_id)).decode()}")
 
-        await drsai.run("reporter", "Write a report on Rome.", user_id="ada")
+        await drsai.user("ada").run("reporter", "Write a report on Rome.")
         # Newest first. What a tool keeps belongs to the owner of the thread.
         for info in (await drsai.files.list(ada)).items:
             print(f"{info.filename} ({info.media_type}, {info.purpose})")

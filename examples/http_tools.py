@@ -49,7 +49,7 @@ def main() -> None:
 
     async def ask() -> None:
         async with DrSai(teams={"forecaster": forecaster}, database_url="sqlite:///http_tools.db") as drsai:
-            async for message in drsai.run_stream("forecaster", "What is the weather in Rome?", user_id="ada"):
+            async for message in drsai.user("ada").run_stream("forecaster", "What is the weather in Rome?"):
                 print("  ", type(message).__name__, getattr(message, "content", ""))
 
     asyncio.run(ask())

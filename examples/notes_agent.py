@@ -54,7 +54,7 @@ async def main() -> None:
             ("bob", "monday", "note buy bread"),
             ("ada", "tuesday", "What do you know?"),  # another thread, the same notes
         ]:
-            result = await drsai.run("librarian", text, user_id=user, thread_id=thread)
+            result = await drsai.user(user).run("librarian", text, thread_id=thread)
             print(f"{user}: {text}\n  {result.text}")
 
 

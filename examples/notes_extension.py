@@ -19,7 +19,7 @@ async def main() -> None:
     async with DrSai({"secretary": secretary}, "sqlite:///extended.db", extensions=[Notes]) as drsai:
         notes = drsai.extension(Notes)
         await notes.add(ADA, "The tide turns at noon.")
-        print((await drsai.run("secretary", "Please read my notes", user_id="ada")).text)
+        print((await drsai.user("ada").run("secretary", "Please read my notes")).text)
         print(await notes.ended_runs(ADA), "run has ended")
         counts = await drsai.users.delete(ADA)
         print("deleted:", counts["notes"], "note;", len(await notes.list(ADA)), "left")

@@ -56,7 +56,7 @@ async def main(url: str) -> None:
         print(f"{made.name}, its credentials: {', '.join(made.secrets)}")
         print("tried:", (await drsai.tools.invoke("weather", {"city": "Rome"})).to_text())
 
-        result = await drsai.run("forecaster", "What is the weather in Rome?", user_id="ada")
+        result = await drsai.user("ada").run("forecaster", "What is the weather in Rome?")
         print("the agent:", result.text)
     async with DrSai(teams=teams, database_url="sqlite:///registered_tools.db", settings=settings) as drsai:
         print("calls:", (await drsai.tools.statistics("weather")).calls)

@@ -15,7 +15,7 @@ THREAD = "a-thread-of-mine"
 
 async def say(text: str) -> None:
     async with DrSai(database_url="sqlite:///resume.db") as drsai:  # the built-in teams: assistant and writers
-        result = await drsai.run("assistant", text, user_id="ada", thread_id=THREAD)
+        result = await drsai.user("ada").run("assistant", text, thread_id=THREAD)
         print(f"[process {os.getpid()}] {text}")
         print(f"[process {os.getpid()}]   {result.text}", flush=True)
 

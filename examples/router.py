@@ -29,7 +29,7 @@ async def main() -> None:
     thread = uuid.uuid4().hex
     for message in MESSAGES:
         async with DrSai(load(FILE, Means()), "sqlite:///router.db") as drsai:
-            result = await drsai.run("desk", message, user_id="ada", thread_id=thread)
+            result = await drsai.user("ada").run("desk", message, thread_id=thread)
             print(f"> {message}\n{result.text}\n")
 
 

@@ -33,7 +33,7 @@ def shop(context: RunContext) -> Swarm:
 async def say(text: str) -> None:
     # Opens and closes everything: between two calls nothing is kept but the database.
     async with DrSai(teams={"shop": shop}, database_url="sqlite:///swarm.db") as drsai:
-        result = await drsai.run("shop", text, user_id="ada", thread_id="order-17")
+        result = await drsai.user("ada").run("shop", text, thread_id="order-17")
     print(f"customer: {text}")
     for message in result.task_result["messages"]:
         if message["type"] in ("TextMessage", "HandoffMessage") and message["source"] != "user":

@@ -34,10 +34,10 @@ def writers(context: RunContext) -> RoundRobinGroupChat:
 async def main() -> None:
     async with DrSai(teams={"writers": writers}, database_url="sqlite:///team_in_code.db") as drsai:
         # A stream of AutoGen messages that ends with the TaskResult: AutoGen's own console shows it.
-        await Console(drsai.run_stream("writers", "Write about the tides.", user_id="ada", thread_id="tides"))
+        await Console(drsai.user("ada").run_stream("writers", "Write about the tides.", thread_id="tides"))
 
         # Or wait for the whole. The same thread, so the team knows what it has written.
-        result = await drsai.run("writers", "Now write about the moon.", user_id="ada", thread_id="tides")
+        result = await drsai.user("ada").run("writers", "Now write about the moon.", thread_id="tides")
         print(f"\nThe last word: {result.text}")
         print(f"{result.status}, {result.usage['total_tokens']} tokens, thread {result.thread_id}")
 

@@ -103,8 +103,8 @@ class _Local:
             # Python prints warnings of a program without logging, in the middle of the conversation.
             logging.getLogger().addHandler(logging.NullHandler())
         self.thread_id: str | None = None
-        self._tenant, self._user_id = owner
         self._drsai = DrSai(None if teams is None else load(teams, means_of(settings)), settings=settings, by=By.CLI)
+        self._caller = self._drsai.user(owner.user_id, tenant=owner.tenant)
         runner.run(self._drsai.open())
         self.close = self._drsai.close
         models = self._drsai.models
@@ -119,14 +119,12 @@ class _Local:
         """Continue a thread. None: there is no such thread, and the first message begins it."""
         self.thread_id = thread_id
         with contextlib.suppress(NotFound):
-            return await self._drsai.get_thread(self._user_id, thread_id, tenant=self._tenant)
+            return await self._caller.get_thread(thread_id)
 
     async def say(self, model: str, text: str) -> AsyncIterator[Piece | _Ended]:
         """The pieces of text that a plain chat window would be shown, and how it ended."""
         try:
-            handle = await self._drsai.start(
-                model, text, user_id=self._user_id, tenant=self._tenant, thread_id=self.thread_id
-            )
+            handle = await self._caller.start(model, text, thread_id=self.thread_id)
         except DrSaiError as error:
             # Here the team is the user's own, who is told what its factory raised.
             cause = "" if error.__cause__ is None else f": {error.__cause__}"
@@ -147,11 +145,11 @@ class _Local:
         """End the run under way; `say` then comes to its end. False: this cannot be done from here."""
         if self.thread_id is not None:
             with contextlib.suppress(Conflict, NotFound):  # it has just ended
-                await self._drsai.stop(self._user_id, self.thread_id, tenant=self._tenant)
+                await self._caller.stop(self.thread_id)
         return True
 
     async def threads(self, limit: int) -> list[ThreadSummary]:
-        return (await self._drsai.list_threads(self._user_id, tenant=self._tenant, limit=limit)).items
+        return (await self._caller.list_threads(limit=limit)).items
 
 
 class _Remote:

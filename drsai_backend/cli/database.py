@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from drsai_backend.config import Settings
     from drsai_backend.database import Database
     from drsai_backend.datamodel.owner import Owner
-    from drsai_backend.sync import SyncDrSai
+    from drsai_backend.sync import SyncCaller, SyncDrSai
 
 
 def read_settings(**options: object) -> Settings:
@@ -43,6 +43,13 @@ def opened(database_url: str | None, *, must_exist: bool = True) -> Generator[Sy
         check_exists(drsai.database)
     with drsai.sync as sync:
         yield sync
+
+
+@contextmanager
+def called(tenant: str, user_id: str, database_url: str | None, *, must_exist: bool = True) -> Generator[SyncCaller]:
+    """What a user can do in that database."""
+    with opened(database_url, must_exist=must_exist) as drsai:
+        yield drsai.user(user_id, tenant=tenant)
 
 
 def check_exists(database: Database) -> None:
@@ -73,10 +80,10 @@ def show_url(database: Database) -> str:
 
 
 @contextmanager
-def threads_of(owner: Owner, database_url: str | None) -> Generator[SyncDrSai]:
-    """The database, in which a thread that is not found is missed in words for who types."""
+def threads_of(owner: Owner, database_url: str | None) -> Generator[SyncCaller]:
+    """What a user can do in the database, where a thread that is not found is missed in words for who types."""
     with (
-        opened(database_url) as drsai,
+        called(*owner, database_url) as caller,
         missing(f"{whose_name(owner)} has ", " here; `drsai threads list` shows those there are"),  # "no thread 't'"
     ):
-        yield drsai
+        yield caller

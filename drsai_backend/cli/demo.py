@@ -266,7 +266,7 @@ async def _work(database_url: str, thread_id: str, tasks: list[str | None]) -> N
                 log = drsai.engine.follow_run(Principal(USER), rows[0].run_id or "", at)
                 await _tell_all(logged.event async for logged in log)
             else:
-                handle = await drsai.start("writers", task, user_id=USER, thread_id=thread_id)
+                handle = await drsai.user(USER).start("writers", task, thread_id=thread_id)
                 await _tell_all(handle.events())
 
 

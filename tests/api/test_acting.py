@@ -64,7 +64,7 @@ def _error(response: httpx.Response) -> tuple[int, str, str | None]:
 async def test_whom_a_gateway_acts_as_has_nothing_of_the_gateways(serve: Serve, asked: list[Principal]) -> None:
     async with serve(PORTAL) as (http, drsai):
         assert (await http.post("/v1/chat/completions", json={**HELLO, "user": "ann"})).status_code == 200
-        [thread] = (await drsai.list_threads("ann", tenant="acme")).items
+        [thread] = (await drsai.user("ann", tenant="acme").list_threads()).items
         assert thread.thread_id == "t"
     [principal] = asked
     assert principal == Principal("ann", "acme", ROLES["admin"] - {Scope.ADMIN}, acted_by="portal")
@@ -106,7 +106,7 @@ async def test_a_gateways_client_names_somebody_else(serve: Serve) -> None:
         webui = {"user": {"name": "Bob", "id": "7", "email": "bob"}}
         both = {EMAIL: "bob", ID: "7"}
         assert (await http.post("/v1/chat/completions", json={**HELLO, **webui}, headers=both)).status_code == 200
-        assert (await drsai.get_thread("ann", "t", tenant="acme")).message_count == 2
+        assert (await drsai.user("ann", tenant="acme").get_thread("t")).message_count == 2
 
 
 async def test_where_a_header_is_set_no_other_one_counts(serve: Serve) -> None:

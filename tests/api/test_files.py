@@ -218,7 +218,7 @@ async def test_pictures_by_their_file(app: FastAPI, drsai: DrSai) -> None:
         await client.files.delete(picture.id)
         for thread_id in threads:
             assert thread_id is not None
-            first, *_ = await drsai.list_messages("anonymous", thread_id)
+            first, *_ = await drsai.list_messages(thread_id)
             assert first.type == "MultiModalMessage"
             stored = await drsai.database.read(
                 lambda session: session.connection().exec_driver_sql("SELECT count(*) FROM filecontent").scalar()

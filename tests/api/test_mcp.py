@@ -123,7 +123,7 @@ async def test_a_client_that_leaves_asks_again(drsai: DrSai) -> None:
     async with client(drsai.app()) as asked:
         told = (await asked.call_tool("slow", {"thread_id": "t"})).structured_content
         assert (told["text"], told["status"]) == ("at last", "completed")
-    assert (await drsai.get_thread("anonymous", "t")).message_count == 2
+    assert (await drsai.get_thread("t")).message_count == 2
 
 
 async def test_two_tenants(drsai: DrSai) -> None:
@@ -171,7 +171,7 @@ async def test_over_stdio(tmp_path: Path) -> None:
         told = (await asked.call_tool("assistant", {"message": "hello"})).structured_content
         assert told["status"] == "completed"
     async with DrSai(None, where, settings=settings()) as drsai:
-        assert (await drsai.get_thread("ann", told["thread_id"])).message_count == 2
+        assert (await drsai.user("ann").get_thread(told["thread_id"])).message_count == 2
 
 
 async def test_without_its_package_it_says_what_to_install(drsai: DrSai, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ async def test_a_key_that_is_revoked(drsai: DrSai, model: Answering, path: str, 
 
 
 async def _are_completed(drsai: DrSai) -> bool:
-    return {each.status for each in (await drsai.list_threads("ann", tenant="acme")).items} == {"completed"}
+    return {each.status for each in (await drsai.user("ann", tenant="acme").list_threads()).items} == {"completed"}
 
 
 @pytest.mark.parametrize("path", ASKS)

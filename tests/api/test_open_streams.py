@@ -54,8 +54,8 @@ async def _world(url: str, **more: Any) -> AsyncIterator[World]:
     async with DrSai({"crew": crew}, url, settings=settings(auth="required", **QUICK)) as drsai:
         drsai.keys.stale_seconds = 0
         keys = {user.user_id: await drsai.keys.create(user, ["user"]) for user in (ANN, BOB)}
-        handle = await drsai.start("crew", "secret", user_id="ann", tenant="acme", thread_id="t")
-        await drsai.share_thread("ann", "t", with_user="bob", tenant="acme")
+        handle = await drsai.user("ann", tenant="acme").start("crew", "secret", thread_id="t")
+        await drsai.user("ann", tenant="acme").share_thread("t", with_user="bob")
         app = drsai.app(**more)
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +83,7 @@ async def _revoke(world: World) -> None:
 
 
 async def _unshare(world: World) -> None:
-    await world.drsai.unshare_thread("ann", "t", with_user="bob", tenant="acme")
+    await world.drsai.user("ann", tenant="acme").unshare_thread("t", with_user="bob")
 
 
 async def _delete(world: World) -> None:
@@ -111,8 +111,8 @@ async def test_a_stream_is_cut(
         assert not kept.done()
         world.crew.ann.release()
         if path is THREAD:
-            await world.drsai.stop("ann", "t", tenant="acme")
-            await world.drsai.delete_thread("ann", "t", tenant="acme")
+            await world.drsai.user("ann", tenant="acme").stop("t")
+            await world.drsai.user("ann", tenant="acme").delete_thread("t")
         heard = (await kept).text
         assert "event: error" not in heard
         assert len(heard) > len(answer.text)
@@ -136,7 +136,7 @@ async def test_a_session_that_ends(database_url: str, caplog: pytest.LogCaptureF
 
     async with _world(database_url, identify=identify) as world, asyncio.timeout(60):
         await _unshare(world)
-        await world.drsai.share_thread("ann", "t", with_role="clerk", tenant="acme")
+        await world.drsai.user("ann", tenant="acme").share_thread("t", with_role="clerk")
         for then, told in (
             (None, "log in first"),
             (HTTPException(401, "your session is over"), "your session is over"),

@@ -71,7 +71,7 @@ async def world(database_url: str) -> AsyncIterator[World]:
     async with DrSai({"crew": Till()}, database_url, settings=settings(**QUICK)) as drsai:
         drsai.engine._feeds._closing = lambda: True  # no log waits for what is still to come
         for tenant in ("acme", "other"):
-            await drsai.run("crew", f"pay {tenant}", user_id="ann", tenant=tenant, thread_id="t")
+            await drsai.user("ann", tenant=tenant).run("crew", f"pay {tenant}", thread_id="t")
         transport = httpx.ASGITransport(drsai.app(_identify))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
             yield World(drsai, http)
@@ -79,10 +79,10 @@ async def world(database_url: str) -> AsyncIterator[World]:
 
 @pytest.mark.parametrize("right", ALLOWED)
 async def test_what_a_right_allows(world: World, right: str | None) -> None:
-    run = (await world.drsai.list_runs("ann", "t", tenant="acme")).items[0].run_id
+    run = (await world.drsai.user("ann", tenant="acme").list_runs("t")).items[0].run_id
     if right is not None:
         await world.share(right)
-    before = await world.drsai.get_thread("ann", "t", tenant="acme")
+    before = await world.drsai.user("ann", tenant="acme").get_thread("t")
     for method, part in ROUTES:
         body = {"/input": {"id": "other", "decision": "approve"}, "/shares": {"with_user": "eve"}}.get(part, {})
         more: dict[str, Any] = {"json": body} if method == "POST" else {}
@@ -116,12 +116,12 @@ async def test_what_a_right_allows(world: World, right: str | None) -> None:
         )
         cancel = await world.ask("bob@acme", "POST", f"/v1/runs/{run}/cancel", json={})
         assert cancel.status_code == (404 if right is None else 403)
-    assert await world.drsai.get_thread("ann", "t", tenant="acme") == before
+    assert await world.drsai.user("ann", tenant="acme").get_thread("t") == before
 
 
 async def test_who_answers_is_kept(world: World) -> None:
     await world.share("answer")
-    thread = await world.drsai.get_thread("ann", "t", tenant="acme")
+    thread = await world.drsai.user("ann", tenant="acme").get_thread("t")
     assert thread.input_request is not None
     listed = (await world.ask("bob@acme", "GET", "/v1/input-requests")).json()["data"]
     assert [(item["owner"], item["thread_id"], item["id"]) for item in listed] == [
@@ -135,10 +135,10 @@ async def test_who_answers_is_kept(world: World) -> None:
     await world.drsai.engine.get_run(Principal("ann", "acme"), run)
     async for _ in world.drsai.engine.follow_run(Principal("ann", "acme"), run):
         pass
-    messages = await world.drsai.list_messages("ann", "t", tenant="acme")
+    messages = await world.drsai.user("ann", tenant="acme").list_messages("t")
     [kept] = [each.message for each in messages if each.type == "UserInputReceivedEvent"]
     assert (kept["decision"], kept["user_id"]) == ("approve", "bob")
-    other = await world.drsai.get_thread("ann", "t", tenant="other")
+    other = await world.drsai.user("ann", tenant="other").get_thread("t")
     assert other.status is RunStatus.AWAITING_INPUT
 
 
@@ -151,21 +151,21 @@ async def test_who_writes_is_kept_and_asks_as_themselves(world: World) -> None:
     body = {"model": "crew", "thread_id": "t", "thread_owner": "ann", "messages": messages}
     answer = await world.ask("bob@acme", "POST", "/v1/chat/completions", json=body)
     assert answer.status_code == 200, answer.text
-    stored = await world.drsai.list_messages("ann", "t", tenant="acme")
+    stored = await world.drsai.user("ann", tenant="acme").list_messages("t")
     [withdrawn] = [each.message for each in stored if each.type == "UserInputReceivedEvent"]
     assert (withdrawn["decision"], withdrawn["user_id"]) == ("withdrawn", "bob")
     assert [each.message["metadata"] for each in stored if each.content == "thanks"] == [{"user_id": "bob"}]
     assert [each.message["metadata"] for each in stored if each.content == "pay acme"] == [{}]
-    assert (await world.drsai.list_threads("bob", tenant="acme")).items == []
+    assert (await world.drsai.user("bob", tenant="acme").list_threads()).items == []
     # Of a thread that there is not, none is made for its owner; nor one without a name.
     for named in ({"thread_id": "new"}, {}):
         refused = await world.ask("bob@acme", "POST", "/v1/chat/completions", json={**body, "thread_id": None, **named})
         assert refused.status_code == (404 if named else 400), refused.text
-    assert len((await world.drsai.list_threads("ann", tenant="acme")).items) == 1
+    assert len((await world.drsai.user("ann", tenant="acme").list_threads()).items) == 1
 
 
 async def test_shares_are_listed_changed_and_taken_back(world: World) -> None:
-    await world.drsai.run("crew", "thanks", user_id="ann", tenant="acme", thread_id=ODD)
+    await world.drsai.user("ann", tenant="acme").run("crew", "thanks", thread_id=ODD)
     path = f"/v1/threads/{quote(ODD, safe='')}"
     await world.share("read")
     await world.share("answer", with_role="clerk")
@@ -201,9 +201,9 @@ async def test_shares_are_listed_changed_and_taken_back(world: World) -> None:
     assert (await world.ask("ann@acme", "DELETE", f"{path}/shares", params=gone)).status_code == 200
     assert (await world.ask("ann@acme", "DELETE", f"{path}/shares", params=gone)).status_code == 404
     assert (await world.ask("eve@acme+clerk", "GET", path, params={"owner": "ann"})).status_code == 404
-    await world.drsai.delete_thread("ann", ODD, tenant="acme")
-    await world.drsai.stop("ann", "t", tenant="acme")
-    await world.drsai.delete_thread("ann", "t", tenant="acme")
+    await world.drsai.user("ann", tenant="acme").delete_thread(ODD)
+    await world.drsai.user("ann", tenant="acme").stop("t")
+    await world.drsai.user("ann", tenant="acme").delete_thread("t")
     data = (await world.ask("bob@acme+clerk", "GET", "/v1/threads", params={"shared": "true"})).json()["data"]
     assert data == []
 
@@ -272,7 +272,7 @@ async def test_ones_own_thread_costs_no_query_more(world: World, monkeypatch: py
             assert await rights.thread(ann, "t", right) == name  # type: ignore[arg-type]
             assert await rights.thread(ann, name, right) == name  # type: ignore[arg-type]
     assert reads == 0
-    await world.drsai.list_messages("ann", "t", tenant="acme")
+    await world.drsai.user("ann", tenant="acme").list_messages("t")
     assert reads == 1
 
 
@@ -280,7 +280,7 @@ async def test_a_role_of_a_key_answers_and_reads(database_url: str) -> None:
     """Of the application, that is: what it is asked by, and shared with. It is no scope."""
     till = Till(by="role:treasurer")
     async with DrSai({"crew": till}, database_url, settings=settings(**QUICK)) as drsai:
-        result = await drsai.run("crew", "pay ada", user_id="ann", tenant="acme", thread_id="t")
+        result = await drsai.user("ann", tenant="acme").run("crew", "pay ada", thread_id="t")
         assert result.input_request is not None
         root = await drsai.keys.create(Owner("acme", "root"), ["admin"])
         transport = httpx.ASGITransport(drsai.app())
@@ -302,7 +302,7 @@ async def test_a_role_of_a_key_answers_and_reads(database_url: str) -> None:
             assert (await http.get("/v1/keys", headers=treasurer)).status_code == 403
             await until(lambda: _paid(till))
             assert (await http.get("/v1/threads/t", params={"owner": "ann"}, headers=treasurer)).status_code == 404
-            await drsai.share_thread("ann", "t", with_role="treasurer", tenant="acme")
+            await drsai.user("ann", tenant="acme").share_thread("t", with_role="treasurer")
             assert (await http.get("/v1/threads/t", params={"owner": "ann"}, headers=treasurer)).status_code == 200
             assert (await http.get("/v1/threads/t", params={"owner": "ann"}, headers=plain)).status_code == 404
 

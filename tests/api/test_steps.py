@@ -45,7 +45,7 @@ async def world(database_url: str) -> AsyncIterator[World]:
         return Principal(request.headers["x-who"])
 
     async with DrSai({"crew": looker(30, thought="t" * (SHOWN + 7))}, database_url, settings=settings()) as drsai:
-        run_id = str((await drsai.run("crew", "Look.", thread_id="t", user_id="ann")).run_id)
+        run_id = str((await drsai.user("ann").run("crew", "Look.", thread_id="t")).run_id)
         transport = httpx.ASGITransport(drsai.app(identify))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
             yield World(http, drsai, run_id)
@@ -70,7 +70,7 @@ async def test_steps_are_listed_in_pages(world: World) -> None:
 async def test_whose_they_are_and_what_is_refused(world: World) -> None:
     assert (await world.get(who="bob")).status_code == 404
     assert (await world.get("/steps/events", who="bob")).status_code == 404
-    await world.drsai.share_thread("ann", "t", with_user="bob")
+    await world.drsai.user("ann").share_thread("t", with_user="bob")
     assert (await world.get(who="bob")).status_code == 200
     for path, params in (
         ("/steps", {"after": "1"}),

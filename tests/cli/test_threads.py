@@ -25,9 +25,9 @@ def stored(database_url: str, tmp_path: Path) -> str:
     async def talk() -> None:
         settings = Settings(_env_file=None, demo_delay=0, openai_api_key=None, openai_base_url=None)  # pyright: ignore
         async with DrSai(database_url=database_url, settings=settings) as drsai:
-            await drsai.run("assistant", "My name is Ada.", user_id="ada", thread_id="first")
-            await drsai.run("writers", "Write about [bold]rivers[/bold].", user_id="ada", thread_id="second/one")
-            await drsai.run("assistant", "Hello.", user_id="bob", thread_id="first")
+            await drsai.user("ada").run("assistant", "My name is Ada.", thread_id="first")
+            await drsai.user("ada").run("writers", "Write about [bold]rivers[/bold].", thread_id="second/one")
+            await drsai.user("bob").run("assistant", "Hello.", thread_id="first")
 
     asyncio.run(talk())
     return database_url

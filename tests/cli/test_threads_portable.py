@@ -39,7 +39,7 @@ def _work(url: str, *texts: str, **changes: object) -> None:
         settings = Settings(_env_file=None, demo_delay=0, openai_api_key=None, openai_base_url=None)  # pyright: ignore
         async with DrSai(database_url=url, settings=settings) as drsai:
             for text in texts:
-                await drsai.run("assistant", text, user_id="ada", thread_id="first")
+                await drsai.user("ada").run("assistant", text, thread_id="first")
             if changes:
                 change = sa.update(table_of(Thread)).values(**changes)
                 await drsai.database.write(lambda session: session.execute(change))

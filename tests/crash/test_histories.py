@@ -39,15 +39,15 @@ async def test_killed_before_the_first_write(commands: Commands, database_url: s
     async with DrSai(None, database_url, settings=settings()) as drsai:
         for number in range(3):
             await drsai.run("assistant", f"question {number}", thread_id="t")
-        said = [str(each.content) for each in await drsai.list_messages("anonymous", "t")]
+        said = [str(each.content) for each in await drsai.list_messages("t")]
     history = [*said[:2], "another question"]
     killed = commands.program("-c", KILLED, database_url, named, *history, cwd=tmp_path, env=clean_environment())
     assert await asyncio.to_thread(killed.wait) == -signal.SIGKILL
     async with DrSai(None, database_url, settings=settings()) as drsai:
-        threads = [each.thread_id for each in (await drsai.list_threads("anonymous")).items]
+        threads = [each.thread_id for each in (await drsai.list_threads()).items]
         assert len(threads) == (1 if named == "named" else 2)
         for thread in threads:
-            stored = [str(each.content) for each in await drsai.list_messages("anonymous", thread)]
+            stored = [str(each.content) for each in await drsai.list_messages(thread)]
             assert stored in (said, said[:2])
         # The client asks again, and what was left half-way is as if it had not been.
         messages = [InputMessage("assistant" if number % 2 else "user", text) for number, text in enumerate(history)]
@@ -55,10 +55,10 @@ async def test_killed_before_the_first_write(commands: Commands, database_url: s
         handle = await drsai.engine.start(RunRequest("assistant", messages, **request))
         async for _ in handle.events():
             pass
-        stored = [str(each.content) for each in await drsai.list_messages("anonymous", handle.thread_id)]
+        stored = [str(each.content) for each in await drsai.list_messages(handle.thread_id)]
         assert stored[:3] == history
         assert len(stored) == 4
         # And whoever names a thread continues it.
         for thread in threads:
             assert (await drsai.run("assistant", "on", thread_id=thread)).text
-        assert (await drsai.list_messages("anonymous", "t"))[0].content == said[0]
+        assert (await drsai.list_messages("t"))[0].content == said[0]

@@ -42,20 +42,20 @@ async def test_killed_while_it_travels(database_url: str) -> None:
     async with DrSai(None, database_url, settings=settings()) as drsai:
         for number in range(3):
             await drsai.run("assistant", f"question {number}", thread_id="t")
-        said = [each.content for each in await drsai.list_messages("anonymous", "t")]
+        said = [each.content for each in await drsai.list_messages("t")]
     await asyncio.to_thread(_kill_travellers, database_url)
     async with DrSai(None, database_url, settings=settings()) as drsai:
-        thread = await drsai.get_thread("anonymous", "t")
-        branches = (await drsai.branches("anonymous", "t", limit=100_000)).items
+        thread = await drsai.get_thread("t")
+        branches = (await drsai.branches("t", limit=100_000)).items
         assert [each.number for each in branches if each.is_current] == [thread.branch]
         assert [each.number for each in branches] == list(range(len(branches)))
-        here = [each.content for each in await drsai.list_messages("anonymous", "t")]
+        here = [each.content for each in await drsai.list_messages("t")]
         assert here == said[: len(here)]
-        assert [each.content for each in await drsai.list_messages("anonymous", "t", branch=0)] == said
-        forks = (await drsai.list_threads("anonymous", limit=100)).items
+        assert [each.content for each in await drsai.list_messages("t", branch=0)] == said
+        forks = (await drsai.list_threads(limit=100)).items
         assert len(forks) > 1
         for fork in forks[:20]:
-            copied = [each.content for each in await drsai.list_messages("anonymous", fork.thread_id)]
+            copied = [each.content for each in await drsai.list_messages(fork.thread_id)]
             assert copied == said[: len(copied)]
             assert len(copied) in (2, 4, 6)
         await drsai.run("assistant", "continues", thread_id="t")

@@ -202,7 +202,7 @@ async def test_a_worker_starts_on_a_later_schema_that_only_adds(empty_url: str, 
     async with DrSai(None, empty_url, settings=settings()) as drsai:
         result = await drsai.run("assistant", "Hello.", thread_id="t")
         assert result.status is RunStatus.COMPLETED
-        assert (await drsai.get_thread("anonymous", "t")).message_count == 2
+        assert (await drsai.get_thread("t")).message_count == 2
 
 
 @pytest.mark.parametrize("after", ["{1}", "{1}_from_{0}|{2}", "{1}|{2}_from_{1}"])
@@ -366,13 +366,13 @@ async def test_a_database_that_an_earlier_release_has_written(empty_url: str, tm
     fill_with_the_recorded(empty_url, tmp_path / "empty.db")
     migrations.upgrade(empty_url)
     async with DrSai({"crew": crew, "asking": asking}, settings=settings(database_url=empty_url)) as drsai:
-        messages = await drsai.list_messages("ada", "done")
+        messages = await drsai.user("ada").list_messages("done")
         assert [each.source for each in messages] == ["user", "ann", "bob", "user", "ann", "bob"]
-        third = await drsai.run("crew", "What is my name?", user_id="ada", thread_id="done")
+        third = await drsai.user("ada").run("crew", "What is my name?", thread_id="done")
         assert third.status is RunStatus.COMPLETED
         assert third.usage["prompt_tokens"] > 200, "the agents know the two runs before"
-        assert [each.thread_id for each in (await drsai.list_shared_threads("bob")).items] == ["done"]
-        waiting = await drsai.get_thread("ada", "waits")
+        assert [each.thread_id for each in (await drsai.user("bob").list_shared_threads()).items] == ["done"]
+        waiting = await drsai.user("ada").get_thread("waits")
         assert waiting.input_request is not None
-        answered = await drsai.run("asking", "Here I am.", user_id="ada", thread_id="waits")
+        answered = await drsai.user("ada").run("asking", "Here I am.", thread_id="waits")
         assert (answered.status, answered.text) == (RunStatus.COMPLETED, "Here I am.")

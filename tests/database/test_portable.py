@@ -219,6 +219,6 @@ async def test_a_copy_in_the_same_database_has_runs_of_its_own(places: list[Plac
     assert {message.run_id for message in messages} == ids[1]
     home.seen.clear()
     first = await drsai.run("team", "Three.", thread_id="t")
-    second = await drsai.run("team", "Three.", thread_id="copy", user_id="ada")
+    second = await drsai.user("ada").run("team", "Three.", thread_id="copy")
     assert comparable(first.task_result) == comparable(second.task_result)
     assert home.seen[:3] == home.seen[3:]

@@ -75,7 +75,7 @@ def _asked(path: Path) -> bytes:
 
         settings = Settings(_env_file=None)  # pyright: ignore[reportCallIssue]
         async with DrSai({"team": team}, f"sqlite:///{path}", settings=settings) as drsai:
-            result = await drsai.run("team", "Start.", user_id="ada", thread_id="t")
+            result = await drsai.user("ada").run("team", "Start.", thread_id="t")
             assert result.status is RunStatus.AWAITING_INPUT
             return await drsai.database.read(lambda session: export_thread(session, _NAME))
 
@@ -92,9 +92,9 @@ def _rewound(path: Path) -> bytes:
         ) as drsai:
             for turn in (None, 1, 1):
                 if turn is not None:
-                    await drsai.rewind("ada", "t", turn=turn)
+                    await drsai.user("ada").rewind("t", turn=turn)
                 for text in ("One.", "Two."):
-                    await drsai.run("team", text, user_id="ada", thread_id="t")
+                    await drsai.user("ada").run("team", text, thread_id="t")
             return await drsai.database.read(lambda session: export_thread(session, _NAME))
 
     return asyncio.run(work())

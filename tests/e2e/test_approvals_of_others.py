@@ -74,8 +74,8 @@ async def test_the_asker_reads_who_decides(serve: Serve, model: ModelServer, way
     model.script(None, clerk)
     said: Said = [{"role": "user", "content": "Pay five."}]
     asks = await way(service, said, **named)
-    [thread] = (await service.drsai.list_threads("anonymous")).items
-    question = (await service.drsai.get_thread("anonymous", thread.thread_id)).input_request
+    [thread] = (await service.drsai.list_threads()).items
+    question = (await service.drsai.get_thread(thread.thread_id)).input_request
     assert question is not None
     until_then = question["deadline"][:19].replace("T", " ")
     assert f"role:treasurer decides this until {until_then} UTC, and not anonymous, who asked." in asks
@@ -94,11 +94,11 @@ async def test_the_asker_reads_who_decides(serve: Serve, model: ModelServer, way
     assert "what you send next is the answer" not in waits
     assert (len(model.requests), till.paid) == (asked, [])
     denied = Answer(question["id"], decision="deny", reason="no money")
-    handle = await service.drsai.answer("tom", thread.thread_id, denied, roles=["treasurer"], owner="anonymous")
+    handle = await service.drsai.user("tom", roles=["treasurer"], owner="anonymous").answer(thread.thread_id, denied)
     await handle.wait()
 
     async def all_done() -> bool:
-        head = await service.drsai.get_thread("anonymous", thread.thread_id)
+        head = await service.drsai.get_thread(thread.thread_id)
         return head.status.is_final and any("And what is new?" in str(each.messages[-1]) for each in model.requests)
 
     await until(all_done)
@@ -108,7 +108,7 @@ async def test_the_asker_reads_who_decides(serve: Serve, model: ModelServer, way
     for word in ("'approve'", "Deny: too much", "同意"):
         assert word not in sent
     # Every word of theirs is on the thread, or was refused.
-    assert (await service.drsai.list_threads("anonymous")).items[0].thread_id == thread.thread_id
+    assert (await service.drsai.list_threads()).items[0].thread_id == thread.thread_id
 
 
 async def test_in_the_background_too(serve: Serve, model: ModelServer) -> None:
@@ -116,7 +116,7 @@ async def test_in_the_background_too(serve: Serve, model: ModelServer) -> None:
     model.script(None, clerk)
     text = await by_responses(service, [{"role": "user", "content": "Pay five."}], thread_id="t")
     del text
-    [thread] = (await service.drsai.list_threads("anonymous")).items
+    [thread] = (await service.drsai.list_threads()).items
     for word, status in (("yes", 403), ("Anything new?", 200)):
         body = {"model": "crew", "input": word, "background": True, "conversation": thread.thread_id}
         made = await service.http.post("/v1/responses", json=body)
@@ -161,11 +161,11 @@ async def test_of_two_equal_approvals_that_of_the_chat_is_meant(serve: Serve, mo
     model.script(None, clerk)
     said: Said = [{"role": "user", "content": "Pay five."}]
     chats = [[*said, {"role": "assistant", "content": await way(each, said)}] for each in (service, other, service)]
-    threads = [each.thread_id for each in reversed((await service.drsai.list_threads("anonymous")).items)]
+    threads = [each.thread_id for each in reversed((await service.drsai.list_threads()).items)]
     assert len(threads) == 3
 
     async def waiting() -> list[str]:
-        items = (await service.drsai.list_threads("anonymous")).items
+        items = (await service.drsai.list_threads()).items
         return sorted(each.thread_id for each in items if each.status == "awaiting_input")
 
     approves: Said = [{"role": "user", "content": "approve"}]

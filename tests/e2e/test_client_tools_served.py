@@ -228,7 +228,7 @@ async def test_a_program_without_http(serve: Serve, model: ModelServer) -> None:
     assert asked.thread_id is not None
     results = [ToolOutput(each["id"], each["arguments"]) for each in asked.input_request["tool_calls"]]
     answer = Answer(asked.input_request["id"], results=results)
-    handle = await (await serve()).drsai.answer("anonymous", asked.thread_id, answer)
+    handle = await (await serve()).drsai.answer(asked.thread_id, answer)
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert told(model.requests[-1]) == ['{"city": "Bonn"}', '{"city": "Rome"}']
     assert model.requests[-1].tools[-1] == "weather"

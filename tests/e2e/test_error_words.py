@@ -33,8 +33,8 @@ async def test_the_endpoints_own_words(serve: Serve, model: ModelServer) -> None
     assert "(HTTP 400): messages[0] is too odd, said with [credential] and $" in told
     assert "planted" not in told
     assert "sk-abc" not in told
-    [thread] = (await service.drsai.list_threads("anonymous")).items
-    run = (await service.drsai.list_runs("anonymous", thread.thread_id)).items[0]
+    [thread] = (await service.drsai.list_threads()).items
+    run = (await service.drsai.list_runs(thread.thread_id)).items[0]
     assert "messages[0] is too odd" in (run.error_message or "")
     assert "planted" not in str(run)
 

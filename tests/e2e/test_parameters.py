@@ -182,7 +182,7 @@ async def test_what_no_model_takes_is_told_or_refused(serve: Serve) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         await service.client.chat.completions.create(**ask(response_format={"type": "json_object"}))
     assert refused.value.param == "response_format"
-    assert len((await service.drsai.list_threads("anonymous")).items) == 2
+    assert len((await service.drsai.list_threads()).items) == 2
 
 
 async def test_the_demo_model_calls_a_clients_tool_by_its_name_only(serve: Serve) -> None:

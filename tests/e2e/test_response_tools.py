@@ -88,7 +88,7 @@ async def test_the_whole_conversation_again(serve: Serve, model: ModelServer) ->
         assert (last.output_text, told(model)) == ("Fine.", ["cold", "warm"])
 
     async def one_is_left() -> bool:
-        return len((await service.drsai.list_threads("anonymous")).items) == 1
+        return len((await service.drsai.list_threads()).items) == 1
 
     await until(one_is_left)
 

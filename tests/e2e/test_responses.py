@@ -146,9 +146,9 @@ async def test_what_is_not_stored(serve: Serve) -> None:
         one = {"type": "response.create", "model": "assistant", "store": False, "input": "x"}
         first = check_events(await socket.turn(one))
         await socket.turn({**one, "previous_response_id": first["id"]})
-        assert len((await service.drsai.list_threads("anonymous")).items) >= 1
+        assert len((await service.drsai.list_threads()).items) >= 1
     async with asyncio.timeout(10):
-        while (await service.drsai.list_threads("anonymous")).items:  # noqa: ASYNC110 - they are deleted when their runs are over
+        while (await service.drsai.list_threads()).items:  # noqa: ASYNC110 - they are deleted when their runs are over
             await asyncio.sleep(0.02)
 
 
@@ -165,7 +165,7 @@ async def test_deleting(serve: Serve, model: ModelServer) -> None:
     assert third.output_text == "ok"
     alone = await create(service, "Alone.")
     await service.client.responses.delete(alone.id)
-    assert len((await service.drsai.list_threads("anonymous")).items) == 1
+    assert len((await service.drsai.list_threads()).items) == 1
 
 
 async def test_a_branch(serve: Serve, model: ModelServer) -> None:
@@ -190,7 +190,7 @@ async def test_a_branch(serve: Serve, model: ModelServer) -> None:
     assert unstored.output_text
 
     async def is_gone() -> bool:
-        return len((await service.drsai.list_threads("anonymous")).items) == 2
+        return len((await service.drsai.list_threads()).items) == 2
 
     await until(is_gone)
 
@@ -291,7 +291,7 @@ async def test_an_approval_in_another_process_and_by_its_id_alone(serve: Serve, 
 
 
 async def _items(service: Service, *_: Any) -> Any:
-    [thread] = (await service.drsai.list_threads("anonymous")).items
+    [thread] = (await service.drsai.list_threads()).items
     return await service.client.conversations.items.list(thread.thread_id, order="asc")
 
 

@@ -33,7 +33,7 @@ async def create(service: Service, given: Any, **more: Any) -> Any:
 
 
 async def threads(service: Service) -> list[str]:
-    return sorted(each.thread_id for each in (await service.drsai.list_threads("anonymous")).items)
+    return sorted(each.thread_id for each in (await service.drsai.list_threads()).items)
 
 
 async def settled(service: Service, expected: list[str]) -> None:
@@ -175,7 +175,7 @@ async def test_the_items_of_a_conversation_are_those_of_its_branch(serve: Serve,
     first = await create(service, "One.")
     second = await create(service, "Two.", previous_response_id=first.id)
     thread = first.model_extra["drsai"]["thread_id"]
-    await service.drsai.rewind("anonymous", thread, at=2)
+    await service.drsai.rewind(thread, at=2)
     # It is where the first one left it, and the second one is a branch.
     third = await create(service, "Three.", previous_response_id=first.id)
     assert third.model_extra["drsai"]["thread_id"] == thread

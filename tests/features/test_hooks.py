@@ -86,7 +86,7 @@ async def test_inputs_of_a_deleted_user_are_told_before_they_are_gone(extended: 
     drsai = await extended({"crew": crew}, Ends)
     crew.ann.hold()
     for _ in range(2):
-        await drsai.start("crew", "x", thread_id="t", user_id=ANN.user_id, tenant=ANN.tenant)
+        await drsai.user(ANN.user_id, tenant=ANN.tenant).start("crew", "x", thread_id="t")
     await drsai.users.delete(ANN)
     assert sorted(await told(drsai)) == [("t", "stopped"), ("t", "stopped")]
 
@@ -187,7 +187,7 @@ async def test_all_that_is_a_users_goes_and_nothing_of_others(extended: Extended
     for owner in (ANN, bob):
         for number in range(3):
             await notes.add(owner, f"note {number}")
-        await drsai.run("crew", "x", thread_id="t", user_id=owner.user_id, tenant=owner.tenant)
+        await drsai.user(owner.user_id, tenant=owner.tenant).run("crew", "x", thread_id="t")
     page = await drsai.users.list("acme")
     assert [item.user_id for item in page.items] == ["ann", "bob"]
     await asyncio.to_thread(export_user, drsai.files, ANN, tmp_path / "ann.zip", PROGRAM, drsai.engine.hooks)
@@ -244,7 +244,7 @@ async def test_a_deletion_that_an_extension_cannot_do_is_not_done(
     extended: Extended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drsai = await extended({"crew": Crew()}, Outside)
-    await drsai.run("crew", "x", thread_id="t", user_id=ANN.user_id, tenant=ANN.tenant)
+    await drsai.user(ANN.user_id, tenant=ANN.tenant).run("crew", "x", thread_id="t")
     monkeypatch.setattr(Outside, "kept", {ANN: 2})
     monkeypatch.setattr(Outside, "is_away", True)
     for work in (

@@ -301,7 +301,7 @@ async def test_a_database_in_memory() -> None:
 
     async with DrSai({"crew": Crew()}, "sqlite://", settings=settings(), extensions=[Notes]) as drsai:
         assert (await drsai.extension(Notes).add(ANN, "x")).id == 1
-        await drsai.run("crew", "x", user_id="ann")
+        await drsai.user("ann").run("crew", "x")
         assert await drsai.extension(Notes).ended_runs(ANN) == 1
 
 

@@ -116,7 +116,7 @@ async def test_what_is_no_decision_is_refused_and_the_question_stays(make: Make)
         (Answer(question["id"], content="hm"), "text"),
     ):
         with pytest.raises(InvalidRequest) as refused:
-            await drsai.answer("anonymous", "t", answer)
+            await drsai.answer("t", answer)
         assert refused.value.param == param
     thread = await thread_of(drsai)
     assert (thread.status, thread.input_request) == (RunStatus.AWAITING_INPUT, question)
@@ -128,14 +128,14 @@ async def test_answers_by_id(make: Make) -> None:
     drsai, other = await make({"crew": office}), await make({"crew": office})
     question = await asked(drsai)
     with pytest.raises(StaleAnswer):
-        await other.answer("anonymous", "t", Answer("another", decision="approve"))
+        await other.answer("t", Answer("another", decision="approve"))
     with pytest.raises(NotFound):
-        await other.answer("somebody", "t", Answer(question["id"], decision="approve"))
+        await other.user("somebody").answer("t", Answer(question["id"], decision="approve"))
     edited = Answer(question["id"], decision="edit", arguments={"to": "eve"})
-    handle = await other.answer("anonymous", "t", edited)
+    handle = await other.answer("t", edited)
     assert (await handle.wait()).status is RunStatus.COMPLETED
     with pytest.raises(Conflict) as late:
-        await drsai.answer("anonymous", "t", edited)
+        await drsai.answer("t", edited)
     assert late.value.code == "input_request_stale"
     assert office.sent == ["eve"]
 
@@ -144,11 +144,7 @@ async def test_of_two_answers_at_once_one_counts(make: Make) -> None:
     office = Office()
     workers = [await make({"crew": office}) for _ in range(2)]
     question = await asked(workers[0])
-    answers = [
-        worker.answer("anonymous", "t", Answer(question["id"], decision="approve"))
-        for worker in workers
-        for _ in range(3)
-    ]
+    answers = [worker.answer("t", Answer(question["id"], decision="approve")) for worker in workers for _ in range(3)]
     outcomes = await asyncio.gather(*answers, return_exceptions=True)
     taken = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
     assert len(taken) == 1
@@ -161,11 +157,11 @@ async def test_cancel_withdraws_the_question(make: Make) -> None:
     office = Office()
     drsai = await make({"crew": office})
     question = await asked(drsai)
-    await drsai.stop("anonymous", "t")
+    await drsai.stop("t")
     thread = await thread_of(drsai)
     assert (thread.status, thread.input_request, await drsai.db.get(TurnStep)) == (RunStatus.STOPPED, None, [])
     with pytest.raises(StaleAnswer):
-        await drsai.answer("anonymous", "t", Answer(question["id"], decision="approve"))
+        await drsai.answer("t", Answer(question["id"], decision="approve"))
     assert (await drsai.run("crew", "again", thread_id="t")).status is RunStatus.AWAITING_INPUT
     assert (office.sent, office.client.calls) == ([], 2)
 
@@ -216,7 +212,7 @@ async def test_a_worker_that_dies_after_the_decision_keeps_it(make: Make, has_le
     drsai, other = await make({"crew": office}), await make({"crew": office}, **QUICK)
     question = await asked(drsai)
     office.client.delay = 30
-    await drsai.answer("anonymous", "t", Answer(question["id"], decision="edit", arguments={"to": "eve"}))
+    await drsai.answer("t", Answer(question["id"], decision="edit", arguments={"to": "eve"}))
     office.client.delay = 0
     await drsai.engine.close()
     thread = await ended(other)
@@ -237,7 +233,7 @@ async def test_a_question_that_was_withdrawn_says_so(make: Make) -> None:
             if isinstance(logged.event, RunEnded):
                 if logged.event.status is RunStatus.STOPPED:
                     break
-                await drsai.stop("anonymous", "t")
+                await drsai.stop("t")
     assert isinstance(seen[-2], MessageRead)
     [message] = await received(drsai)
     assert seen[-2].config == message
@@ -303,7 +299,7 @@ async def test_an_answer_after_the_deadline_is_refused(make: Make) -> None:
     question = await asked(drsai)
     await asyncio.sleep(0.15)
     with pytest.raises(StaleAnswer, match="time"):
-        await drsai.answer("anonymous", "t", Answer(question["id"], content="red"))
+        await drsai.answer("t", Answer(question["id"], content="red"))
     with pytest.raises(StaleAnswer):
         await drsai.run("crew", "red", thread_id="t")
 

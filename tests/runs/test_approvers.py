@@ -58,7 +58,7 @@ class Till:
 
 
 async def asked(drsai: DrSai, user_id: str = "ann", tenant: str = "acme") -> dict[str, Any]:
-    result = await drsai.run("crew", "pay ada", user_id=user_id, tenant=tenant, thread_id="t")
+    result = await drsai.user(user_id, tenant=tenant).run("crew", "pay ada", thread_id="t")
     assert result.status is RunStatus.AWAITING_INPUT
     assert result.input_request is not None
     return result.input_request
@@ -75,7 +75,7 @@ async def received(drsai: DrSai) -> list[tuple[str, str | None]]:
 
 
 async def waiting(drsai: DrSai, user_id: str, *, tenant: str = "acme", roles: Any = ()) -> list[tuple[str, str]]:
-    page = await drsai.input_requests(user_id, tenant=tenant, roles=roles)
+    page = await drsai.user(user_id, tenant=tenant, roles=roles).input_requests()
     return [(item.owner, item.thread_id) for item in page.items]
 
 
@@ -97,11 +97,11 @@ async def test_a_role_approves_what_another_has_asked(make: Make) -> None:
     before = await stored(drsai)
     answer = Answer(question["id"], decision="approve")
     refused: list[tuple[Any, type[DrSaiError]]] = [
-        (drsai.answer("ann", "t", answer, tenant="acme"), Forbidden),
-        (drsai.answer("ann", "t", answer, tenant="acme", roles=["treasurer"]), Forbidden),
-        (drsai.answer("bob", "t", answer, tenant="acme", owner="ann"), NotFound),
-        (drsai.answer("bob", "t", answer, tenant="acme", owner="ann", roles=["clerk"]), NotFound),
-        (drsai.answer("bob", "t", answer, tenant="third", owner="ann", roles=["treasurer"]), NotFound),
+        (drsai.user("ann", tenant="acme").answer("t", answer), Forbidden),
+        (drsai.user("ann", tenant="acme", roles=["treasurer"]).answer("t", answer), Forbidden),
+        (drsai.user("bob", tenant="acme", owner="ann").answer("t", answer), NotFound),
+        (drsai.user("bob", tenant="acme", roles=["clerk"], owner="ann").answer("t", answer), NotFound),
+        (drsai.user("bob", tenant="third", roles=["treasurer"], owner="ann").answer("t", answer), NotFound),
     ]
     for attempt, error in refused:
         with pytest.raises(error):
@@ -113,7 +113,7 @@ async def test_a_role_approves_what_another_has_asked(make: Make) -> None:
     assert till.paid == []
     with pytest.raises(NotFound):  # Who may answer need not be able to read.
         await other.engine.get_thread(Principal("bob", "acme", roles=frozenset(["treasurer"])), ANN)
-    handle = await other.answer("bob", "t", answer, owner="ann", **TREASURER)
+    handle = await other.user("bob", owner="ann", **TREASURER).answer("t", answer)
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert till.paid == ["ada"]
     assert await received(drsai) == [("approve", "bob")]
@@ -134,7 +134,7 @@ async def test_a_message_of_the_asker_is_not_the_answer(make: Make) -> None:
     await drsai.engine.start(background)
     await asyncio.sleep(0.5)
     assert ((await stored(drsai)).queued, till.paid) == (3, [])
-    handle = await drsai.answer("bob", "t", Answer(question["id"], decision="deny"), tenant="acme", owner="ann")
+    handle = await drsai.user("bob", tenant="acme", owner="ann").answer("t", Answer(question["id"], decision="deny"))
     assert (await handle.wait()).status is RunStatus.COMPLETED
 
     async def all_run() -> bool:
@@ -157,10 +157,10 @@ async def test_who_steers_the_run_has_asked_as_well(make: Make) -> None:
     first = ScriptedClient(lambda *_: "go on")
     drsai = await make({"crew": team}, **QUICK)
     first.hold()
-    handle = await drsai.start("crew", "pay", user_id="ann", tenant="acme", thread_id="t")
-    await drsai.share_thread("ann", "t", with_user="bob", right="write", tenant="acme")
-    steering = await drsai.start(
-        "crew", "ada, twice", user_id="bob", tenant="acme", owner="ann", thread_id="t", on_busy="steer"
+    handle = await drsai.user("ann", tenant="acme").start("crew", "pay", thread_id="t")
+    await drsai.user("ann", tenant="acme").share_thread("t", with_user="bob", right="write")
+    steering = await drsai.user("bob", tenant="acme", owner="ann").start(
+        "crew", "ada, twice", thread_id="t", on_busy="steer"
     )
     first.release()
     end = await handle.wait()
@@ -171,8 +171,8 @@ async def test_who_steers_the_run_has_asked_as_well(make: Make) -> None:
     assert [each["metadata"] for each in messages if each.get("content") == "ada, twice"] == [{"user_id": "bob"}]
     answer = Answer(end.input_request["id"], decision="approve")
     with pytest.raises(Forbidden):
-        await drsai.answer("bob", "t", answer, owner="ann", **TREASURER)
-    done = await drsai.answer("eve", "t", answer, owner="ann", **TREASURER)
+        await drsai.user("bob", owner="ann", **TREASURER).answer("t", answer)
+    done = await drsai.user("eve", owner="ann", **TREASURER).answer("t", answer)
     assert (await done.wait()).status is RunStatus.COMPLETED
 
 
@@ -210,7 +210,7 @@ async def test_request_input_of_another_user(make: Make) -> None:
     question = await asked(drsai)
     assert (question["by"], question["type"]) == ("user:bob", "text_input")
     assert await waiting(drsai, "bob") == [("ann", "t")]
-    handle = await drsai.answer("bob", "t", Answer(question["id"], "red"), tenant="acme", owner="ann")
+    handle = await drsai.user("bob", tenant="acme", owner="ann").answer("t", Answer(question["id"], "red"))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert (await stored(drsai)).messages[-1]["content"] == "red it is"
 

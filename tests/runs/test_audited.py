@@ -67,7 +67,7 @@ async def test_a_plain_run_leaves_no_entry(make: Make) -> None:
 async def test_an_answer_says_who_decided_what(make: Make) -> None:
     office = Office()
     drsai = await make({"office": office})
-    result = await drsai.run("office", "Send it.", thread_id="t", user_id="ann", tenant="acme")
+    result = await drsai.user("ann", tenant="acme").run("office", "Send it.", thread_id="t")
     assert result.input_request is not None
     question = str(result.input_request["id"])
     token = log_context.bind("req_7")
@@ -114,9 +114,9 @@ async def test_a_run_that_a_gateway_starts_as_a_user_leaves_one_entry(make: Make
 async def test_threads_that_are_deleted(make: Make) -> None:
     drsai = await make({"crew": Crew()})
     for thread_id in ("one", "two", "three", "four"):
-        await drsai.run("crew", "Hello.", thread_id=thread_id, user_id="ann", tenant="acme")
+        await drsai.user("ann", tenant="acme").run("crew", "Hello.", thread_id=thread_id)
     await drsai.engine.delete_thread(replace(GATEWAY, acted_by=None), "one")
-    await drsai.delete_thread("ann", "two", tenant="acme")
+    await drsai.user("ann", tenant="acme").delete_thread("two")
     assert await drsai.db.delete(Thread, {"thread_id": "three", "tenant": "acme", "user_id": "ann"}) == 1
     await drsai.database.write(partial(prune, older_than=timedelta(0)))
     assert [told(item) for item in await entries(drsai, "acme")] == [
@@ -134,7 +134,7 @@ async def test_a_deletion_that_is_refused_leaves_no_entry(make: Make) -> None:
     handle = await drsai.start("crew", "Hello.", thread_id="t")
     await reached(drsai, "running")
     with pytest.raises(ThreadBusy):
-        await other.delete_thread("anonymous", "t")
+        await other.delete_thread("t")
     assert await entries(drsai) == []
     await drsai.engine.cancel_run(Principal(), handle.run_id)
     await ended(drsai)
@@ -143,7 +143,7 @@ async def test_a_deletion_that_is_refused_leaves_no_entry(make: Make) -> None:
 
 async def test_an_import(make: Make) -> None:
     drsai = await make({"crew": Crew()})
-    await drsai.run("crew", "Hello.", thread_id="t", user_id="ann")
+    await drsai.user("ann").run("crew", "Hello.", thread_id="t")
     data = await drsai.database.read(partial(export_thread, name=Owner("default", "ann").thread("t")))
     await drsai.database.write(partial(import_thread, data=data, tenant="acme", thread_id="copy"))
     [entry] = await entries(drsai, "acme")
@@ -152,10 +152,10 @@ async def test_an_import(make: Make) -> None:
 
 async def test_shares(make: Make) -> None:
     drsai = await make({"crew": Crew()})
-    await drsai.run("crew", "Hello.", thread_id="t", user_id="ann", tenant="acme")
+    await drsai.user("ann", tenant="acme").run("crew", "Hello.", thread_id="t")
     admin = Principal("root", "acme", scopes_of(["admin"]), key_id="key_1")
-    await drsai.share_thread("ann", "t", with_user="bob", tenant="acme")
-    await drsai.share_thread("ann", "t", with_user="bob", right="answer", tenant="acme")
+    await drsai.user("ann", tenant="acme").share_thread("t", with_user="bob")
+    await drsai.user("ann", tenant="acme").share_thread("t", with_user="bob", right="answer")
     name = Owner("acme", "ann").thread("t")
     await drsai.engine.share_thread(admin, name, Grantee(with_role="clerk"), Right.WRITE)
     await drsai.engine.unshare_thread(admin, name, Grantee("bob"))
@@ -207,9 +207,9 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
     """The log refuses each entry: none of the acts was done. An export is refused to be handed out."""
     drsai = await make({"crew": Crew(), "office": Office()})
     for thread_id in ("t", "u"):
-        await drsai.run("crew", "Hello.", thread_id=thread_id, user_id="ann", tenant="acme")
-    asked = await drsai.run("office", "Send it.", thread_id="asks", user_id="ann", tenant="acme")
-    await drsai.share_thread("ann", "t", with_user="bob", tenant="acme")
+        await drsai.user("ann", tenant="acme").run("crew", "Hello.", thread_id=thread_id)
+    asked = await drsai.user("ann", tenant="acme").run("office", "Send it.", thread_id="asks")
+    await drsai.user("ann", tenant="acme").share_thread("t", with_user="bob")
     key = await drsai.keys.create(Owner("acme", "ann"), ["user"])
     data = await drsai.database.read(partial(export_thread, name=Owner("acme", "ann").thread("t")))
     await drsai.webhooks.make_secret(Owner("acme", "ann"))
@@ -229,20 +229,20 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
     acts: dict[str, Callable[[], Awaitable[object]]] = {
         "key.created": lambda: drsai.keys.create(Owner("acme", "bob"), ["user"]),
         "key.revoked": lambda: drsai.keys.revoke("acme", key.info.key_id),
-        "thread.deleted": lambda: drsai.delete_thread("ann", "t", tenant="acme"),
+        "thread.deleted": lambda: drsai.user("ann", tenant="acme").delete_thread("t"),
         "threads.pruned": lambda: drsai.database.write(partial(prune, older_than=timedelta(0))),
         "thread.imported": lambda: drsai.database.write(
             partial(import_thread, data=data, tenant="acme", thread_id="copy")
         ),
-        "thread.shared": lambda: drsai.share_thread("ann", "u", with_user="bob", tenant="acme"),
-        "thread.unshared": lambda: drsai.unshare_thread("ann", "t", with_user="bob", tenant="acme"),
+        "thread.shared": lambda: drsai.user("ann", tenant="acme").share_thread("u", with_user="bob"),
+        "thread.unshared": lambda: drsai.user("ann", tenant="acme").unshare_thread("t", with_user="bob"),
         "input_request.answered": lambda: drsai.engine.answer(ann, "asks", approved),
         "run.started_as": lambda: drsai.engine.start(request("Hello.", principal=GATEWAY, thread_id="new")),
-        "thread.rewound": lambda: drsai.rewind("ann", "t", turn=1, tenant="acme"),
-        "thread.history_loaded": lambda: drsai.load_history(
-            "ann", "t", [{"role": "user", "content": "Hello."}], tenant="acme"
+        "thread.rewound": lambda: drsai.user("ann", tenant="acme").rewind("t", turn=1),
+        "thread.history_loaded": lambda: drsai.user("ann", tenant="acme").load_history(
+            "t", [{"role": "user", "content": "Hello."}]
         ),
-        "thread.forked": lambda: drsai.fork("ann", "t", to_user="bob", tenant="acme"),
+        "thread.forked": lambda: drsai.user("ann", tenant="acme").fork("t", to_user="bob"),
         "key.changed": lambda: drsai.webhooks.change_key("acme", key.info.key_id, "https://hooks.example.org/"),
         "webhook_secret.created": lambda: drsai.webhooks.make_secret(Owner("acme", "bob")),
         "webhook_secret.rotated": lambda: drsai.webhooks.make_secret(Owner("acme", "ann")),

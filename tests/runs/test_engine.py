@@ -127,8 +127,8 @@ async def test_streaming_shows_chunks_at_once_and_messages_when_stored(make: Mak
 
 async def test_users_are_apart(make: Make) -> None:
     drsai = await make({"pair": pair})
-    await drsai.run("pair", "mine", user_id="eve", thread_id="t")
-    await drsai.run("pair", "mine", user_id="adam", thread_id="t")
+    await drsai.user("eve").run("pair", "mine", thread_id="t")
+    await drsai.user("adam").run("pair", "mine", thread_id="t")
     page = await drsai.engine.list_threads(Principal("eve"), after=None, limit=10)
     assert [item.message_count for item in page.items] == [3]
     with pytest.raises(NotFound):
@@ -285,11 +285,11 @@ async def test_stop(make: Make) -> None:
     thread = await thread_of(drsai)
     assert thread.status is RunStatus.STOPPED
     assert [message["source"] for message in thread.messages] == ["user", "bob"]
-    await drsai.stop("anonymous", "t")  # once more is no error
+    await drsai.stop("t")  # once more is no error
     slow.delay = 0
     assert (await drsai.run("pair", "y", thread_id="t")).status is RunStatus.COMPLETED
     with pytest.raises(Conflict):
-        await drsai.stop("anonymous", "t")
+        await drsai.stop("t")
 
 
 # --- what users store -----------------------------------------------------------------------------------------------

@@ -203,10 +203,10 @@ async def test_who_has_heard_of_a_pause_hears_that_the_run_was_stopped(make: Mak
     handle = await workers[0].engine.start(request())
     reader = Reader(workers[where].engine.follow_thread(Principal(), "t"))
     await turns(workers[0], 1)
-    await workers[0].pause("anonymous", "t")
+    await workers[0].pause("t")
     crew.bob.release()
     paused = [logged async for logged in workers[where].engine.follow_run(Principal(), handle.run_id)][-1].position
-    await workers[1].stop("anonymous", "t")
+    await workers[1].stop("t")
     async with asyncio.timeout(10):
         rest = [logged async for logged in workers[where].engine.follow_run(Principal(), handle.run_id, paused)]
         while told(reader.log)[-1:] != ["stopped"]:  # noqa: ASYNC110 - others tell it

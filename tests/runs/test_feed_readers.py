@@ -31,7 +31,7 @@ async def test_readers_of_a_stopped_and_a_deleted_thread_come_to_an_end(make: Ma
     handle = await drsai.engine.start(request())
     await turns(drsai, 1)
     following = asyncio.create_task(collect(drsai.engine.follow_run(Principal(), handle.run_id)))
-    await drsai.stop("anonymous", "t")
+    await drsai.stop("t")
     assert told(await following) == [("started", 1), "user", "ann", "stopped"]
     assert sources(await thread_of(drsai)) == ["user", "ann"]
     reader = Reader(drsai.engine.follow_thread(Principal(), "t"))
@@ -186,7 +186,7 @@ async def test_a_deleted_threads_reader_is_not_shown_another_thread(make: Make) 
 
     drsai.database.read = held  # type: ignore[method-assign]
     await drsai.engine.delete_thread(Principal(), "t")
-    await drsai.run("crew", "secret", thread_id="u", user_id="somebody")
+    await drsai.user("somebody").run("crew", "secret", thread_id="u")
     [other] = await drsai.db.get(Thread)
     if other.id != key:
         return  # PostgreSQL does not use them again.

@@ -254,7 +254,7 @@ class House:
             if world.how == "interrupt":
                 await self.here.run("crew", "continue", thread_id=world.name, on_busy="interrupt")
             else:
-                await self.here.stop("anonymous", world.name)
+                await self.here.stop(world.name)
         await handle.wait()
         world.at = 0
 
@@ -331,10 +331,10 @@ async def test_a_call_that_waits_for_a_person_was_not_made(make: Make, server: M
     waits = await house.here.run("crew", "Settle it.", thread_id=world.name)
     assert waits.status is RunStatus.AWAITING_INPUT
     if ends == "stop":
-        await house.there.stop("anonymous", world.name)
+        await house.there.stop(world.name)
     else:
-        await house.there.rewind("anonymous", world.name, at=0)
-        await house.there.rewind("anonymous", world.name, branch=0)
+        await house.there.rewind(world.name, at=0)
+        await house.there.rewind(world.name, branch=0)
     assert world.paid == [1]
     [thread] = await house.here.db.get(Thread, filters={"thread_id": world.name})
     made: list[Any] = [each for each in thread.messages if each["type"] == "ToolCallExecutionEvent"][-1]["content"]
@@ -355,7 +355,7 @@ async def test_results_of_the_clients_tools_are_kept(make: Make, server: ModelSe
     [call] = first.input_request["tool_calls"]
     results = [ToolOutput(call["id"], "it is blue")]
     answer = Answer(first.input_request["id"], results=results)
-    handle = await house.there.answer("anonymous", world.name, answer)
+    handle = await house.there.answer(world.name, answer)
     assert (await handle.wait()).status is RunStatus.ERROR
     result = await house.here.run("crew", "And?", thread_id=world.name)
     assert text_of(result) == "I saw it."
@@ -388,7 +388,7 @@ async def test_killed_and_then_stopped(make: Make, server: ModelServer) -> None:
     await house.here.start("crew", "Settle it.", thread_id=world.name)
     await asyncio.wait_for(world.reached.wait(), 20)
     await disown(house.here)
-    detail = await house.there.stop("anonymous", world.name)
+    detail = await house.there.stop(world.name)
     assert detail.status is RunStatus.STOPPED
     world.at = 0
     await house.continues(world, house.there)
@@ -410,7 +410,7 @@ async def test_a_stop_while_the_turn_is_stored(
         patched.setattr("drsai_backend.runs.execution.writer.append_turn", away)
         handle = await house.here.start("crew", "Settle it.", thread_id=world.name)
         await asyncio.wait_for(reached.wait(), 20)
-        await house.here.stop("anonymous", world.name)
+        await house.here.stop(world.name)
         assert (await handle.wait()).status is RunStatus.STOPPED
     await house.there.run("crew", "continue", thread_id=world.name)
     assert world.paid == sorted(PAYMENTS)

@@ -27,11 +27,11 @@ CALLS: dict[str, Callable[[DrSai], Awaitable[Any]]] = {
     "run_stream": lambda drsai: anext(drsai.run_stream("writers", "rain")),
     "start": lambda drsai: drsai.start("writers", "rain"),
     "start in the background": lambda drsai: drsai.start("writers", "rain", background=True),
-    "stop": lambda drsai: drsai.stop("anonymous", "t"),
-    "pause": lambda drsai: drsai.pause("anonymous", "t"),
-    "resume": lambda drsai: drsai.resume("anonymous", "t"),
-    "retry": lambda drsai: drsai.retry("anonymous", "t"),
-    "answer": lambda drsai: drsai.answer("anonymous", "t", Answer("id", "yes")),
+    "stop": lambda drsai: drsai.stop("t"),
+    "pause": lambda drsai: drsai.pause("t"),
+    "resume": lambda drsai: drsai.resume("t"),
+    "retry": lambda drsai: drsai.retry("t"),
+    "answer": lambda drsai: drsai.answer("t", Answer("id", "yes")),
     "engine.start": lambda drsai: drsai.engine.start(RunRequest("writers", [InputMessage("user", "rain")])),
     "list_threads": lambda drsai: drsai.engine.list_threads(Principal(), after=None, limit=1),
     "get_thread": lambda drsai: drsai.engine.get_thread(Principal(), "t"),
@@ -64,11 +64,11 @@ async def test_one_that_is_no_worker_reads_and_runs_nothing(database_url: str):
     async with DrSai(database_url=database_url, settings=settings()) as drsai:
         await drsai.run("writers", "rain", thread_id="t")
     async with DrSai(database_url=database_url, settings=settings(), worker=False) as reader:
-        assert [thread.thread_id for thread in (await reader.list_threads("anonymous")).items] == ["t"]
+        assert [thread.thread_id for thread in (await reader.list_threads()).items] == ["t"]
         with pytest.raises(UnknownModel):
             await reader.run("writers", "rain")
         with pytest.raises(IllegalTransition):
-            await reader.stop("anonymous", "t")
+            await reader.stop("t")
 
 
 async def test_open_twice(made: Callable[[], DrSai]):

@@ -26,7 +26,7 @@ async def test_lists_by_status(make: Make) -> None:
     drsai: DrSai = await make({"crew": choosing()})
     for name in ("a", "b", "c"):
         await drsai.run("crew", "paint", thread_id=name)
-    await drsai.run("crew", "paint", thread_id="a", user_id="eve")
+    await drsai.user("eve").run("crew", "paint", thread_id="a")
     await drsai.run("crew", "red", thread_id="b")
     first = await drsai.input_requests(limit=1)
     rest = await drsai.input_requests(after=first.next, limit=1)
@@ -43,7 +43,7 @@ async def test_lists_by_status(make: Make) -> None:
         assert {item.thread_id for item in runs.items} == set(names)
         of_b = await drsai.engine.list_runs(Principal(), "b", after=None, limit=9, status=status)
         assert len(of_b.items) == names.count("b")
-    assert [item.thread_id for item in (await drsai.input_requests("eve")).items] == ["a"]
+    assert [item.thread_id for item in (await drsai.user("eve").input_requests()).items] == ["a"]
 
 
 @pytest.mark.parametrize("status", OPEN)

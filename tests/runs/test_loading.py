@@ -19,7 +19,6 @@ from drsai_backend.runs.threads.loading import Load
 from tests.support.scripted import ScriptedClient
 from tests.support.threads import Make, request, settings
 
-ME = ("anonymous", "t")
 TALK: list[dict[str, Any]] = [
     {"role": "user", "content": "I am Ann."},
     {"role": "assistant", "content": "Hello, Ann."},
@@ -55,7 +54,7 @@ class Ears:
 
 
 async def texts(drsai: DrSai, thread_id: str = "t", branch: int | None = None) -> list[tuple[str, str]]:
-    found = await drsai.list_messages("anonymous", thread_id, limit=1000, branch=branch)
+    found = await drsai.list_messages(thread_id, limit=1000, branch=branch)
     return [(each.source, each.content) for each in found]
 
 
@@ -71,9 +70,9 @@ async def test_what_was_loaded_is_heard_as_what_a_client_brings_along(make: Make
     handle = await drsai.engine.start(request(team=team, thread_id="other", messages=brought))
     await handle.wait()
     asked, ears.heard = ears.heard, []
-    thread = await drsai.load_history(*ME, TALK, model=team)
+    thread = await drsai.load_history("t", TALK, model=team)
     assert (thread.status, thread.team, thread.message_count) == (RunStatus.CREATED, team, 4)
-    assert (await drsai.list_threads("anonymous")).items[0].title == "I am Ann."
+    assert (await drsai.list_threads()).items[0].title == "I am Ann."
     await drsai.run(team, "Where do I live?", thread_id="t")
     assert ears.heard == asked
     assert [said for _, said in await texts(drsai)][:4] == [each["content"] for each in TALK]
@@ -87,7 +86,7 @@ async def test_another_process_loads_into_a_warm_thread(make: Make) -> None:
     ears = Ears()
     first, other = await make(ears.teams), await make(ears.teams)
     await first.run("ann", "Hello.", thread_id="t")
-    thread = await other.load_history(*ME, TALK, after=2)
+    thread = await other.load_history("t", TALK, after=2)
     assert (thread.message_count, thread.status) == (6, RunStatus.COMPLETED)
     await first.run("ann", "Where do I live?", thread_id="t")
     assert [said for _, said in ears.heard[-1]] == [
@@ -105,16 +104,16 @@ async def test_a_thread_that_is_replaced_or_cleared_keeps_its_past_on_a_branch(m
     ears = Ears()
     drsai = await make(ears.teams)
     await drsai.run("ann", "Hello.", thread_id="t")
-    await drsai.load_history(*ME, TALK[:2], model="ann", mode="replace")
+    await drsai.load_history("t", TALK[:2], model="ann", mode="replace")
     assert await texts(drsai) == [("user", "I am Ann."), ("ann", "Hello, Ann.")]
     await drsai.run("ann", "Who am I?", thread_id="t")
     assert [said for _, said in ears.heard[-1]] == ["I am Ann.", "Hello, Ann.", "Who am I?"]
-    assert (await drsai.clear_history(*ME)).team is None
+    assert (await drsai.clear_history("t")).team is None
     assert await texts(drsai) == []
     await drsai.run("ann", "Do you know me?", thread_id="t")
     assert ears.heard[-1] == [("UserMessage", "Do you know me?")]
     assert await texts(drsai, branch=0) == [("user", "Hello."), ("ann", "answer 1")]
-    await drsai.rewind(*ME, branch=0)
+    await drsai.rewind("t", branch=0)
     await drsai.run("ann", "Again.", thread_id="t")
     assert [said for _, said in ears.heard[-1]] == ["Hello.", "answer 1", "Again."]
 
@@ -122,34 +121,34 @@ async def test_a_thread_that_is_replaced_or_cleared_keeps_its_past_on_a_branch(m
 async def test_another_model_continues_what_was_loaded(make: Make) -> None:
     ears = Ears()
     drsai = await make(ears.teams)
-    await drsai.load_history(*ME, TALK, model="pair")
+    await drsai.load_history("t", TALK, model="pair")
     assert [source for source, _ in await texts(drsai)] == ["user", "ann", "user", "ann"]
     await drsai.run("asking", "Hello.", thread_id="t")
     kept = await make(ears.teams, other_model="refuse")
-    await kept.load_history("anonymous", "u", TALK, model="pair")
+    await kept.load_history("u", TALK, model="pair")
     with pytest.raises(OtherModel):
         await kept.run("ann", "Hello.", thread_id="u")
 
 
 async def test_a_repeated_load_is_refused(make: Make) -> None:
     drsai = await make(Ears().teams)
-    await drsai.load_history(*ME, TALK, model="ann", after=0)
+    await drsai.load_history("t", TALK, model="ann", after=0)
     with pytest.raises(Conflict, match="`after` is 0, and the newest message of the thread is 4") as refused:
-        await drsai.load_history(*ME, TALK, model="ann", after=0)
+        await drsai.load_history("t", TALK, model="ann", after=0)
     assert refused.value.param == "after"
     assert len(await texts(drsai)) == 4
-    await drsai.load_history(*ME, TALK, mode="replace", after=4)
-    await drsai.load_history(*ME, TALK[:2], after=8)
+    await drsai.load_history("t", TALK, mode="replace", after=4)
+    await drsai.load_history("t", TALK[:2], after=8)
     assert len(await texts(drsai)) == 6
 
 
 async def test_a_thread_where_something_is_under_way_takes_none(make: Make) -> None:
     drsai = await make(Ears().teams)
     await drsai.run("asking", "Ask.", thread_id="t")
-    assert (await drsai.get_thread(*ME)).status is RunStatus.AWAITING_INPUT
+    assert (await drsai.get_thread("t")).status is RunStatus.AWAITING_INPUT
     with pytest.raises(ThreadBusy, match="under way"):
-        await drsai.load_history(*ME, TALK)
-    replaced = await drsai.load_history(*ME, TALK, model="ann", mode="replace")
+        await drsai.load_history("t", TALK)
+    replaced = await drsai.load_history("t", TALK, model="ann", mode="replace")
     assert (replaced.status, replaced.input_request, len(await texts(drsai))) == (RunStatus.CREATED, None, 4)
 
 
@@ -187,9 +186,9 @@ async def test_what_cannot_be_loaded_changes_nothing(
 ) -> None:
     drsai = await make(Ears().teams)
     with pytest.raises(kind) as refused:
-        await drsai.load_history(*ME, **{"model": "ann", **given})
+        await drsai.load_history("t", **{"model": "ann", **given})
     assert getattr(refused.value, "param", None) == param
-    assert (await drsai.list_threads("anonymous")).items == []
+    assert (await drsai.list_threads()).items == []
 
 
 async def test_calls_and_their_results_are_for_the_agent_that_could_make_them(make: Make) -> None:
@@ -204,7 +203,7 @@ async def test_calls_and_their_results_are_for_the_agent_that_could_make_them(ma
         {"role": "assistant", "content": "You live in Ulm."},
     ]
     for thread_id, model in (("t", "ann"), ("u", "pair")):
-        await drsai.load_history("anonymous", thread_id, said, model=model)
+        await drsai.load_history(thread_id, said, model=model)
         await drsai.run(model, "Sure?", thread_id=thread_id)
     alone, other, answering = ears.heard
     for heard in (alone, answering):
@@ -220,12 +219,12 @@ async def test_who_may_not_write_loads_nothing(make: Make) -> None:
     stranger = Principal("ann", "other")
     name = ThreadName("acme", "ann", "t")
     await drsai.engine.load_history(owner, "t", as_sent(TALK), Load("ann"))
-    await drsai.share_thread("ann", "t", with_user="bob", right="read", tenant="acme")
+    await drsai.user("ann", tenant="acme").share_thread("t", with_user="bob", right="read")
     with pytest.raises(Forbidden):
         await drsai.engine.load_history(reader, name, as_sent(TALK), Load("ann"))
     with pytest.raises(NotFound):
         await drsai.engine.load_history(stranger, name, as_sent(TALK), Load("ann"))
-    await drsai.share_thread("ann", "t", with_user="bob", right="write", tenant="acme")
+    await drsai.user("ann", tenant="acme").share_thread("t", with_user="bob", right="write")
     await drsai.engine.load_history(reader, name, as_sent(TALK[:1]), Load())
     [*_, last] = await drsai.engine.list_messages(owner, "t", after=0, limit=10)
     assert last.message["metadata"]["user_id"] == "bob"
@@ -236,8 +235,8 @@ async def test_who_may_not_write_loads_nothing(make: Make) -> None:
 def test_the_synchronous_twin(database_url: str) -> None:
     ears = Ears()
     with DrSai(ears.teams, database_url, settings=settings()).sync as sync:
-        sync.load_history("anonymous", "t", TALK, model="ann")
+        sync.load_history("t", TALK, model="ann")
         sync.run("ann", "Where do I live?", thread_id="t")
-        assert sync.clear_history("anonymous", "t").team is None
-        assert sync.list_messages("anonymous", "t") == []
+        assert sync.clear_history("t").team is None
+        assert sync.list_messages("t") == []
     assert len(ears.heard[0]) == 5

@@ -100,7 +100,7 @@ async def test_a_swarm_hands_over_to_the_user_and_back(make: Make) -> None:
 async def test_stop_a_run_that_waits(make: Make) -> None:
     drsai = await make({"pair": with_proxy})
     await drsai.run("pair", "Draft it.", thread_id="t")
-    await drsai.stop("anonymous", "t")
+    await drsai.stop("t")
     thread = await thread_of(drsai)
     assert (thread.status, thread.input_request) == (RunStatus.STOPPED, None)
     result = await drsai.run("pair", "Another.", thread_id="t")

@@ -199,7 +199,7 @@ async def test_a_background_message_before_the_question_waits(desk: tuple[Desk, 
         logged = await anext(log)
     assert question is not None
     assert logged.event == QueuedBehind(asking.run_id, question)
-    await other.answer("anonymous", "t", Answer(question["id"], content="red"))
+    await other.answer("t", Answer(question["id"], content="red"))
     rest = [logged.event async for logged in log]
     assert type(rest[-1]).__name__ == "RunEnded"
     assert await conversation(first) == ["ask", "did red", "one", "did one"]

@@ -124,7 +124,7 @@ async def test_a_run_that_is_cancelled_leaves_one_process(make: Make) -> None:
         if way == "cancel":
             await drsai.engine.cancel_run(Principal(), handle.run_id)
         else:
-            await drsai.stop("anonymous", way)
+            await drsai.stop(way)
         assert (await handle.wait()).status is RunStatus.STOPPED
     await one_left()
 

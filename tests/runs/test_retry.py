@@ -96,7 +96,7 @@ async def test_a_retry_is_no_run_that_was_cut(make: Make, server: ModelServer, m
         return await resume(head, options)
 
     monkeypatch.setattr(recovery, "resume", late)
-    await second.retry("anonymous", "t")
+    await second.retry("t")
     assert (await ended(second)).status is RunStatus.COMPLETED
 
 
@@ -111,7 +111,7 @@ async def test_it_starts_at_the_turn_that_failed_with_its_speaker(
     assert (sources(thread), kinds(thread)) == (SAID, TYPES)
     payer.third = Reply("All is paid.")
     requests = len(server.requests)
-    detail = await drsais[where].retry("anonymous", "t")
+    detail = await drsais[where].retry("t")
     assert detail.status in (RunStatus.RUNNING, RunStatus.COMPLETED)
     thread = await ended(drsais[0])
     assert (thread.status, thread.error_message, payer.paid) == (RunStatus.COMPLETED, None, [1, 2])
@@ -133,11 +133,11 @@ async def test_the_steps_of_a_run_that_is_retried_are_listed_once(make: Make, se
     await failed(drsai)
     payer.third = Reply(hang=True)
     payer.reached.clear()
-    await drsai.retry("anonymous", "t")
+    await drsai.retry("t")
     await asyncio.wait_for(payer.reached.wait(), 20)
     steps = (await drsai.steps((await run_of(drsai)).run_id)).items
     assert [each.observation for each in steps if each.tool] == ["paid 1", "paid 2"]
-    await drsai.stop("anonymous", "t")
+    await drsai.stop("t")
 
 
 async def test_the_first_turn(make: Make, server: ModelServer) -> None:
@@ -151,7 +151,7 @@ async def test_the_first_turn(make: Make, server: ModelServer) -> None:
     values = {"openai_base_url": server.base_url, "openai_api_key": "k", "model_retries": 0}
     drsai = await make({"crew": build}, **values)
     await failed(drsai)
-    await drsai.retry("anonymous", "t")
+    await drsai.retry("t")
     thread = await ended(drsai)
     assert (thread.status, sources(thread)) == (RunStatus.COMPLETED, ["user", "w"])
     asked = [[each for each in given.messages if each["role"] == "user"] for given in server.requests]
@@ -164,7 +164,7 @@ async def test_its_client_is_told_the_new_end(make: Make, server: ModelServer) -
     for _ in range(2):
         assert (await (await drsai.engine.start(request("Go.", idempotency_key="k"))).wait()).status is RunStatus.ERROR
     payer.third = Reply("All is paid.")
-    await drsai.retry("anonymous", "t")
+    await drsai.retry("t")
     await ended(drsai)
     end = await (await drsai.engine.start(request("Go.", idempotency_key="k"))).wait()
     assert end.status is RunStatus.COMPLETED
@@ -182,7 +182,7 @@ async def test_a_run_that_was_given_up(make: Make, server: ModelServer) -> None:
 
     await drsai.database.write(died)
     payer.third = Reply("All is paid.")
-    await drsai.retry("anonymous", "t")
+    await drsai.retry("t")
     assert (await ended(drsai)).status is RunStatus.COMPLETED
     assert payer.paid == [1, 2]
 
@@ -192,7 +192,7 @@ async def test_it_may_fail_again(make: Make, server: ModelServer) -> None:
     drsai = await opened(make, server, payer)
     await failed(drsai)
     for _ in range(2):
-        await drsai.retry("anonymous", "t")
+        await drsai.retry("t")
         assert (await ended(drsai)).status is RunStatus.ERROR
     assert kinds(await thread_of(drsai)) == TYPES
     payer.third = Reply("All is paid.")
@@ -205,7 +205,7 @@ async def test_nothing_to_retry(make: Make, server: ModelServer) -> None:
     drsai = await opened(make, server, payer)
     await drsai.run("crew", "Go.", thread_id="t")
     with pytest.raises(IllegalTransition, match="is completed: there is nothing to retry"):
-        await drsai.retry("anonymous", "t")
+        await drsai.retry("t")
 
 
 async def test_a_thread_that_was_rewound_to_a_failure(make: Make, server: ModelServer) -> None:
@@ -213,11 +213,11 @@ async def test_a_thread_that_was_rewound_to_a_failure(make: Make, server: ModelS
     payer = Payer(server)
     drsai = await opened(make, server, payer)
     await failed(drsai)
-    await drsai.rewind("anonymous", "t", at=1)
-    await drsai.rewind("anonymous", "t", branch=0)
+    await drsai.rewind("t", at=1)
+    await drsai.rewind("t", branch=0)
     assert (await thread_of(drsai)).status is RunStatus.ERROR
     with pytest.raises(IllegalTransition, match="nothing to retry"):
-        await drsai.retry("anonymous", "t")
+        await drsai.retry("t")
     payer.third = Reply("All is paid.")
     for _ in range(3):
         await drsai.run("crew", "Go on.", thread_id="t")
@@ -258,4 +258,4 @@ async def test_no_input_that_waits_is_rolled_over(make: Make, server: ModelServe
     with pytest.raises(ThreadBusy, match="inputs wait in the queue"):
         await drsai.run("crew", "Rather go home.", thread_id="t", on_busy="rollback")
     assert (await thread_of(drsai)).status is RunStatus.RUNNING
-    await drsai.stop("anonymous", "t")
+    await drsai.stop("t")

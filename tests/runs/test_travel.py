@@ -27,7 +27,6 @@ from tests.support.scripted import ScriptedClient
 from tests.support.threads import Make, settings, thread_of
 
 NAME = ThreadName("default", "anonymous", "t")
-ME = ("anonymous", "t")
 
 pytestmark = pytest.mark.usefixtures("checked")
 
@@ -55,7 +54,7 @@ async def state_after(drsai: DrSai, turn: int, name: ThreadName = NAME) -> Any:
 
 
 async def texts_of(drsai: DrSai, thread_id: str = "t", branch: int | None = None) -> list[str]:
-    messages = await drsai.list_messages("anonymous", thread_id, limit=1000, branch=branch)
+    messages = await drsai.list_messages(thread_id, limit=1000, branch=branch)
     return [message.content for message in messages]
 
 
@@ -99,8 +98,8 @@ def test_every_turn_is_what_it_was(database_url: str, steps: list[tuple[str, int
             try:
                 await _follow(drsai, [("say", 0), ("say", 0), *steps, ("say", 0)])
             finally:
-                for thread in (await drsai.list_threads("anonymous", limit=100)).items:
-                    await drsai.delete_thread("anonymous", thread.thread_id)
+                for thread in (await drsai.list_threads(limit=100)).items:
+                    await drsai.delete_thread(thread.thread_id)
 
     asyncio.run(follow())
 
@@ -117,21 +116,21 @@ async def _follow(drsai: DrSai, steps: list[tuple[str, int]]) -> None:
             states[thread.turn], ends[thread.turn] = decode_state(thread.state or ""), inputs
         elif step == "turn":
             turn = sorted(ends)[number % len(ends)]
-            await drsai.rewind(*ME, turn=turn)
+            await drsai.rewind("t", turn=turn)
             inputs = ends[turn]
         elif step == "at":  # The input of a run: the place before it.
             turn = sorted(ends)[1:][number % (len(ends) - 1)]
             [run] = {view.run_id for view in await _turns(drsai, turn)}
-            await drsai.rewind(*ME, at=(await drsai.get_run("anonymous", run)).first_seq)
+            await drsai.rewind("t", at=(await drsai.get_run(run)).first_seq)
             inputs = ends[turn][:-1]
         elif step == "branch":
-            branches = (await drsai.branches(*ME)).items
+            branches = (await drsai.branches("t")).items
             chosen = branches[number % len(branches)]
-            await drsai.rewind(*ME, branch=chosen.number)
+            await drsai.rewind("t", branch=chosen.number)
             inputs = ends[chosen.last_turn]
         elif step == "fork":
             turn = sorted(ends)[number % len(ends)]
-            made = (await drsai.fork(*ME, turn=turn)).thread_id
+            made = (await drsai.fork("t", turn=turn)).thread_id
             heard = [text for count in range(len(ends[turn])) for text in await fresh(ends[turn][: count + 1])]
             assert await texts_of(drsai, made) == heard
             assert await say(drsai, "and now?", made) == await fresh([*ends[turn], "and now?"])
@@ -146,8 +145,8 @@ async def _follow(drsai: DrSai, steps: list[tuple[str, int]]) -> None:
 
 
 async def _turns(drsai: DrSai, turn: int) -> list[TurnView]:
-    for branch in (await drsai.branches(*ME)).items:
-        found = [view for view in (await drsai.turns(*ME, branch=branch.number)).items if view.turn == turn]
+    for branch in (await drsai.branches("t")).items:
+        found = [view for view in (await drsai.turns("t", branch=branch.number)).items if view.turn == turn]
         if found:
             return found
     raise AssertionError(turn)
@@ -168,7 +167,7 @@ async def _rows(drsai: DrSai, model: Any) -> int:
 async def test_in_the_middle_of_a_run(make: Make) -> None:
     """What the run had under way is dropped, as after a stop; the next input is heard by everybody."""
     drsai = await _talk(make, 2)
-    thread = await drsai.rewind(*ME, turn=3)
+    thread = await drsai.rewind("t", turn=3)
     assert (thread.status, thread.message_count) == (RunStatus.STOPPED, 6)
     assert await texts_of(drsai) == [*await fresh(["question 0"]), *(await fresh(["question 0", "question 1"]))[:2]]
     stored = await thread_of(drsai)
@@ -183,10 +182,10 @@ async def test_a_rewind_writes_three_rows_at_most_and_repeats_none(make: Make) -
     drsai = await _talk(make, 3)
     journal = await _rows(drsai, JournalEntry)
     for _ in range(3):
-        await drsai.rewind(*ME, at=3)
+        await drsai.rewind("t", at=3)
     assert await _rows(drsai, ThreadBranch) == 2
     assert await _rows(drsai, JournalEntry) == journal
-    await drsai.rewind(*ME, branch=0)
+    await drsai.rewind("t", branch=0)
     assert await _rows(drsai, ThreadBranch) == 3
     assert await texts_of(drsai) == await texts_of(drsai, branch=0)
 
@@ -195,9 +194,9 @@ async def test_another_process_has_the_thread_warm(make: Make) -> None:
     """It sends again what it knows as old, and is not refused."""
     one = await _talk(make, 2)
     other = await make(TEAMS)
-    await other.rewind(*ME, turn=2)
+    await other.rewind("t", turn=2)
     assert await say(one, "question 1") == await fresh(["question 0", "question 1"])
-    await other.rewind(*ME, turn=0)
+    await other.rewind("t", turn=0)
     assert await say(one, "question 0") == await fresh(["question 0"])
 
 
@@ -205,7 +204,7 @@ async def test_by_hand_as_well(make: Make) -> None:
     """The manager reads and appends the current branch, and notices a rewind that it has not seen."""
     drsai = await _talk(make, 2)
     before = await thread_of(drsai)
-    await drsai.rewind(*ME, turn=2)
+    await drsai.rewind("t", turn=2)
     after = await thread_of(drsai)
     assert [each["content"] for each in after.messages] == await texts_of(drsai)
     after.messages = [*after.messages, {"type": "TextMessage", "source": "user", "content": "by hand"}]
@@ -229,13 +228,13 @@ async def test_what_is_refused(make: Make) -> None:
     ]
     for place, param in places:
         with pytest.raises(InvalidRequest) as caught:
-            await drsai.rewind(*ME, **place)
+            await drsai.rewind("t", **place)
         assert caught.value.param == param
     with pytest.raises(Conflict) as taken:
-        await drsai.fork(*ME, new_thread_id="t")
+        await drsai.fork("t", new_thread_id="t")
     assert taken.value.param == "thread_id"
     with pytest.raises(NotFound):
-        await drsai.fork("anonymous", "unknown")
+        await drsai.fork("unknown")
     assert await _rows(drsai, ThreadBranch) == 0
     assert await _rows(drsai, Thread) == 1
 
@@ -243,7 +242,7 @@ async def test_what_is_refused(make: Make) -> None:
 async def test_who_may(make: Make) -> None:
     drsai = await _talk(make, 1)
     for user, right in (("reader", "read"), ("writer", "write")):
-        await drsai.share_thread(*ME, with_user=user, right=right)  # pyright: ignore[reportArgumentType]
+        await drsai.share_thread("t", with_user=user, right=right)  # pyright: ignore[reportArgumentType]
     own = frozenset({Scope.THREADS_READ, Scope.THREADS_WRITE})
     reader, writer, other = (Principal(user, scopes=own) for user in ("reader", "writer", "other"))
     for who, error in ((reader, Forbidden), (other, NotFound)):
@@ -257,7 +256,7 @@ async def test_who_may(make: Make) -> None:
         await drsai.engine.fork(reader, made.thread_id, to_user="other")
     gateway = Principal("reader", scopes=own, acted_by="gateway")
     await drsai.engine.fork(gateway, made.thread_id, to_user="other", new_thread_id="given")
-    assert (await drsai.get_thread("other", "given")).message_count == 3
+    assert (await drsai.user("other").get_thread("given")).message_count == 3
     await drsai.engine.rewind(writer, NAME, Place(at=0))
     acts = [(entry.action, entry.owner, entry.actor) for entry in (await drsai.audit.list("default")).items]
     assert acts[:3] == [
@@ -277,11 +276,11 @@ async def test_not_while_a_run_is_live(make: Make) -> None:
     await client.asked.wait()
     for process in (drsai, other):
         with pytest.raises(ThreadBusy):
-            await process.rewind(*ME, at=0)
-        assert (await process.fork(*ME, turn=1)).message_count == 2
+            await process.rewind("t", at=0)
+        assert (await process.fork("t", turn=1)).message_count == 2
     client.release()
     await handle.wait()
-    await other.rewind(*ME, at=0)
+    await other.rewind("t", at=0)
     assert await texts_of(drsai) == []
 
 
@@ -289,9 +288,9 @@ async def test_a_run_that_waits_ends_where_its_thread_is_rewound(make: Make) -> 
     asking: Any = {"pair": lambda: UserProxyAgent("person")}
     drsai = await make(asking)
     assert (await drsai.run("pair", "hello", thread_id="t")).status is RunStatus.AWAITING_INPUT
-    thread = await drsai.rewind(*ME, at=0)
+    thread = await drsai.rewind("t", at=0)
     assert (thread.status, thread.input_request) == (RunStatus.CREATED, None)
-    [run] = (await drsai.list_runs(*ME)).items
+    [run] = (await drsai.list_runs("t")).items
     assert (run.status, run.stop_reason) == (RunStatus.STOPPED, REWOUND)
     assert await texts_of(drsai) == []
 
@@ -311,13 +310,13 @@ async def test_of_before_and_from_elsewhere(make: Make) -> None:
     state = (await thread_of(drsai)).state
     await say(drsai, "since then")
     with pytest.raises(InvalidRequest, match="beside message 9 the turns were not kept"):
-        await drsai.rewind(*ME, at=6)
+        await drsai.rewind("t", at=6)
     with pytest.raises(InvalidRequest, match="beside turn 6 the turns were not kept"):
-        await drsai.rewind(*ME, turn=4)
-    await drsai.rewind(*ME, at=10)  # the input of the newest run
+        await drsai.rewind("t", turn=4)
+    await drsai.rewind("t", at=10)  # the input of the newest run
     assert (await thread_of(drsai)).state == state
     assert await say(drsai, "other") == await fresh(["question 0", "question 1", "question 2", "other"])
-    await drsai.rewind(*ME, at=0)
+    await drsai.rewind("t", at=0)
     assert await say(drsai, "anew") == await fresh(["anew"])
 
 
@@ -345,7 +344,7 @@ async def _snapshots(drsai: DrSai) -> list[Any]:
 @pytest.mark.parametrize("said_since", [False, True])
 async def test_branches_move_to_another_database(make: Make, said_since: bool) -> None:
     drsai = await _talk(make, 2)
-    await drsai.rewind(*ME, turn=2)
+    await drsai.rewind("t", turn=2)
     if said_since:
         await say(drsai, "other")
     data = await drsai.database.read(lambda session: export_thread(session, NAME))
@@ -356,4 +355,4 @@ async def test_branches_move_to_another_database(make: Make, said_since: bool) -
     assert await say(drsai, "and now?", "moved") == await fresh(inputs)
     for place in ({"branch": 0}, {"at": 6}, {"at": 4}, {"turn": 4}):
         with pytest.raises(InvalidRequest, match="were not kept"):
-            await drsai.rewind("anonymous", "moved", **place)
+            await drsai.rewind("moved", **place)

@@ -272,7 +272,7 @@ async def test_an_orphan_of_a_later_release_is_left_to_a_worker_that_reads_it(ma
     await a_later_release(lacks)
     await disown(knows)
     await sweeps(lacks, 3)
-    assert (await lacks.get_thread("anonymous", "t")).status == "running"
+    assert (await lacks.get_thread("t")).status == "running"
 
     async def may_be_taken() -> bool:
         return (await head_of(lacks)).lease_owner is None

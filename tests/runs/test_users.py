@@ -142,13 +142,13 @@ async def test_all_tables_of_one_user_and_nothing_of_others(make: Make) -> None:
 async def test_what_is_shared_with_a_user_goes_with_them(make: Make) -> None:
     drsai = await make({"crew": Crew()}, **QUICK)
     for user_id in ("bob", "eve"):
-        await drsai.run("crew", "x", user_id=user_id, tenant="acme", thread_id="t")
-        await drsai.share_thread(user_id, "t", tenant="acme", with_user="ann", right="read")
-    await drsai.share_thread("eve", "t", tenant="acme", with_user="bob", right="read")
+        await drsai.user(user_id, tenant="acme").run("crew", "x", thread_id="t")
+        await drsai.user(user_id, tenant="acme").share_thread("t", with_user="ann", right="read")
+    await drsai.user("eve", tenant="acme").share_thread("t", with_user="bob", right="read")
     assert await drsai.users.delete(ANN) == {"shares_received": 2}
     # Somebody else has the name now.
-    assert (await drsai.list_shared_threads("ann", tenant="acme")).items == []
-    assert len((await drsai.list_shared_threads("bob", tenant="acme")).items) == 1
+    assert (await drsai.user("ann", tenant="acme").list_shared_threads()).items == []
+    assert len((await drsai.user("bob", tenant="acme").list_shared_threads()).items) == 1
 
 
 @pytest.mark.parametrize("user", ["", " x", "x" * 256])
@@ -165,14 +165,13 @@ async def test_runs_in_any_process_are_stopped_first(make: Make) -> None:
     held = {**QUICK, "lease_seconds": 30}  # A busy machine is to take no run away.
     here, there = await make({"crew": crew, "asker": Asker()}, **held), await make({"crew": crew}, **held)
     live = [
-        await drsai.start("crew", "x", user_id="ann", tenant="acme", thread_id=name)
+        await drsai.user("ann", tenant="acme").start("crew", "x", thread_id=name)
         for drsai, name in ((here, "t"), (there, "u"))
     ]
     waiting = [
-        await here.start("crew", "later", user_id="ann", tenant="acme", thread_id="t", background=True)
-        for _ in range(3)
+        await here.user("ann", tenant="acme").start("crew", "later", thread_id="t", background=True) for _ in range(3)
     ]
-    await here.run("asker", "x", user_id="ann", tenant="acme", thread_id="v")
+    await here.user("ann", tenant="acme").run("asker", "x", thread_id="v")
     await crew.ann.asked.wait()
     deleted = await here.users.delete(ANN)
     assert deleted["threads"] == 3
@@ -184,8 +183,8 @@ async def test_runs_in_any_process_are_stopped_first(make: Make) -> None:
     await asyncio.sleep(0.5)
     assert set((await count(there, ANN)).values()) == {0}, "nothing comes back"
     # Whoever comes under that name finds nothing.
-    result = await here.run("crew", "hello", user_id="ann", tenant="acme", thread_id="t")
-    assert (await here.get_thread("ann", "t", tenant="acme")).message_count == 4
+    result = await here.user("ann", tenant="acme").run("crew", "hello", thread_id="t")
+    assert (await here.user("ann", tenant="acme").get_thread("t")).message_count == 4
     assert result.status is RunStatus.COMPLETED
 
 
@@ -214,7 +213,7 @@ async def test_the_last_keys_stay(make: Make) -> None:
     """Or else the server would ask nobody for a key."""
     drsai = await make({"crew": Crew()})
     await drsai.keys.create(ANN, ["admin"])
-    await drsai.run("crew", "x", user_id="ann", tenant="acme", thread_id="t")
+    await drsai.user("ann", tenant="acme").run("crew", "x", thread_id="t")
     with pytest.raises(Conflict, match="last API keys"):
         await drsai.users.delete(ANN)
     assert (await count(drsai, ANN))["thread"] == 1
@@ -325,7 +324,7 @@ async def test_what_is_exported_can_be_imported(
 ) -> None:
     drsai = await make({"crew": Crew()}, **LATE)
     for thread_id in ("t", "with/slash"):
-        await drsai.run("crew", "Hello.", user_id="ann", tenant="acme", thread_id=thread_id)
+        await drsai.user("ann", tenant="acme").run("crew", "Hello.", thread_id=thread_id)
     await drsai.db.upsert(AgentJson(tenant="acme", user_id="ann", component={"provider": "x"}))
     note = await drsai.files.create(ANN, "note.txt", b"Buy bread.")
     file, environment = tmp_path / "ann.zip", {"DRSAI_DATABASE_URL": database_url}
@@ -355,9 +354,9 @@ async def test_what_is_exported_can_be_imported(
         for item in manifest["threads"]:
             data = archive.read(item["file"])
             await drsai.database.write(lambda session, data=data: import_thread(session, data, tenant="acme"))
-    page = await drsai.list_threads("ann", tenant="acme")
+    page = await drsai.user("ann", tenant="acme").list_threads()
     assert {item.thread_id: item.message_count for item in page.items} == {"t": 4, "with/slash": 4}
-    assert (await drsai.run("crew", "Again.", user_id="ann", tenant="acme", thread_id="t")).status == "completed"
+    assert (await drsai.user("ann", tenant="acme").run("crew", "Again.", thread_id="t")).status == "completed"
     actions = [entry.action async for entry in drsai.audit.entries("acme", "ann")]
     assert actions.count("user.exported") == 1
 

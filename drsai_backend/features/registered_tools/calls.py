@@ -1,4 +1,4 @@
-"""`DrSai.tools`: the verbs of `/v1/tools`, for programs."""
+"""`Caller.tools`: the verbs of `/v1/tools`, for programs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ from datetime import datetime
 from autogen_core.tools import ToolResult
 from pydantic import BaseModel, Field
 
-from drsai_backend.access.principal import ANONYMOUS, Principal
+from drsai_backend.access.principal import Principal
 from drsai_backend.database.registered_tools import CallCounts, StoredTool
-from drsai_backend.datamodel.audit import By
-from drsai_backend.datamodel.owner import DEFAULT_TENANT
-from drsai_backend.datamodel.thread import check_name
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.tools.literals import masked
@@ -55,37 +52,30 @@ class ToolInfo(BaseModel):
 
 
 class ToolCalls:
-    """The registered tools of tenants, for a program that is trusted to say who asks.
+    """The registered tools of a user's tenant.
 
     Args:
         registry: does what is asked.
-        by: what the audit log says of who acts.
+        who: the user who asks.
 
     Raises (all calls with a name, but `put`):
         NotFound: the tenant has no such tool.
     """
 
-    def __init__(self, registry: ToolRegistry, by: By) -> None:
+    def __init__(self, registry: ToolRegistry, who: Principal) -> None:
         self._registry = registry
-        self._by = by
+        self._who = who
 
-    async def list(self, *, tenant: str = DEFAULT_TENANT, after: str | None = None, limit: int = 20) -> Page[ToolInfo]:
-        """A page of the tools of a tenant, by name. Raises InvalidRequest: `after` is no `next` of a page."""
-        return (await self._registry.list(self._trusted(tenant), after, limit)).map(self._info)
+    async def list(self, *, after: str | None = None, limit: int = 20) -> Page[ToolInfo]:
+        """A page of the tools, by name. Raises InvalidRequest: `after` is no `next` of a page."""
+        return (await self._registry.list(self._who, after, limit)).map(self._info)
 
-    async def get(self, name: str, *, tenant: str = DEFAULT_TENANT) -> ToolInfo:
+    async def get(self, name: str) -> ToolInfo:
         """One tool, in the version that is served."""
-        return self._info(await self._registry.get(self._trusted(tenant), name))
+        return self._info(await self._registry.get(self._who, name))
 
     async def put(
-        self,
-        name: str,
-        config: JsonObject,
-        *,
-        secrets: Mapping[str, str] | None = None,
-        type: str = "http",
-        tenant: str = DEFAULT_TENANT,
-        user_id: str = ANONYMOUS,
+        self, name: str, config: JsonObject, *, secrets: Mapping[str, str] | None = None, type: str = "http"
     ) -> ToolInfo:
         """Register a tool, or another version of it. Every worker serves it within two seconds, to runs that begin
         after that.
@@ -95,34 +85,26 @@ class ToolCalls:
             config: what it calls; docs/tools.md has the fields.
             secrets: credentials by name; they are stored as ciphertext. Those of the version before are not kept.
             type: the kind of tool.
-            user_id: who registers it.
 
         Raises:
             InvalidRequest: it cannot be used, or its peer refuses the credentials; nothing is stored then.
             Conflict: there are too many.
         """
-        who = self._trusted(tenant, user_id)
         spec = ToolSpec(name, type, config, secrets or {})
-        return self._info(await self._registry.register(who, spec, replaces=None))
+        return self._info(await self._registry.register(self._who, spec, replaces=None))
 
-    async def delete(self, name: str, *, tenant: str = DEFAULT_TENANT) -> None:
+    async def delete(self, name: str) -> None:
         """Delete a tool. Runs that began with it keep it for 30 days."""
-        await self._registry.unregister(self._trusted(tenant), name)
+        await self._registry.unregister(self._who, name)
 
-    async def invoke(
-        self, name: str, arguments: JsonObject, *, tenant: str = DEFAULT_TENANT, user_id: str = ANONYMOUS
-    ) -> ToolResult:
+    async def invoke(self, name: str, arguments: JsonObject) -> ToolResult:
         """Call a tool outside any run, to try it. What goes wrong in it is a result with `is_error`."""
-        return await self._registry.invoke(self._trusted(tenant, user_id), name, arguments)
+        return await self._registry.invoke(self._who, name, arguments)
 
-    async def statistics(self, name: str, *, tenant: str = DEFAULT_TENANT) -> ToolStatistics:
+    async def statistics(self, name: str) -> ToolStatistics:
         """How often a tool was called, how often that failed, and how long it took."""
-        who = self._trusted(tenant)
-        await self._registry.get(who, name)
-        return ToolStatistics.of((await self._registry.counts(who, [name])).get(name))
-
-    def _trusted(self, tenant: str, user_id: str = ANONYMOUS) -> Principal:
-        return Principal(check_name(user_id, "user_id"), check_name(tenant, "tenant"), by=self._by)
+        await self._registry.get(self._who, name)
+        return ToolStatistics.of((await self._registry.counts(self._who, [name])).get(name))
 
     def _info(self, tool: StoredTool) -> ToolInfo:
         return ToolInfo(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 import typer
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.database import missing, opened
+from drsai_backend.cli.database import called, missing
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
 from drsai_backend.cli.screen import (
     age,
@@ -52,8 +52,8 @@ def list_tools(
     as_json: AsJson = False,
 ) -> None:
     """List the tools that a tenant has registered, by name."""
-    with opened(database_url) as drsai:
-        found = lists.read(lambda after, many: drsai.tools.list(tenant=tenant, after=after, limit=many), after, limit)
+    with called(tenant, "anonymous", database_url) as caller:
+        found = lists.read(lambda after, many: caller.tools.list(after=after, limit=many), after, limit)
     lists.show(found, _print, as_json=as_json, empty=f"{_whose(tenant)} has no tools here")
 
 
@@ -62,8 +62,8 @@ def show(
     name: ToolName, tenant: WhoseTools = "default", database_url: DatabaseUrl = None, as_json: AsJson = False
 ) -> None:
     """Show what a tool calls, and how often it was called. Never its credentials."""
-    with opened(database_url) as drsai, _missing(tenant):
-        tool, statistics = drsai.tools.get(name, tenant=tenant), drsai.tools.statistics(name, tenant=tenant)
+    with called(tenant, "anonymous", database_url) as caller, _missing(tenant):
+        tool, statistics = caller.tools.get(name), caller.tools.statistics(name)
     if as_json:
         print_json({**tool.model_dump(mode="json"), "statistics": statistics.model_dump(mode="json")})
         return
@@ -98,8 +98,8 @@ def put(
 ) -> None:
     """Register a tool, or replace it, its credentials too. They are tried first, where the config says how."""
     config, given = _object_in(file, "config"), {key: _secret(key) for key in secret or ()}
-    with opened(database_url, must_exist=False) as drsai:
-        made = drsai.tools.put(name, config, secrets=given, type=kind, tenant=tenant, user_id=user)
+    with called(tenant, user, database_url, must_exist=False) as caller:
+        made = caller.tools.put(name, config, secrets=given, type=kind)
     text = f"{in_line(made.name)} of {_whose(tenant)} is version {made.version}; servers have it within two seconds"
     make_console().print(text, soft_wrap=True)
 
@@ -107,10 +107,10 @@ def put(
 @app.command()
 def delete(name: ToolName, tenant: WhoseTools = "default", database_url: DatabaseUrl = None, yes: Yes = False) -> None:
     """Delete a tool. Runs that began with it end with it."""
-    with opened(database_url) as drsai, _missing(tenant):
-        drsai.tools.get(name, tenant=tenant)
+    with called(tenant, "anonymous", database_url) as caller, _missing(tenant):
+        caller.tools.get(name)
         confirm(f"Delete the tool {name} of {_whose(tenant)}?", yes=yes)
-        drsai.tools.delete(name, tenant=tenant)
+        caller.tools.delete(name)
     make_console().print(f"deleted {in_line(name)}")
 
 
@@ -128,8 +128,8 @@ def invoke(
     """Call a tool once, outside any run, to try it. An error of the tool is exit code 1."""
     is_object = arguments.lstrip().startswith("{")
     given = _read_object(arguments, "arguments") if is_object else _object_in(arguments, "file")
-    with opened(database_url) as drsai, _missing(tenant):
-        result = drsai.tools.invoke(name, given, tenant=tenant, user_id=user)
+    with called(tenant, user, database_url) as caller, _missing(tenant):
+        result = caller.tools.invoke(name, given)
     text = result.to_text(replace_image="[image]")
     if as_json:
         print_json({"tool": result.name, "is_error": result.is_error, "content": text})

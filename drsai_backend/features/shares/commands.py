@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.database import opened, owner_of, threads_of
+from drsai_backend.cli.database import called, owner_of, threads_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, ThreadId, User
 from drsai_backend.cli.screen import age, in_line, say
 
@@ -35,10 +35,8 @@ def share(
     """Show a thread to another user or role, or change what they may do with it."""
     from drsai_backend.datamodel.sharing import read_right
 
-    with threads_of(owner_of(tenant, user), database_url) as drsai:
-        made = drsai.share_thread(
-            user, thread, with_user=with_user, with_role=with_role, right=read_right(right), tenant=tenant
-        )
+    with threads_of(owner_of(tenant, user), database_url) as caller:
+        made = caller.share_thread(thread, with_user=with_user, with_role=with_role, right=read_right(right))
     say(thread, f"is shared: {_grantee(made)} may {made.right.value} it")
 
 
@@ -52,8 +50,8 @@ def unshare(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Take a share of a thread back."""
-    with opened(database_url) as drsai:
-        drsai.unshare_thread(user, thread, with_user=with_user, with_role=with_role, tenant=tenant)
+    with called(tenant, user, database_url) as caller:
+        caller.unshare_thread(thread, with_user=with_user, with_role=with_role)
     say(thread, f"is not shared with {in_line(with_user or with_role or '')} any more")
 
 
@@ -68,8 +66,8 @@ def list_shares(
     """List with whom a thread is shared."""
     from drsai_backend.page import Page
 
-    with threads_of(owner_of(tenant, user), database_url) as drsai:
-        found = drsai.list_shares(user, thread, tenant=tenant)
+    with threads_of(owner_of(tenant, user), database_url) as caller:
+        found = caller.list_shares(thread)
     lists.show(Page(items=found), _print, as_json=as_json, empty=f"{in_line(thread)} is shared with nobody.")
 
 

@@ -1,4 +1,4 @@
-"""`DrSai.agents`: the verbs of `/v1/agents`, for programs."""
+"""`Caller.agents`: the verbs of `/v1/agents`, for programs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
-from drsai_backend.access.principal import ANONYMOUS, Principal
+from drsai_backend.access.principal import Principal
 from drsai_backend.database.stored_definitions import DefinitionVersion
-from drsai_backend.datamodel.audit import By
-from drsai_backend.datamodel.owner import DEFAULT_TENANT
-from drsai_backend.datamodel.thread import check_name
 from drsai_backend.definitions.stored.store import DefinitionSpec, StoredDefinitions, Visibility, visibility_of
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
@@ -44,46 +41,32 @@ class AgentInfo(BaseModel):
 
 
 class AgentCalls:
-    """The stored definitions of agents and teams, for a program that is trusted to say who asks.
+    """The stored definitions of agents and teams, for a user.
 
     Args:
         agents: does what is asked.
-        by: what the audit log says of who acts.
+        who: the user who asks.
 
     Raises (all calls with a name, but `put`):
         NotFound: there is no such definition of that user, tenant, or for all.
     """
 
-    def __init__(self, agents: StoredDefinitions, by: By) -> None:
+    def __init__(self, agents: StoredDefinitions, who: Principal) -> None:
         self._agents = agents
-        self._by = by
+        self._who = who
 
     async def list(
-        self,
-        *,
-        visibility: Visibility | None = None,
-        user_id: str = ANONYMOUS,
-        tenant: str = DEFAULT_TENANT,
-        after: str | None = None,
-        limit: int = 20,
+        self, *, visibility: Visibility | None = None, after: str | None = None, limit: int = 20
     ) -> Page[AgentInfo]:
-        """A page of the definitions that a user may ask, by name. `visibility`: their own (`user`), their tenant's, or
-        those for `all`; None: all three. Raises InvalidRequest: `after` is no `next` of a page."""
-        page = await self._agents.list(self._trusted(user_id, tenant), after, limit, visibility)
+        """A page of the definitions that the user may ask, by name. `visibility`: their own (`user`), their tenant's,
+        or those for `all`; None: all three. Raises InvalidRequest: `after` is no `next` of a page."""
+        page = await self._agents.list(self._who, after, limit, visibility)
         return page.map(AgentInfo.of)
 
-    async def get(
-        self,
-        name: str,
-        *,
-        visibility: Visibility | None = None,
-        version: int | None = None,
-        user_id: str = ANONYMOUS,
-        tenant: str = DEFAULT_TENANT,
-    ) -> AgentInfo:
+    async def get(self, name: str, *, visibility: Visibility | None = None, version: int | None = None) -> AgentInfo:
         """One definition: the one that the user asks by this name, or that of a `visibility`; as it is served, or an
         older `version`."""
-        return AgentInfo.of(await self._agents.get(self._trusted(user_id, tenant), name, visibility, version))
+        return AgentInfo.of(await self._agents.get(self._who, name, visibility, version))
 
     async def put(
         self,
@@ -93,8 +76,6 @@ class AgentCalls:
         visibility: Visibility = "user",
         version: int | None = None,
         validate_only: bool = False,
-        user_id: str = ANONYMOUS,
-        tenant: str = DEFAULT_TENANT,
     ) -> AgentInfo | None:
         """Store a definition, or another version of it. Every worker serves it within two seconds, to runs that begin
         after that.
@@ -105,8 +86,6 @@ class AgentCalls:
             visibility: for whom it is: the user, their tenant, or all.
             version: the version that is replaced; None: whichever there is, or none.
             validate_only: check it, and store nothing.
-            user_id: who stores it.
-            tenant: the user's tenant.
 
         Returns:
             What was stored; None: nothing was.
@@ -116,54 +95,27 @@ class AgentCalls:
             Conflict: this server serves a team of that name itself; it is not at `version` any more; or there are too
                 many.
         """
-        who = self._trusted(user_id, tenant)
         spec = DefinitionSpec(name, definition, visibility, version)
         if validate_only:
-            await self._agents.check(who, spec)
+            await self._agents.check(self._who, spec)
             return None
-        return AgentInfo.of(await self._agents.put(who, spec, replaces=None if version is None else True))
+        return AgentInfo.of(await self._agents.put(self._who, spec, replaces=None if version is None else True))
 
-    async def delete(
-        self,
-        name: str,
-        *,
-        visibility: Visibility = "user",
-        version: int | None = None,
-        user_id: str = ANONYMOUS,
-        tenant: str = DEFAULT_TENANT,
-    ) -> None:
+    async def delete(self, name: str, *, visibility: Visibility = "user", version: int | None = None) -> None:
         """Delete a definition. Runs that began with it end with it. Raises Conflict: it is not at `version`."""
-        await self._agents.delete(self._trusted(user_id, tenant), name, visibility, version=version)
+        await self._agents.delete(self._who, name, visibility, version=version)
 
     async def versions(
-        self,
-        name: str,
-        *,
-        visibility: Visibility | None = None,
-        user_id: str = ANONYMOUS,
-        tenant: str = DEFAULT_TENANT,
-        after: str | None = None,
-        limit: int = 20,
+        self, name: str, *, visibility: Visibility | None = None, after: str | None = None, limit: int = 20
     ) -> Page[AgentInfo]:
         """A page of the versions of a definition that are kept, newest first; 100 at most are. Raises InvalidRequest:
         `after` is no `next` of a page."""
-        page = await self._agents.versions(self._trusted(user_id, tenant), name, after, limit, visibility)
+        page = await self._agents.versions(self._who, name, after, limit, visibility)
         return page.map(AgentInfo.of)
 
     async def roll_back(
-        self,
-        name: str,
-        to: int,
-        *,
-        visibility: Visibility = "user",
-        version: int | None = None,
-        user_id: str = ANONYMOUS,
-        tenant: str = DEFAULT_TENANT,
+        self, name: str, to: int, *, visibility: Visibility = "user", version: int | None = None
     ) -> AgentInfo:
         """Serve an older version again, which becomes a new one. Raises Conflict: `to` is what is served, or what is
         served is not `version`."""
-        who = self._trusted(user_id, tenant)
-        return AgentInfo.of(await self._agents.roll_back(who, name, to, visibility, version=version))
-
-    def _trusted(self, user_id: str, tenant: str) -> Principal:
-        return Principal(check_name(user_id, "user_id"), check_name(tenant, "tenant"), by=self._by)
+        return AgentInfo.of(await self._agents.roll_back(self._who, name, to, visibility, version=version))

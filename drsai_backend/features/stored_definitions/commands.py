@@ -12,7 +12,7 @@ from uuid import uuid4
 import typer
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.database import opened, read_settings
+from drsai_backend.cli.database import called, read_settings
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
 from drsai_backend.cli.screen import age, confirm, in_line, make_console, print_below, print_json, print_rows, when
 from drsai_backend.errors import ConfigurationError, NotFound
@@ -20,11 +20,12 @@ from drsai_backend.errors import ConfigurationError, NotFound
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from drsai_backend.caller import Caller
     from drsai_backend.definitions import Problem
     from drsai_backend.drsai import DrSai
     from drsai_backend.features.stored_definitions.calls import AgentInfo
     from drsai_backend.json_types import JsonObject
-    from drsai_backend.sync import SyncDrSai
+    from drsai_backend.sync import SyncCaller
     from drsai_backend.teams.context import TeamFactory
 
 app = typer.Typer(
@@ -89,8 +90,8 @@ def show(
     if name is not None or not file.isidentifier():
         print_json(_written(file, name))
         return
-    with opened(database_url) as drsai:
-        item = drsai.agents.get(file, visibility=for_whom, version=version, user_id=user, tenant=tenant)
+    with called(tenant, user, database_url) as caller:
+        item = caller.agents.get(file, visibility=for_whom, version=version)
     if as_json:
         print_json(item.model_dump(mode="json"))
         return
@@ -184,11 +185,9 @@ def list_agents(
     as_json: AsJson = False,
 ) -> None:
     """List the stored definitions that a user may ask, by name."""
-    with opened(database_url) as drsai:
+    with called(tenant, user, database_url) as caller:
         found = lists.read(
-            lambda after, many: drsai.agents.list(
-                visibility=for_whom, after=after, limit=many, user_id=user, tenant=tenant
-            ),
+            lambda after, many: caller.agents.list(visibility=for_whom, after=after, limit=many),
             None,
             limit,
             many=100,
@@ -209,8 +208,8 @@ def apply(
 ) -> None:
     """Store an agent or team of a file, with those of the file that it needs, or another version of it."""
     definition = _document_in(file, name)
-    with opened(database_url, must_exist=False) as drsai:
-        made = drsai.agents.put(name, definition, visibility=for_whom, validate_only=check, user_id=user, tenant=tenant)
+    with called(tenant, user, database_url, must_exist=False) as caller:
+        made = caller.agents.put(name, definition, visibility=for_whom, validate_only=check)
     if made is None:
         make_console().print(f"{in_line(name)} can be stored")
         return
@@ -231,9 +230,9 @@ def diff(
     new = _text(_document_in(file, name)).splitlines()
     old: list[str] = []
     stored = f"{name}, not stored"
-    with opened(database_url) as drsai:
+    with called(tenant, user, database_url) as caller:
         try:
-            item = drsai.agents.get(name, visibility=for_whom, user_id=user, tenant=tenant)
+            item = caller.agents.get(name, visibility=for_whom)
             old, stored = _text(item.definition).splitlines(), f"{name}, version {item.version}"
         except NotFound:
             pass
@@ -254,11 +253,9 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """List the versions of a stored definition, newest first."""
-    with opened(database_url) as drsai:
+    with called(tenant, user, database_url) as caller:
         found = lists.read(
-            lambda after, _many: drsai.agents.versions(
-                name, visibility=for_whom, user_id=user, tenant=tenant, after=after
-            ),
+            lambda after, _many: caller.agents.versions(name, visibility=for_whom, after=after),
             None,
         )
     lists.show(found, _print_version, as_json=as_json)
@@ -274,9 +271,9 @@ def rollback(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Serve an older version again, which becomes a new one."""
-    with opened(database_url) as drsai:
-        _check_stored(drsai, name, tenant, user, for_whom)
-        made = drsai.agents.roll_back(name, to, visibility=for_whom, user_id=user, tenant=tenant)
+    with called(tenant, user, database_url) as caller:
+        _check_stored(caller, name, for_whom)
+        made = caller.agents.roll_back(name, to, visibility=for_whom)
     text = f"{in_line(name)} is version {made.version}, equal to {to}; servers have it within two seconds"
     make_console().print(text, soft_wrap=True)
 
@@ -291,10 +288,10 @@ def delete(
     yes: Yes = False,
 ) -> None:
     """Delete a stored definition. Runs that began with it end with it."""
-    with opened(database_url) as drsai:
-        _check_stored(drsai, name, tenant, user, for_whom)
+    with called(tenant, user, database_url) as caller:
+        _check_stored(caller, name, for_whom)
         confirm(f"Delete the definition {name} for {for_whom}?", yes=yes)
-        drsai.agents.delete(name, visibility=for_whom, user_id=user, tenant=tenant)
+        caller.agents.delete(name, visibility=for_whom)
     make_console().print(f"deleted {in_line(name)}")
 
 
@@ -330,30 +327,31 @@ def try_agent(
         raise ConfigurationError(f"{source}: there is no such file")
     elif name is not None:
         raise ConfigurationError(f"there is no file {source}; of a stored definition, give its name alone")
-    text = asyncio.run(_answer(DrSai(made, settings=settings, by=By.CLI), chosen, words[-1], user, tenant))
+    drsai = DrSai(made, settings=settings, by=By.CLI)
+    text = asyncio.run(_answer(drsai, drsai.user(user, tenant=tenant), chosen, words[-1]))
     make_console().out(text, highlight=False)
 
 
-async def _answer(drsai: DrSai, team: str, message: str, user_id: str, tenant: str) -> str:
+async def _answer(drsai: DrSai, caller: Caller, team: str, message: str) -> str:
     thread_id = f"try-{uuid4().hex}"
     async with drsai:
         try:
-            result = await drsai.run(team, message, thread_id=thread_id, user_id=user_id, tenant=tenant)
+            result = await caller.run(team, message, thread_id=thread_id)
             if result.input_request is not None:
-                await drsai.stop(user_id, thread_id, tenant=tenant)
+                await caller.stop(thread_id)
                 return f"it asks: {result.input_request.get('prompt', '')}"
             return result.text or ""
         finally:
             with contextlib.suppress(NotFound):  # Nothing was stored.
-                await drsai.delete_thread(user_id, thread_id, tenant=tenant)
+                await caller.delete_thread(thread_id)
 
 
-def _check_stored(drsai: SyncDrSai, name: str, tenant: str, user_id: str, visibility: Visibility) -> None:
+def _check_stored(caller: SyncCaller, name: str, visibility: Visibility) -> None:
     """Raises NotFound: there is none for whom the command is; the text says where the one is that `show` shows."""
     try:
-        drsai.agents.get(name, visibility=visibility, user_id=user_id, tenant=tenant)
+        caller.agents.get(name, visibility=visibility)
     except NotFound:
-        served = drsai.agents.get(name, user_id=user_id, tenant=tenant)
+        served = caller.agents.get(name)
         where = f"the one that is served is {_FOR[served.visibility]}: --for {served.visibility}"
         raise NotFound(f"there is no agent {name!r} {_FOR[visibility]}; {where}") from None
 

@@ -46,8 +46,8 @@ def state(
     from drsai_backend.state.travel import Place, state_at
 
     owner, place = owner_of(tenant, user), Place(turn=turn)
-    with threads_of(owner, database_url) as drsai:
-        found = drsai.drsai.database.read_sync(lambda session: state_at(session, owner.thread(thread), place))
+    with threads_of(owner, database_url) as caller:
+        found = caller.engine.db.database.read_sync(lambda session: state_at(session, owner.thread(thread), place))
     if found is None:
         raise NotFound(f"thread {thread!r} has no state yet: no turn of it was finished")
     if decoded:
@@ -70,8 +70,8 @@ def turns(
     as_json: AsJson = False,
 ) -> None:
     """List the turns to which a thread can go back."""
-    with threads_of(owner_of(tenant, user), database_url) as drsai:
-        page = drsai.turns(user, thread, branch=branch, after=after, limit=limit, tenant=tenant)
+    with threads_of(owner_of(tenant, user), database_url) as caller:
+        page = caller.turns(thread, branch=branch, after=after, limit=limit)
     colours = Colours()
     lists.show(
         page,
@@ -90,8 +90,8 @@ def branches(
     as_json: AsJson = False,
 ) -> None:
     """List the branches of a thread that was rewound."""
-    with threads_of(owner_of(tenant, user), database_url) as drsai:
-        read = partial(drsai.branches, user, thread, tenant=tenant)
+    with threads_of(owner_of(tenant, user), database_url) as caller:
+        read = partial(caller.branches, thread)
         found = lists.read(lambda after, many: read(after=-1 if after is None else after, limit=many), None)
     lists.show(found, _print_branch, as_json=as_json)
 
@@ -110,8 +110,8 @@ def fork(
 ) -> None:
     """Make a new thread of what a thread is, or was at a place. Runs stay behind."""
     place = {"at": at, "turn": turn, "branch": branch}
-    with threads_of(owner_of(tenant, user), database_url) as drsai:
-        made = drsai.fork(user, thread, **place, new_thread_id=thread_id, to_user=to_user, tenant=tenant)
+    with threads_of(owner_of(tenant, user), database_url) as caller:
+        made = caller.fork(thread, **place, new_thread_id=thread_id, to_user=to_user)
     whose = "" if to_user is None else f" of {in_line(whose_name(owner_of(tenant, to_user)))}"
     what = f"{in_line(thread)} is forked: [bold]{in_line(made.thread_id)}[/]{whose}, {made.message_count} messages"
     make_console().print(what, soft_wrap=True)
@@ -129,9 +129,9 @@ def rewind(
 ) -> None:
     """Have a thread go back to a place. What is left behind stays, on a branch."""
     place = {"at": at, "turn": turn, "branch": branch}
-    with threads_of(owner_of(tenant, user), database_url) as drsai:
-        number = drsai.rewind(user, thread, **place, tenant=tenant).branch or 0
-        page = drsai.branches(user, thread, after=number - 1, limit=1, tenant=tenant)
+    with threads_of(owner_of(tenant, user), database_url) as caller:
+        number = caller.rewind(thread, **place).branch or 0
+        page = caller.branches(thread, after=number - 1, limit=1)
     current = page.items[0]
     where = f"turn {current.last_turn}, message {current.last_seq}"
     text = f"{in_line(thread)} continues after {where}; `drsai threads branches` shows what it left."
@@ -143,8 +143,8 @@ def clear(
     thread: ThreadId, user: User = "anonymous", tenant: Tenant = "default", database_url: DatabaseUrl = None
 ) -> None:
     """Have a thread forget what was said. It stays stored, on a branch."""
-    with threads_of(owner_of(tenant, user), database_url) as drsai:
-        drsai.clear_history(user, thread, tenant=tenant)
+    with threads_of(owner_of(tenant, user), database_url) as caller:
+        caller.clear_history(thread)
     text = f"{in_line(thread)} begins anew; `drsai threads branches` shows what it left."
     make_console().print(text, soft_wrap=True)
 

@@ -165,12 +165,12 @@ async def _world(url: str, names: dict[str, str], keys: dict[str, str]) -> Async
 async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
     """The names of what there is, and the keys of those who ask."""
     async with DrSai(None, url, settings=settings()) as drsai:
-        ann, rest = Owner("acme", "ann"), {"tenant": "acme", "thread_id": "t", "user_id": "ann"}
-        result = await drsai.run("assistant", SECRET, **rest)
-        await drsai.share_thread("ann", "t", with_user="zoe", tenant="acme")
-        task = await drsai.run("engine:simple", SECRET, tenant="acme", user_id="ann")
+        ann = Owner("acme", "ann")
+        result = await drsai.user("ann", tenant="acme").run("assistant", SECRET, thread_id="t")
+        await drsai.user("ann", tenant="acme").share_thread("t", with_user="zoe")
+        task = await drsai.user("ann", tenant="acme").run("engine:simple", SECRET)
         for tenant in ("other", "default"):
-            await drsai.run("assistant", "Somebody else's words.", tenant=tenant, user_id="ann", thread_id="t")
+            await drsai.user("ann", tenant=tenant).run("assistant", "Somebody else's words.", thread_id="t")
         everything = [scope for scope in Scope if scope is not Scope.ACT_AS]
         made = {
             "ann": await drsai.keys.create(ann, everything),

@@ -98,7 +98,7 @@ async def test_what_is_anothers_does_not_exist(world: World, who: str, method: s
         assert _error(response) == (404, "model_not_found")
     else:
         assert response.status_code < 300
-    assert (await world.drsai.get_thread("ann", "t", tenant="acme")).message_count == 2
+    assert (await world.drsai.user("ann", tenant="acme").get_thread("t")).message_count == 2
 
 
 @pytest.mark.parametrize(("method", "path", "needed"), GUARDED)
@@ -138,7 +138,7 @@ async def test_a_gateway_stays_in_its_tenant_and_gives_no_right_away(world: Worl
         "json": body,
     }
     assert (await world.http.post("/v1/chat/completions", **chat)).status_code == 200
-    [thread] = (await world.drsai.list_threads("eve", tenant="acme")).items
+    [thread] = (await world.drsai.user("eve", tenant="acme").list_threads()).items
     assert thread.thread_id == "t"
 
 
@@ -148,7 +148,7 @@ async def test_user_in_a_chat_request_is_a_tag_of_an_end_user(world: World) -> N
     assert (await world.http.post("/v1/chat/completions", json=body, headers=headers)).status_code == 200
     [given] = await world.drsai.db.get(UserInput, {"tenant": "acme", "user_id": "bob", "thread_id": "t"})
     assert given.extra_requests == {"user": "ann"}
-    assert (await world.drsai.get_thread("ann", "t", tenant="acme")).message_count == 2
+    assert (await world.drsai.user("ann", tenant="acme").get_thread("t")).message_count == 2
 
 
 @pytest.mark.parametrize("header", ["Authorization", "api-key", "x-api-key"])

@@ -115,7 +115,7 @@ async def test_a_key_is_of_one_request_and_of_one_user(world: World, monkeypatch
     assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_mismatch")
     secret = await world.ask("bob", "post", "/v1/webhooks/secret", headers=KEY)
     assert secret.status_code == 201
-    await world.drsai.delete_thread("ann", first.json()["id"], tenant="acme")
+    await world.drsai.user("ann", tenant="acme").delete_thread(first.json()["id"])
     monkeypatch.delitem(BODIES, ("post", path))
     assert (await world.ask("ann", "post", path, headers=KEY)).json() == first.json()
 

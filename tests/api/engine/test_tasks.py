@@ -92,7 +92,7 @@ async def test_tasks_are_listed(world: World) -> None:
         answer = await world.ask("GET", "/tasks", params=params)
         assert len(answer.json()["tasks"]) == count, (params, answer.text)
     assert (await world.ask("GET", "/tasks", "bob@acme")).json()["tasks"] == []
-    await world.drsai.run("assistant", "No task.", user_id="ann", tenant="acme")
+    await world.drsai.user("ann", tenant="acme").run("assistant", "No task.")
     assert len((await world.ask("GET", "/tasks")).json()["tasks"]) == 3
     assert "engine:tools" not in world.drsai.engine.teams.names()
 
@@ -177,7 +177,7 @@ async def test_whose_they_are(world: World) -> None:
     assert (refused.status_code, refused.json()["error"]["param"]) == (403, "tenant_id")
     assert (await world.ask("GET", "/tasks", params={"tenant_id": "other"})).status_code == 403
     # A run that is no task is none here.
-    run = (await world.drsai.run("assistant", "Hello.", user_id="ann", tenant="acme")).run_id
+    run = (await world.drsai.user("ann", tenant="acme").run("assistant", "Hello.")).run_id
     assert (await world.ask("GET", f"/tasks/{run}")).status_code == 404
 
 
@@ -235,7 +235,7 @@ async def test_a_task_that_asks_a_person(world: World) -> None:
     assert (asked["type"], final["status"], done) == ("input_request", "awaiting_input", "[DONE]")
     assert await world.events(path, params={"after": last}) == []  # until it is answered
     answer = Answered(asked["input_request"]["id"], "Rome")
-    handle = await world.drsai.answer("ann", "c", answer, tenant="acme")
+    handle = await world.drsai.user("ann", tenant="acme").answer("c", answer)
     await handle.wait()
     rest = [each for _, each in await world.events(path, params={"after": last})]
     assert [each["type"] for each in rest[:3]] == ["observation", "step_end", "step_start"]

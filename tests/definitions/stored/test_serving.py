@@ -131,10 +131,10 @@ async def test_a_run_keeps_its_version(database_url: str) -> None:
         await second.agents.put("helper", marked("v2"))
         await second.agents.delete("helper")
         await first.close()  # In the middle of the turn, which is repeated.
-        view = await second.get_thread("anonymous", "t")
+        view = await second.get_thread("t")
         for _ in range(200):
             await second.engine.look_at(await _key(second))
-            view = await second.get_thread("anonymous", "t")
+            view = await second.get_thread("t")
             if view.status is RunStatus.COMPLETED:
                 break
             await asyncio.sleep(0.05)
@@ -235,16 +235,16 @@ async def test_after_a_failover_nobody_gets_the_definition_that_had_the_key_of_t
     """A standby that was behind gives keys once more; one process has built, and listed, what had them before."""
     monkeypatch.setattr(recent, "STALE_SECONDS", 60)
     async with make(database_url) as here, make(database_url) as there:
-        await here.agents.put("helper", marked("v1", description="ann's"), user_id="ann")
-        assert (await here.run("helper", "x", user_id="ann")).text == "v1 v1"
+        await here.user("ann").agents.put("helper", marked("v1", description="ann's"))
+        assert (await here.user("ann").run("helper", "x")).text == "v1 v1"
         offers = await here.engine.served.all(Principal("ann"))
         assert [each.description for each in offers if each.name == "helper"] == ["ann's"]
         await fall_back(here.database)
-        await there.agents.put("helper", marked("v2", description="bob's"), user_id="bob")
-        assert (await here.run("helper", "x", user_id="bob")).text == "v2 v2"
+        await there.user("bob").agents.put("helper", marked("v2", description="bob's"))
+        assert (await here.user("bob").run("helper", "x")).text == "v2 v2"
         offers = await here.engine.served.all(Principal("bob"))
         assert [each.description for each in offers if each.name == "helper"] == ["bob's"]
         # What it has read of Ann's is believed for a moment; but her run is none of what has its key now.
-        assert (await here.run("helper", "x", user_id="ann", thread_id="last")).text == "v1 v1"
+        assert (await here.user("ann").run("helper", "x", thread_id="last")).text == "v1 v1"
         rows = await here.db.get(Run, order="id")
         assert [each.definition for each in rows] == [1, None]

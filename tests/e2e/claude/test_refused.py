@@ -121,7 +121,7 @@ async def test_keys(claude: Claude, model: ModelServer) -> None:
     for headers in ({"x-api-key": key}, {"Authorization": f"Bearer {key}"}):
         answer = await service.http.post("/v1/messages?beta=true", json=body, headers=headers)
         assert answer.json()["content"] == [{"type": "text", "text": "ok"}]
-    assert len((await service.drsai.list_threads("ann", tenant="acme")).items) == 2
+    assert len((await service.drsai.user("ann", tenant="acme").list_threads()).items) == 2
 
 
 def test_every_parameter_of_the_package_has_its_fate() -> None:

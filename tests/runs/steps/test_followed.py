@@ -125,7 +125,7 @@ async def test_a_turn_that_is_cut_keeps_its_steps(make: Make) -> None:
     log = cast("Any", drsai.engine.follow_steps(Principal(), handle.run_id))
     stairs.allowed.release()
     found = [await anext(log) for _ in range(8)]
-    await drsai.stop("anonymous", "t")
+    await drsai.stop("t")
     rest = [each async for each in log]
     assert told(rest)[:-1] == [("StepReturned", 2), ("StepEnded", 2), ("StepStarted", 3), ("StepEnded", 3)]
     # Whoever had read up to there hears of it as well.

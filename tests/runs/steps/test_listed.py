@@ -10,7 +10,8 @@ import pytest
 from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
 from autogen_core import FunctionCall
 
-from drsai_backend import DrSai, DrSaiAgent, tool
+from drsai_backend import DrSaiAgent, tool
+from drsai_backend.caller import Caller
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.runs.steps.views import RunStep
 from tests.support.scripted import ScriptedClient
@@ -18,7 +19,7 @@ from tests.support.stepping import calling, look, looker
 from tests.support.threads import Make, idle
 
 
-async def steps_of(drsai: DrSai, run_id: str, **page: Any) -> list[RunStep]:
+async def steps_of(drsai: Caller, run_id: str, **page: Any) -> list[RunStep]:
     return (await drsai.steps(run_id, **page)).items
 
 
@@ -104,7 +105,7 @@ async def test_a_run_that_is_stopped_inside_a_step_says_so(make: Make) -> None:
     handle = await drsai.start("crew", "Look.", thread_id="t")
     await model.asked.wait()
     assert await steps_of(drsai, handle.run_id) == []
-    await drsai.stop("anonymous", "t")
+    await drsai.stop("t")
     [last] = await steps_of(drsai, handle.run_id)
     assert (last.position, last.source, last.is_error, last.is_over) == (1, None, True, True)
     assert last.error == "The run was stopped."
@@ -145,12 +146,12 @@ async def test_a_tool_that_fails(make: Make) -> None:
 async def test_whose_they_are(make: Make) -> None:
     drsai = await make({"crew": looker(1)})
     run_id = str((await drsai.run("crew", "Look.", thread_id="t")).run_id)
-    others: list[Any] = [{"user_id": "bob"}, {"tenant": "other"}]
+    others: list[Any] = [{"user_id": "bob"}, {"user_id": "anonymous", "tenant": "other"}]
     for who in others:
         with pytest.raises(NotFound, match="no run"):
-            await drsai.steps(run_id, **who)
-    await drsai.share_thread("anonymous", "t", with_user="bob")
-    assert len(await steps_of(drsai, run_id, user_id="bob")) == 2
+            await drsai.user(**who).steps(run_id)
+    await drsai.share_thread("t", with_user="bob")
+    assert len(await steps_of(drsai.user("bob"), run_id)) == 2
     with pytest.raises(InvalidRequest) as refused:
         await drsai.steps(run_id, after="2")
     assert refused.value.param == "after"

@@ -75,7 +75,7 @@ async def test_each_thread_has_a_folder_of_its_own_and_its_files_are_kept(
 
     write, look = "open('a.txt', 'w').write('secret')", "import os\nos.listdir()"
     async with DrSai({"coder": coder}, database_url) as drsai:
-        made = await drsai.run("coder", write, user_id="ann", tenant="one", thread_id="t")
+        made = await drsai.user("ann", tenant="one").run("coder", write, thread_id="t")
         [kept] = (await drsai.files.list(Owner("one", "ann"))).items
         assert (kept.filename, await drsai.files.read(Owner("one", "ann"), kept.file_id)) == ("a.txt", b"secret")
         assert kept.file_id in made.text
@@ -85,10 +85,10 @@ async def test_each_thread_has_a_folder_of_its_own_and_its_files_are_kept(
             ("bob", "one", "t", "[]"),
             ("ann", "one", "../t", "[]"),
         ):
-            result = await drsai.run("coder", look, user_id=user, tenant=tenant, thread_id=thread)
+            result = await drsai.user(user, tenant=tenant).run("coder", look, thread_id=thread)
             assert result.text == found, (user, tenant, thread)
-        await drsai.delete_thread("ann", "t", tenant="one")
-        again = await drsai.run("coder", look, user_id="ann", tenant="one", thread_id="t")
+        await drsai.user("ann", tenant="one").delete_thread("t")
+        again = await drsai.user("ann", tenant="one").run("coder", look, thread_id="t")
         assert again.text == "[]", "a thread that is made again is another one"
     assert all(len(name) == 64 for name in os.listdir(root) if name != ".pruned")
 

@@ -111,7 +111,7 @@ async def test_its_tools_are_served_to_agents(world: World) -> None:
     assert made.status_code == 201, made.text
     assert (made.json()["type"], made.json()["secrets"]) == ("mcp", ["KEY"])
     assert "hunter2" not in made.text
-    result = await world.drsai.run("clerk", "Twice 21?", user_id="ann", tenant="acme")
+    result = await world.drsai.user("ann", tenant="acme").run("clerk", "Twice 21?")
     assert result.text == "42"
     tried = await world.ask("POST", "/numbers__double/invoke", {"arguments": {"number": 4}})
     assert (tried.json()["content"], tried.json()["is_error"]) == ("8", False)
@@ -202,7 +202,7 @@ async def test_a_turn_is_repeated_although_the_server_is_away(migrated_sqlite: s
         async with opened(migrated_sqlite, unused_port, allowed_addresses=["127.0.0.0/8"]) as world:
             made = await world.register(include=["double", "norm"], requires_approval=True)
             assert made.status_code == 201, made.text
-            asked = await world.drsai.run("clerk", "Twice 21?", user_id="ann", tenant="acme", thread_id="t")
+            asked = await world.drsai.user("ann", tenant="acme").run("clerk", "Twice 21?", thread_id="t")
             assert asked.input_request is not None, asked
     finally:
         server.kill()
@@ -212,4 +212,4 @@ async def test_a_turn_is_repeated_although_the_server_is_away(migrated_sqlite: s
         handle = await world.drsai.engine.answer(Principal("ann", "acme"), "t", answer)
         ended = await handle.wait()
         assert ended.status is RunStatus.COMPLETED, ended
-        assert "numbers" in str((await world.drsai.list_messages("ann", "t", tenant="acme"))[-1].content)
+        assert "numbers" in str((await world.drsai.user("ann", tenant="acme").list_messages("t"))[-1].content)

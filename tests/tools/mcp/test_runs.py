@@ -54,7 +54,7 @@ async def test_a_call_is_approved(migrated_sqlite: str, tmp_path: Path) -> None:
         assert not made.exists()
         question = asked.input_request
         assert question is not None
-        handle = await drsai.answer("anonymous", "t", Answer(question["id"], decision="approve"))
+        handle = await drsai.answer("t", Answer(question["id"], decision="approve"))
         assert (await handle.wait()).status is RunStatus.COMPLETED
     assert len(made.read_text().splitlines()) == 1
 

@@ -169,13 +169,13 @@ async def test_credentials_are_tried(world: World, site: Site) -> None:
 async def test_agents_call_it_in_runs(world: World, site: Site) -> None:
     site.answer = lambda sent: Said("sun")
     await world.put_in(site)
-    result = await world.drsai.run("clerk", "The weather?", tenant="acme", user_id="ann")
+    result = await world.drsai.user("ann", tenant="acme").run("clerk", "The weather?")
     assert result.task_result["messages"][-1]["content"] == "sun"
     await world.ask("PUT", "/weather", {"config": config(site, "/y/{city}"), "secrets": {"KEY": "k"}})
-    await world.drsai.run("clerk", "The weather?", tenant="acme", user_id="ann")
+    await world.drsai.user("ann", tenant="acme").run("clerk", "The weather?")
     assert [sent.path for sent in site.requests] == ["/w/Rome", "/y/Rome"]
     with pytest.raises(Exception, match="there is no tool 'weather'"):
-        await world.drsai.run("clerk", "The weather?", tenant="other", user_id="eve")
+        await world.drsai.user("eve", tenant="other").run("clerk", "The weather?")
 
 
 async def test_a_resumed_run_finds_it_as_it_was(world: World, site: Site) -> None:

@@ -44,9 +44,9 @@ def export(
     if output == "-" and sys.stdout.isatty():
         raise InvalidRequest("an exported thread is no text for a terminal: say `> FILE` or --output FILE")
     owner = owner_of(tenant, user)
-    with threads_of(owner, database_url) as drsai:
-        drsai.get_thread(user, thread, tenant=tenant)
-        database = drsai.drsai.database
+    with threads_of(owner, database_url) as caller:
+        caller.get_thread(thread)
+        database = caller.engine.db.database
         data = database.read_sync(lambda session: export_thread(session, owner.thread(thread)))
         # Before anybody has it. A read cannot write, and a write would hold up others for as long as the export takes.
         noted = partial(audit, actor=CLI, action=Action.THREAD_EXPORTED, subject=thread)
@@ -99,7 +99,7 @@ def import_(
                 session, data, tenant=tenant, user_id=user, thread_id=thread_id, max_bytes=limit, actor=CLI
             )
         )
-        thread = drsai.get_thread(name.user_id, name.thread_id, tenant=tenant)
+        thread = drsai.user(name.user_id, tenant=tenant).get_thread(name.thread_id)
     who = f"[bold]{in_line(name.thread_id)}[/] of {in_line(whose_name(name.owner))}"
     what = f"{thread.message_count} messages, {thread.status.value}{_UNDER_WAY.get(thread.status, '')}"
     make_console().print(f"imported {who}: {what}", soft_wrap=True)

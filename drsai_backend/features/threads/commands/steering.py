@@ -23,13 +23,13 @@ def delete(
 ) -> None:
     """Delete threads with all that belongs to them."""
     owner = owner_of(tenant, user)
-    with threads_of(owner, database_url) as drsai:
+    with threads_of(owner, database_url) as caller:
         for thread_id in threads:  # all of them must exist
-            drsai.get_thread(user, thread_id, tenant=tenant)
+            caller.get_thread(thread_id)
         what = f"thread {threads[0]}" if len(threads) == 1 else f"{len(threads)} threads"
         confirm(f"Delete {what} of {whose_name(owner)}?", yes=yes)
         for thread_id in threads:
-            drsai.delete_thread(user, thread_id, tenant=tenant)
+            caller.delete_thread(thread_id)
             make_console().print(f"deleted {in_line(thread_id)}")
 
 
@@ -38,8 +38,8 @@ def cancel(
     thread: ThreadId, user: User = "anonymous", tenant: Tenant = "default", database_url: DatabaseUrl = None
 ) -> None:
     """Stop what a thread does or waits for. Its finished turns stay."""
-    with threads_of(owner_of(tenant, user), database_url) as drsai:
-        status = drsai.stop(user, thread, tenant=tenant).status
+    with threads_of(owner_of(tenant, user), database_url) as caller:
+        status = caller.stop(thread).status
     say(thread, "will stop in a few seconds" if status == "running" else "is stopped")
 
 
@@ -48,8 +48,8 @@ def pause(
     thread: ThreadId, user: User = "anonymous", tenant: Tenant = "default", database_url: DatabaseUrl = None
 ) -> None:
     """Pause a thread's live run at its next turn boundary."""
-    with threads_of(owner_of(tenant, user), database_url) as drsai:
-        status = drsai.pause(user, thread, tenant=tenant).status
+    with threads_of(owner_of(tenant, user), database_url) as caller:
+        status = caller.pause(thread).status
     say(thread, "will pause when the turn in flight is over" if status == "running" else "is paused")
 
 
@@ -58,8 +58,8 @@ def resume(
     thread: ThreadId, user: User = "anonymous", tenant: Tenant = "default", database_url: DatabaseUrl = None
 ) -> None:
     """Resume a paused run, in a running server or worker."""
-    with threads_of(owner_of(tenant, user), database_url) as drsai:
-        drsai.resume(user, thread, tenant=tenant)
+    with threads_of(owner_of(tenant, user), database_url) as caller:
+        caller.resume(thread)
     say(thread, "is resumed: a server or a worker continues it within seconds")
 
 
@@ -68,6 +68,6 @@ def retry(
     thread: ThreadId, user: User = "anonymous", tenant: Tenant = "default", database_url: DatabaseUrl = None
 ) -> None:
     """Run a run that has failed again, from the turn that failed, in a running server or worker."""
-    with threads_of(owner_of(tenant, user), database_url) as drsai:
-        drsai.retry(user, thread, tenant=tenant)
+    with threads_of(owner_of(tenant, user), database_url) as caller:
+        caller.retry(thread)
     say(thread, "is run again: a server or a worker continues it within seconds")

@@ -16,9 +16,8 @@ from drsai_backend.errors import NotFound
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from drsai_backend.datamodel.owner import Owner
     from drsai_backend.runs.steps.views import RunStep
-    from drsai_backend.sync import SyncDrSai
+    from drsai_backend.sync import SyncCaller
 
 app = typer.Typer()
 
@@ -40,10 +39,9 @@ def steps(
     as_json: AsJson = False,
 ) -> None:
     """List what a run has done, step by step: thoughts, calls of tools with what they returned, answers."""
-    owner = owner_of(tenant, user)
-    with threads_of(owner, database_url) as drsai:
-        run_id, order = _run_of(drsai, owner, run_or_thread), "desc" if newest else "asc"
-        found = drsai.steps(run_id, user_id=user, tenant=tenant, order=order, after=after, limit=limit)
+    with threads_of(owner_of(tenant, user), database_url) as caller:
+        run_id, order = _run_of(caller, run_or_thread), "desc" if newest else "asc"
+        found = caller.steps(run_id, order=order, after=after, limit=limit)
     if as_json:
         print_json([each.model_dump(mode="json") for each in found.items])
         return
@@ -58,13 +56,13 @@ def steps(
         console.print(f"[dim]There are more: --after {found.next}[/]")
 
 
-def _run_of(drsai: SyncDrSai, owner: Owner, name: str) -> str:
+def _run_of(caller: SyncCaller, name: str) -> str:
     """The run that is named, or the newest one of the thread that is."""
     try:
-        runs = drsai.list_runs(owner.user_id, name, tenant=owner.tenant, limit=1).items
+        runs = caller.list_runs(name, limit=1).items
     except NotFound:
         try:
-            return drsai.get_run(owner.user_id, name, tenant=owner.tenant).run_id
+            return caller.get_run(name).run_id
         except NotFound:
             raise NotFound(f"no run or thread {name!r}") from None
     if not runs:

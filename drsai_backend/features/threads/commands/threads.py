@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
-from drsai_backend.cli.database import opened, owner_of, threads_of
+from drsai_backend.cli.database import called, owner_of, threads_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, ThreadId, User
 from drsai_backend.cli.screen import (
     Colours,
@@ -42,8 +42,8 @@ def list_threads(
     as_json: AsJson = False,
 ) -> None:
     """List a user's threads, newest first."""
-    with opened(database_url) as drsai:
-        page = drsai.list_threads(user, tenant=tenant, limit=limit)
+    with called(tenant, user, database_url) as caller:
+        page = caller.list_threads(limit=limit)
     console = make_console()
     if as_json:
         print_json([item.model_dump(mode="json") for item in page.items])
@@ -65,9 +65,9 @@ def show(
 ) -> None:
     """Show a thread and its messages."""
     messages: list[StoredMessage] = []
-    with threads_of(owner_of(tenant, user), database_url) as drsai:
-        detail = drsai.get_thread(user, thread, tenant=tenant)
-        read = partial(drsai.list_messages, user, thread, tenant=tenant, limit=_PAGE)
+    with threads_of(owner_of(tenant, user), database_url) as caller:
+        detail = caller.get_thread(thread)
+        read = partial(caller.list_messages, thread, limit=_PAGE)
         while page := read(after=messages[-1].seq if messages else 0):
             messages += page
     if as_json:
