@@ -12,33 +12,34 @@ class Builtin(NamedTuple):
     Attributes:
         group: the noun of the commands; those of one noun add to each other, and the first says what it is.
         commands: where they are, a `typer.Typer`, as `package.module:attribute`.
-        extension: the class of the feature, written in the same way. None: it is another line's, or the core's.
+        feature: the feature, by its folder, or its class where it is more than routes, written in the same way. None:
+            it is another line's, or the core's.
     """
 
     group: str
     commands: str
-    extension: str | None = None
+    feature: str | None = None
 
 
-def _feature(group: str, folder: str, kind: str, commands: str = "commands") -> Builtin:
+def _feature(group: str, folder: str, kind: str | None = None, commands: str = "commands") -> Builtin:
     there = f"drsai_backend.features.{folder}"
-    return Builtin(group, f"{there}.{commands}:app", f"{there}.extension:{kind}")
+    return Builtin(group, f"{there}.{commands}:app", folder if kind is None else f"{there}.extension:{kind}")
 
 
 BUILTIN: Final = (
-    _feature("threads", "threads", "Threads", "commands.threads"),
+    _feature("threads", "threads", commands="commands.threads"),
     Builtin("threads", "drsai_backend.features.threads.commands.steps:app"),
-    _feature("threads", "travel", "Travel"),
+    _feature("threads", "travel"),
     Builtin("threads", "drsai_backend.features.threads.commands.steering:app"),
-    _feature("threads", "shares", "Shares"),
+    _feature("threads", "shares"),
     Builtin("threads", "drsai_backend.features.threads.commands.archive:app"),
-    _feature("agents", "stored_definitions", "StoredAgents"),
-    _feature("files", "files", "Files"),
-    _feature("tools", "registered_tools", "RegisteredTools"),
-    _feature("keys", "keys", "Keys"),
+    _feature("agents", "stored_definitions"),
+    _feature("files", "files"),
+    _feature("tools", "registered_tools"),
+    _feature("keys", "keys"),
     _feature("users", "users", "UserAccounts"),
     _feature("audit", "audit", "Audit"),
-    _feature("webhooks", "webhooks", "Deliveries"),
+    _feature("webhooks", "webhooks"),
     Builtin("db", "drsai_backend.cli.schema:app"),
 )
 """In the order of the help."""

@@ -105,6 +105,17 @@ class Extensions:
                 log.exception("the extension %s could not be closed", each.name)
 
 
+class _OfRoutes(Extension):
+    """A feature that has routes, in the module `routes` of its folder, and overrides nothing else."""
+
+    def routes(self, web: Web) -> APIRouter | None:
+        return imported(f"drsai_backend.features.{self.name}.routes:routes")(web)
+
+
+def _builtin(feature: str) -> Kind:
+    return imported(feature) if ":" in feature else type(feature, (_OfRoutes,), {"name": feature})
+
+
 def kinds_of(settings: Settings, given: Iterable[Kind] | None = None) -> Sequence[Kind]:
     """The classes of the built-in extensions, and of those that are `given`; None: that the settings name.
 
@@ -112,7 +123,7 @@ def kinds_of(settings: Settings, given: Iterable[Kind] | None = None) -> Sequenc
         ConfigurationError: one of them cannot be used; the text names it.
     """
     own = map(_imported, settings.extensions) if given is None else given
-    kinds: list[Any] = [*(imported(each.extension) for each in BUILTIN if each.extension is not None), *own]
+    kinds: list[Any] = [*(_builtin(each.feature) for each in BUILTIN if each.feature is not None), *own]
     taken: dict[str, Kind] = {}
     tools = set(NAMES)
     for kind in kinds:

@@ -13,17 +13,16 @@ from starlette.responses import Response, StreamingResponse
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
-from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once
 from drsai_backend.api.http.parameters import FileId, new_router
+from drsai_backend.api.joining import Web
 from drsai_backend.database.files import FileInfo
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.files.form import Form
 from drsai_backend.files.store import OF_TOOLS, PURPOSES, new_file
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs import Engine
 
 Reader = Annotated[Principal, allowed(Scope.FILES_READ)]
 Writer = Annotated[Principal, allowed(Scope.FILES_WRITE)]
@@ -95,8 +94,9 @@ def file_object(info: FileInfo) -> JsonObject:
     }
 
 
-def file_routes(engine: Engine, bodies: Bodies) -> APIRouter:
+def routes(web: Web) -> APIRouter:
     """Whoever asks here sees their own files only; a share of a thread gives no right to files."""
+    engine, bodies = web.engine, web.bodies
     router = new_router("/v1/files", tags=["files"])
 
     @router.post("", responses=answers(200, _FILE), openapi_extra=_UPLOAD)

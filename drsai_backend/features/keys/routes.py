@@ -10,20 +10,20 @@ from fastapi import APIRouter, Query, Request
 from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
-from drsai_backend.access.key_store import ApiKeys, NewKey, read_scopes
+from drsai_backend.access.key_store import NewKey, read_scopes
 from drsai_backend.access.principal import MAX_ROLES, ROLES, Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
-from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import AfterNumber, KeyId, Limit, new_router
+from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of
 from drsai_backend.database.api_keys import KeyInfo
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import CallableUrl
-from drsai_backend.webhooks.webhooks import NewSecret, Webhooks
+from drsai_backend.webhooks.webhooks import NewSecret
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -95,8 +95,11 @@ class KeyWebhookBody(Body):
     webhook_url: CallableUrl | None = Field(description="null: nowhere.")
 
 
-def key_routes(keys: ApiKeys, webhooks: Webhooks, bodies: Bodies) -> APIRouter:
+def routes(web: Web) -> APIRouter | None:
     """Whoever asks here sees and makes keys of their own tenant only."""
+    keys, webhooks, bodies = web.keys, web.engine.webhooks, web.bodies
+    if keys is None:
+        return None
     router = new_router("/v1/keys", tags=["keys"])
 
     @router.post("", status_code=201, responses=answers(201, _KEY), openapi_extra=described(KeyBody))

@@ -11,10 +11,10 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
-from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
+from drsai_backend.api.joining import Web
 from drsai_backend.database.registered_tools import CallCounts, StoredTool, read_counts, tools
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
@@ -98,8 +98,9 @@ class InvokeBody(Body):
     arguments: dict[str, Any] = Field(default={}, description="By name, as the parameters of the tool say.")
 
 
-def tool_routes(registry: ToolRegistry, bodies: Bodies) -> APIRouter:
+def routes(web: Web) -> APIRouter:
     """Whoever asks here sees and changes the tools of their own tenant only."""
+    registry, bodies = web.engine.tools, web.bodies
     router = new_router("/v1/tools", tags=["tools"])
 
     async def shown(who: Principal, tool: StoredTool) -> JsonObject:

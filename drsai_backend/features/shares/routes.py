@@ -11,16 +11,15 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, named, read_body
-from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, list_response, page_of
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ThreadId, ThreadOwner, new_router
+from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of
 from drsai_backend.database.shares import Grantee
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs import Engine
 from drsai_backend.runs.threads.views import ShareView
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
@@ -62,7 +61,8 @@ class ShareBody(UserBody):
     )
 
 
-def share_routes(engine: Engine, bodies: Bodies) -> APIRouter:
+def routes(web: Web) -> APIRouter:
+    engine, bodies = web.engine, web.bodies
     router = new_router("/v1/threads", tags=["threads"])
 
     @router.get("/{thread_id:path}/shares", responses=answers(200, page_of(_SHARE)))

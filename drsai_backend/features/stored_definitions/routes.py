@@ -10,14 +10,14 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
-from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
+from drsai_backend.api.joining import Web
 from drsai_backend.database.documents import VERSION_PATTERN
 from drsai_backend.database.stored_definitions import DefinitionVersion, definitions
 from drsai_backend.definitions.schema import NAME, json_schema
-from drsai_backend.definitions.stored.store import DefinitionSpec, StoredDefinitions, Visibility, visibility_of
+from drsai_backend.definitions.stored.store import DefinitionSpec, Visibility, visibility_of
 from drsai_backend.json_types import JsonObject
 
 Writer = Annotated[Principal, allowed(Scope.AGENTS_WRITE)]
@@ -95,8 +95,9 @@ class RollbackBody(Body):
     )
 
 
-def agent_routes(agents: StoredDefinitions, bodies: Bodies) -> APIRouter:
+def routes(web: Web) -> APIRouter:
     """Whoever asks here sees their own definitions, their tenant's, and those for all."""
+    agents, bodies = web.engine.agents, web.bodies
     router = new_router("/v1/agents", tags=["agents"])
 
     @router.post(

@@ -47,6 +47,7 @@ from drsai_backend.api.http.parameters import (
     ThreadOwner,
     new_router,
 )
+from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import (
     INPUT_REQUEST_SCHEMA,
     MESSAGE_SCHEMA,
@@ -136,7 +137,13 @@ class InputBody(UserBody):
     stream: bool | None = Field(default=None, description="Send the run's events instead of the run.")
 
 
-def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
+def routes(web: Web) -> APIRouter:
+    router = _run_routes(web.engine, web.bodies, ping=web.ping)
+    router.routes.extend(_thread_routes(web.engine, web.bodies, ping=web.ping).routes)
+    return router
+
+
+def _thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     """`ping`: seconds of silence after which a stream sends a comment."""
     router = new_router("/v1/threads", tags=["threads"])
 
@@ -288,7 +295,7 @@ def thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     return router
 
 
-def run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
+def _run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     """`ping`: seconds of silence after which a stream sends a comment."""
     router = new_router("/v1", tags=["runs"])
 

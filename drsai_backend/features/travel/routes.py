@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, named, read_body
-from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import BranchNumber, Limit, ThreadId, ThreadOwner, new_router
+from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import (
     THREAD_SCHEMA,
     fields_of,
@@ -26,7 +26,6 @@ from drsai_backend.api.openai.messages import Message, read_history
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs import Engine
 from drsai_backend.runs.threads.loading import Load, LoadMode
 from drsai_backend.runs.threads.travel import BranchView, TurnView
 from drsai_backend.state.travel import Place
@@ -102,8 +101,8 @@ class HistoryBody(UserBody):
     )
 
 
-def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRouter:
-    """`max_messages`: as many as one request may load."""
+def routes(web: Web) -> APIRouter:
+    engine, bodies = web.engine, web.bodies
     router = new_router("/v1/threads", tags=["threads"])
 
     @router.get("/{thread_id:path}/turns", responses=answers(200, page_of(_TURN)))
@@ -188,8 +187,8 @@ def branch_routes(engine: Engine, bodies: Bodies, *, max_messages: int) -> APIRo
         """Put a conversation that was had elsewhere into a thread, one that there is or a new one: its next input
         continues it. 409 while something is under way on the thread."""
         body, who = await read_body(bodies, request, HistoryBody, caller, user)
-        if len(body.messages) > max_messages:
-            text = f"`messages` has {len(body.messages)} messages; this server accepts {max_messages}"
+        if len(body.messages) > web.max_messages:
+            text = f"`messages` has {len(body.messages)} messages; this server accepts {web.max_messages}"
             raise InvalidRequest(text, param="messages")
         messages = await bodies.off_loop(partial(read_history, body.messages))
         thread, how = named(who, thread_id, owner), Load(body.model, body.mode, body.after)

@@ -13,11 +13,12 @@ from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import answers, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import AfterNumber, DeliveryId, Limit, new_router
+from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of
 from drsai_backend.database.webhook_views import DeliveryInfo
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.json_types import JsonObject
-from drsai_backend.webhooks.webhooks import NewSecret, Webhooks, subscriber_of
+from drsai_backend.webhooks.webhooks import NewSecret, subscriber_of
 
 Reader = Annotated[Principal, allowed(Scope.WEBHOOKS_READ)]
 Writer = Annotated[Principal, allowed(Scope.WEBHOOKS_WRITE)]
@@ -54,8 +55,9 @@ _SECRET: Final[JsonObject] = {
 }
 
 
-def webhook_routes(webhooks: Webhooks) -> APIRouter:
+def routes(web: Web) -> APIRouter:
     """Whoever asks here sees what they have asked to be told."""
+    webhooks = web.engine.webhooks
     router = new_router("/v1/webhooks", tags=["webhooks"])
 
     @router.get("/deliveries", responses=answers(200, page_of(_DELIVERY)))
