@@ -17,14 +17,13 @@ from autogen_agentchat.messages import (
     ModelClientStreamingChunkEvent,
     ThoughtEvent,
 )
-from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.messages import aside_of, is_received, put_aside, read_message
 from drsai_backend.teams.shown import Shown
-from drsai_backend.teams.team_tree import is_a, leaf_agents
+from drsai_backend.teams.team_tree import TeamTree, is_class
 
 
 def is_shown(
@@ -88,22 +87,24 @@ class Transcript:
     """What of one run is shown, while it lives.
 
     Args:
-        team: is ready to run.
+        tree: what the team is made of.
         shown: who of it is shown.
         stored: messages of the thread as dumps, by number, where this process resumes the run; from `first` on they are
             its own.
 
     """
 
-    def __init__(self, team: BaseGroupChat, shown: Shown, stored: Mapping[int, JsonObject], first: int) -> None:
-        self._people = frozenset(agent.name for agent in leaf_agents(team) if is_a(agent, UserProxyAgent))
-        self._members = frozenset(team._participant_names)  # pyright: ignore[reportPrivateUsage]
+    def __init__(self, tree: TeamTree, shown: Shown, stored: Mapping[int, JsonObject], first: int) -> None:
+        self._people = frozenset(agent.name for agent in tree.agents if is_class(type(agent), UserProxyAgent))
+        self._members = frozenset(tree.team._participant_names)  # pyright: ignore[reportPrivateUsage]
         self._given: set[str] = set()
         """Ids of messages that came from the client while the run lived."""
         self._shown = shown
         self._revealed = ""
         self._last: tuple[int, BaseChatMessage | BaseAgentEvent] | None = None
-        for seq in sorted(seq for seq in stored if seq >= first):
+        for seq in sorted(stored):
+            if seq < first:
+                continue
             if aside_of(stored[seq]) == "last":
                 self._last = seq, read_message(stored[seq])
             elif is_received(stored[seq]):

@@ -7,6 +7,9 @@ conversation: an agent's own answers as `assistant`, those of others as it would
 message is no part of this: it goes with every request of every agent (`RunModelClient.with_steps`). Calls of the
 client's tools are known to the agent that gets these tools, and to no other; where none gets them, all hear of them in
 words.
+
+What an agent had said of a message when its run was stopped becomes known in the same way: a chat window has shown it,
+so the thread keeps it, as the answer that it was, marked as cut off.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from dataclasses import asdict
 from typing import Any, Final, Literal, cast
 
 from autogen_agentchat.agents import AssistantAgent, MessageFilterAgent, UserProxyAgent
-from autogen_agentchat.messages import BaseChatMessage, TextMessage
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, TextMessage
 
 # Private: what a manager knows of the conversation. tests/teams/test_upstream.py fails when it changes.
 # pyright: reportPrivateUsage=false
@@ -42,13 +45,14 @@ from drsai_backend.models.calls.facade import run_client_of
 from drsai_backend.models.endpoints.message_rules import without_calls
 from drsai_backend.teams.client_tools.workbench import has_client_tools
 from drsai_backend.teams.runtime.wiring import container_of, manager_of
-from drsai_backend.teams.team_tree import is_a, leaf_agents, nested_teams, parts
+from drsai_backend.teams.team_tree import is_a, tree_of
 
 Role = Literal["system", "user", "assistant", "calls", "tool"]
 """`calls` is an assistant's message that calls the client's tools, `tool` holds their results."""
 _KEY: Final = "drsai.imported"
 _CALLS: Final = "drsai.tool_calls"
 _THOUGHT: Final = "drsai.thought"
+_UNFINISHED: Final = "drsai.unfinished"
 
 
 def mark(role: Role) -> dict[str, str]:
@@ -56,12 +60,25 @@ def mark(role: Role) -> dict[str, str]:
     return {_KEY: role}
 
 
+def unfinished_message(source: str, text: str, message_id: str | None) -> TextMessage:
+    """The beginning of a message. Its metadata says `drsai.unfinished`: `stopped`; no agent has taken it up yet."""
+    message = TextMessage(content=text, source=source, metadata={**mark("assistant"), _UNFINISHED: "stopped"})
+    if message_id is not None:
+        message.id = message_id
+    return message
+
+
+def is_unfinished(message: BaseChatMessage | BaseAgentEvent) -> bool:
+    """Whether a message was cut off."""
+    return _UNFINISHED in message.metadata
+
+
 def called(
     team: BaseGroupChat, text: str, calls: Sequence[FunctionCall], results: Mapping[str, str], thought: str | None
 ) -> list[TextMessage]:
     """An earlier answer that called the client's tools, what these returned, by the ids of the calls, and what was
     thought beside the calls."""
-    source = min(leaf_agents(team), key=_unlikely).name
+    source = min(tree_of(team).agents, key=_unlikely).name
     asked = json.dumps([asdict(call) for call in calls])
     pairs = [{"call_id": each.id, "name": each.name, "content": results[each.id], "is_error": False} for each in calls]
     said = "\n".join(results.values())
@@ -123,11 +140,12 @@ def answers(team: BaseGroupChat, text: str) -> list[TextMessage]:
 
     In a group chat its headings (`**writer**`, see `api.openai.speech`) say who; what has none is the first agent's.
     """
-    agents = list(leaf_agents(team))
+    tree = tree_of(team)
+    agents = tree.agents
     first = min(agents, key=_unlikely).name
     found = [(first, text)]
     if len(agents) > 1:
-        names = {each.name for each in agents} | {each._group_chat_manager_name for each in nested_teams(parts(team))}
+        names = {each.name for each in agents} | {each._group_chat_manager_name for each in tree.teams}
         heading = r"(?:\A|(?<=\n\n))\*\*({})\*\*[ \t]*(?:\n+|\Z)".format("|".join(map(re.escape, sorted(names))))
         before, *rest = re.split(heading, text.replace("\r\n", "\n"))
         found = [(first, before), *zip(rest[::2], rest[1::2], strict=True)]

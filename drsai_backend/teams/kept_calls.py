@@ -36,7 +36,7 @@ from drsai_backend.state.codec import dump_json
 from drsai_backend.teams.imported import import_messages
 from drsai_backend.teams.messages import REASONING, Message, thought_beside
 from drsai_backend.teams.replay.steps import ASKED, CHOSEN, RETURNED, read_value
-from drsai_backend.teams.team_tree import parts
+from drsai_backend.teams.team_tree import tree_of
 
 NOBODY: Final = "drsai"
 """Who says in a thread what no agent and no user does."""
@@ -101,7 +101,7 @@ def taken_back(configs: Iterable[Mapping[str, Any]]) -> list[JsonText]:
 async def restore_calls(team: BaseGroupChat, events: Iterable[Message]) -> list[BaseChatMessage]:
     """Let a wired team know kept events: the agent that made the calls has them in its model context, as AutoGen would
     have it, and whoever else may be asked next hears what was done. Returns as `import_messages`."""
-    agents, left = dict(parts(team)), list[BaseChatMessage]()
+    agents, left = tree_of(team).parts, list[BaseChatMessage]()
     for path, of_agent in groupby(events, lambda event: event.metadata[_KEY]):
         known, told, calls, thought = list[LLMMessage](), [_TOLD], dict[str, FunctionCall](), None
         for event in of_agent:

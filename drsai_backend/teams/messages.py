@@ -15,7 +15,6 @@ from autogen_agentchat.messages import (
     BaseMessage,
     MessageFactory,
     ModelClientStreamingChunkEvent,
-    StructuredMessage,
     ThoughtEvent,
 )
 from autogen_core.models import UserMessage
@@ -259,14 +258,3 @@ def dump_of(message: Message) -> JsonObject:
     config = dict(message.dump())
     config.setdefault("type", type(message).__name__)
     return config
-
-
-def message_types(part: object) -> Iterator[type[Message]]:
-    """The types of messages that an agent says it shows, its structured answer's among them."""
-    # AssistantAgent names the bare StructuredMessage there.
-    for kind in getattr(part, "produced_message_types", ()):
-        if isinstance(kind, type) and kind is not StructuredMessage:
-            yield cast("type[Message]", kind)
-    structured = getattr(part, "_structured_message_factory", None)
-    if structured is not None:
-        yield structured.StructuredMessage

@@ -18,7 +18,7 @@ import asyncio
 import atexit
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
@@ -28,7 +28,7 @@ from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import StaticWorkbench, Workbench
 
 from drsai_backend.models import run_client_of
-from drsai_backend.teams.team_tree import Parts
+from drsai_backend.teams.team_tree import Part
 
 log = logging.getLogger("drsai.run")
 
@@ -44,34 +44,32 @@ Place: TypeAlias = tuple[str, str, int]
 """Name of the team, path of the agent, and number among what that holds."""
 
 
-def resources_of(team: Parts) -> Iterator[tuple[str, Resource]]:
+def resources_of(parts: Mapping[str, Part]) -> Iterator[tuple[str, Resource]]:
     """What the parts of a team hold open, each with the path of the agent that holds it. Not the model clients of the
     run, which are shared by the process."""
     seen: set[int] = set()
-    for path, part in team:
-        for found in _held([*_attributes(part), *_attributes(getattr(part, "_model_context", None))]):
-            if id(found) not in seen and run_client_of(found) is None:
-                seen.add(id(found))
-                yield path, found
+    for path, part in parts.items():
+        for owner in (part, getattr(part, "_model_context", None)):
+            for found in _held(owner):
+                if id(found) not in seen and run_client_of(found) is None:
+                    seen.add(id(found))
+                    yield path, found
 
 
-def _attributes(owner: object) -> list[object]:
-    return list(getattr(owner, "__dict__", {}).values())
-
-
-def _held(values: Iterable[Any]) -> Iterator[Resource]:
-    for value in values:
+def _held(owner: object) -> Iterator[Resource]:
+    values: list[Any] = [*getattr(owner, "__dict__", {}).values()]
+    looked: set[int] = set()
+    for value in values:  # It grows meanwhile.
         kind = _kind(value.__class__)  # a facade says that it is of its client's class
-        if kind is StaticWorkbench:
+        if kind is object:
+            yield value
+        elif kind is StaticWorkbench:
             # Nothing to be closed itself, but its tools may hold something: an executor of code.
             for tool in value._tools:
-                yield from (each for each in _held(_attributes(tool)) if not isinstance(each, ChatCompletionClient))
-        elif kind is object:
-            yield value
-        elif kind is list:
-            yield from _held(value)
-        elif kind is dict:
-            yield from _held(value.values())
+                yield from (each for each in _held(tool) if not isinstance(each, ChatCompletionClient))
+        elif kind is not None and id(value) not in looked:
+            looked.add(id(value))
+            values += value if kind is list else value.values()
 
 
 @lru_cache(maxsize=2048)  # Checks against abstract classes are slow, and an agent has twenty attributes.
@@ -118,7 +116,7 @@ class Resources:
         self._left_open: dict[int, Resource] = {}
         """What is shared and was started by a run."""
 
-    def hold(self, held: Held, name: str, team: Parts, *, fresh: bool) -> None:
+    def hold(self, held: Held, name: str, team: Mapping[str, Part], *, fresh: bool) -> None:
         """A team of these parts was built under this name; `fresh`: from a config, so that nothing of it is shared.
         `held` takes what it holds, and is to be given to `release` when the team is not needed any more."""
         for number, (path, resource) in enumerate(resources_of(team)):

@@ -23,7 +23,7 @@ from drsai_backend.teams.replay.steps import TurnSteps
 from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
 from drsai_backend.teams.runtime.wiring import container_of, manager_of, wire
 from drsai_backend.teams.suspension import InputBroker
-from drsai_backend.teams.team_tree import Parts, leaf_agents, parts
+from drsai_backend.teams.team_tree import TeamTree, tree_of
 
 TurnCallback = Callable[[Turn], Awaitable[None]]
 ChunkCallback = Callable[[ModelClientStreamingChunkEvent], None]
@@ -41,7 +41,7 @@ class TeamSession:
         broker: through which the team's agents ask a person. Its questions end the run even where the `InputRequired`
             that it raises would be caught on its way, as in a tool that runs a team of its own.
         steps: the record of the turn in flight; what it keeps in memory is stored at nested teams' turn boundaries.
-        known: the team's parts, if they are known already.
+        known: what the team is made of, if that is known already.
         answered: by agent, which model gave its newest answer; messages that are made of one keep it.
         thoughts: by agent, what its model has thought beside its calls of tools and is not told yet: AutoGen's agents
             know nothing of it. It is told, and taken from here, before what the agent shows next.
@@ -57,14 +57,14 @@ class TeamSession:
         first_boundary: bool = True,
         broker: InputBroker | None = None,
         steps: TurnSteps | None = None,
-        known: Parts | None = None,
+        known: TeamTree | None = None,
         answered: Mapping[str, Mapping[str, str]] | None = None,
         thoughts: dict[str, list[str]] | None = None,
         told: str | None = None,
         mark: Callable[[BaseAgentEvent | BaseChatMessage], None] | None = None,
     ) -> None:
         self.team = team
-        self._parts = parts(team) if known is None else known
+        self._tree = tree_of(team) if known is None else known
         self._next_seq = next_seq
         self._answered: Mapping[str, Mapping[str, str]] = {} if answered is None else answered
         self._thoughts: dict[str, list[str]] = {} if thoughts is None else thoughts
@@ -94,8 +94,8 @@ class TeamSession:
         Raises:
             TeamBuildError: the team has run before.
         """
-        await wire(self.team, self._runtime, self._emit, self._parts)
-        self._recorder = Recorder(self.team, self._next_seq, self._parts)
+        await wire(self.team, self._runtime, self._emit, self._tree)
+        self._recorder = Recorder(self._tree, self._next_seq)
 
     async def load(self, document: Document, configs: Mapping[int, JsonObject], *, keep_run: bool = True) -> list[str]:
         """Load a stored state; see `Recorder.load`."""
@@ -242,9 +242,8 @@ class TeamSession:
     async def pause(self) -> Turn | None:
         """At a boundary, as `steer`: call the agents' `on_pause`. The next run of the state calls their `on_resume`
         before anybody speaks. Returns the turn to store; None: no agent listens for pauses."""
-        if not any(
-            getattr(type(agent), "on_pause", None) is not BaseChatAgent.on_pause for agent in leaf_agents(self.team)
-        ):
+        listens = [getattr(type(agent), "on_pause", None) is not BaseChatAgent.on_pause for agent in self._tree.agents]
+        if not any(listens):
             return None
         await self.team.pause()
         return await self.recorder.capture(self._pending, paused=True)
@@ -257,8 +256,8 @@ class TeamSession:
         """Let go of the team, which is not needed any more."""
         self._runtime.close()
         self._on_turn = self._on_chunk = self._on_resumed = self._on_nested_turn = self._mark = None
-        self._recorder, self._parts = None, ()
-        del self.team
+        self._recorder = None
+        del self.team, self._tree
 
     def release(self, resume: ResumeRecord) -> WarmState:
         """The state as live objects, once the run has ended and is stored. The team must not run again."""

@@ -18,7 +18,7 @@ from autogen_agentchat.teams import BaseGroupChat
 from pydantic import Field
 
 from drsai_backend.teams.messages import Aside
-from drsai_backend.teams.team_tree import is_a, leaf_agents
+from drsai_backend.teams.team_tree import TeamTree, is_a, tree_of
 
 SETTING: Final = "shown"
 ShownChoice: TypeAlias = Literal["last"] | Annotated[list[str], Field(min_length=1, max_length=64)]
@@ -55,7 +55,7 @@ def read_shown(value: object) -> ShownChoice:
     raise ValueError(f"`{SETTING}` must be a list of names of participants, or 'last'")
 
 
-def shown_of(team: BaseGroupChat, choice: ShownChoice | None) -> Shown:
+def shown_of(tree: TeamTree, choice: ShownChoice | None) -> Shown:
     """Who of a team is shown.
 
     Raises:
@@ -63,10 +63,11 @@ def shown_of(team: BaseGroupChat, choice: ShownChoice | None) -> Shown:
     """
     if choice is None or choice == "last":
         return Shown(is_last=choice == "last")
-    known = {name: {name} for name in (*(each.name for each in leaf_agents(team)), team._group_chat_manager_name)}
+    team = tree.team
+    known = {name: {name} for name in (*(each.name for each in tree.agents), team._group_chat_manager_name)}
     for chat in team._participants:
         if is_a(chat, BaseGroupChat):
-            known[chat.name] = {chat.name, chat._group_chat_manager_name, *(each.name for each in leaf_agents(chat))}
+            known[chat.name] = {chat.name, chat._group_chat_manager_name, *(each.name for each in tree_of(chat).agents)}
     check_names(choice, known)
     return Shown(frozenset[str]().union(*(known[name] for name in choice)))
 

@@ -1,8 +1,9 @@
-"""What a team is made of: its agents, inner teams, tools and conditions."""
+"""Tree of a team: its agents, inner teams, tools and conditions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -13,6 +14,7 @@ from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
 # pyright: reportPrivateUsage=false
 from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
 from autogen_agentchat.tools import AgentTool, TeamTool
+from autogen_core.model_context import ChatCompletionContext
 from autogen_core.tools import BaseTool, StaticWorkbench
 
 from drsai_backend.errors import TeamBuildError
@@ -24,63 +26,101 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 AnyTool: TypeAlias = BaseTool[Any, Any]
 Part: TypeAlias = ChatAgent | Team
-Parts: TypeAlias = Sequence[tuple[str, Part]]
 
 
 @lru_cache(maxsize=2048)  # bounded, as a factory may make a class of its own for every run
-def _is(kind: type, wanted: type) -> bool:
+def is_class(kind: type[object], wanted: type[object]) -> bool:
+    """`issubclass`, remembered. The bases of AutoGen's classes are protocols, whose check in Python takes two
+    microseconds."""
     return issubclass(kind, wanted)
 
 
 def is_a(value: object, wanted: type[T]) -> TypeIs[T]:
-    """`isinstance(value, wanted)`, remembered per class.
+    """`isinstance(value, wanted)`, remembered per class."""
+    return is_class(type(value), wanted)
 
-    The bases of AutoGen's classes are protocols, whose check in Python takes two microseconds; a run asks some seventy
-    times what its agents are.
+
+@dataclass(frozen=True, slots=True)
+class TeamTree:
+    """A built team, walked once.
+
+    Attributes:
+        team: the outermost group chat.
+        parts: group chats, agents, wrapped agents, and agents and teams used as tools, outermost first, each once, by
+            their paths. The path of an agent is the names from the outermost team's member down to it, joined by `/`. A
+            group chat has its manager's, as the one that asks a model for it.
+        teams: the group chats among the parts.
+        agents: the agents of the team and of the teams inside it, wrapped ones included, and none that is a tool.
+        tools: the tools with a state, by the id of their agent; each has a name that is unique for the agent.
+        unshared: agents, model contexts and conditions: what must be made afresh for every run.
     """
-    return _is(type(value), wanted)
+
+    team: BaseGroupChat
+    parts: dict[str, Part]
+    teams: list[BaseGroupChat]
+    agents: list[Part]
+    tools: dict[int, list[tuple[str, AnyTool]]]
+    unshared: list[object]
 
 
-def parts(team: BaseGroupChat) -> Parts:
-    """Group chats, agents, wrapped agents, and agents and teams used as tools, outermost first, each once.
+def tree_of(team: BaseGroupChat) -> TeamTree:
+    """Walk through a team, the teams inside it, and its tools."""
+    tree = TeamTree(team, {}, [], [], {}, [])
+    _walk(tree, {}, team, "")
+    return tree
 
-    The path of an agent is the names from the outermost team's member down to it, joined by `/`. A group chat has its
-    manager's, as the one that asks a model for it.
-    """
-    used: set[str] = set()
 
-    def unique(path: str) -> str:
-        free, number = path, 1
-        while free in used:
+def _walk(
+    tree: TeamTree, seen: dict[int, bool], part: Any, path: str, *, is_member: bool = True, is_stored: bool = True
+) -> None:
+    """Add a part and what is inside it. `is_member`: it is no tool; `is_stored`: its state is the thread's. `seen`
+    says of parts, by their ids, whether they were added as members: a tool may be a member, too."""
+    before = seen.get(id(part))
+    if before is not None and before >= is_member:
+        return
+    seen[id(part)] = is_member
+    cls = cast("type[object]", type(part))
+    is_team, below = is_class(cls, BaseGroupChat), f"{path}/" if path else ""
+    if before is None:
+        name = free = below + part._group_chat_manager_name if is_team else path
+        number = 1
+        while free in tree.parts:
             number += 1
-            free = f"{path}#{number}"
-        used.add(free)
-        return free
-
-    return list(_walk(team, "", set(), unique))
-
-
-def _walk(part: Part, path: str, seen: set[int], unique: Callable[[str], str]) -> Iterator[tuple[str, Part]]:
-    if id(part) in seen:
-        return
-    seen.add(id(part))
-    below = f"{path}/" if path else ""
-    if is_a(part, BaseGroupChat):
-        yield unique(below + part._group_chat_manager_name), part
+            free = f"{name}#{number}"
+        tree.parts[free] = part
+    if is_team:
+        if before is None:
+            tree.teams.append(part)
+            tree.unshared.extend(_conditions_in(part._termination_condition))
         for participant in part._participants:
-            yield from _walk(participant, below + participant.name, seen, unique)
+            _walk(tree, seen, participant, below + participant.name, is_member=is_member)
         return
-    yield unique(path), part
-    if is_a(part, MessageFilterAgent):
-        yield from _walk(part._wrapped_agent, below + part._wrapped_agent.name, seen, unique)
-    elif is_a(part, SocietyOfMindAgent):
-        yield from _walk(part._team, path, seen, unique)
-    for workbench in getattr(part, "_workbench", None) or ():
-        if isinstance(workbench, StaticWorkbench):
-            for tool in workbench._tools:
-                runner = getattr(tool, "_task_runner", None)  # AutoGen's AgentTool and TeamTool
-                if isinstance(runner, (ChatAgent, BaseGroupChat)):
-                    yield from _walk(runner, below + tool.name, seen, unique)
+    if is_member:
+        tree.agents.append(part)
+    if is_stored:
+        tree.unshared.append(part)
+        if isinstance(context := getattr(part, "_model_context", None), ChatCompletionContext):
+            tree.unshared.append(context)
+    if is_class(cls, MessageFilterAgent):
+        inner = part._wrapped_agent
+        _walk(tree, seen, inner, below + inner.name, is_member=is_member, is_stored=is_stored)
+    elif is_class(cls, SocietyOfMindAgent):
+        is_chat = is_a(part._team, BaseGroupChat)
+        _walk(tree, seen, part._team, path, is_member=is_member and is_chat, is_stored=is_chat)
+    for position, workbench in enumerate(cast("Sequence[object]", getattr(part, "_workbench", None) or ())):
+        for tool in workbench._tools if isinstance(workbench, StaticWorkbench) else ():
+            if keeps := before is None and has_state(tool):
+                tree.tools.setdefault(id(part), []).append((f"{position}/{tool.name}", tool))
+            runner = getattr(tool, "_task_runner", None)  # AutoGen's AgentTool and TeamTool
+            if isinstance(runner, (ChatAgent, BaseGroupChat)):
+                is_stored = keeps and task_runner(tool) is not None
+                _walk(tree, seen, runner, below + tool.name, is_member=False, is_stored=is_stored)
+
+
+def _conditions_in(condition: TerminationCondition | None) -> list[TerminationCondition]:
+    if condition is None:
+        return []
+    return [condition, *(each for child in children(condition) for each in _conditions_in(child))]
 
 
 def as_team(served: object) -> BaseGroupChat:
@@ -133,37 +173,9 @@ def known_tools(agent: object) -> set[str] | None:
     return names
 
 
-def stateful_tools(agent: object) -> Iterator[tuple[str, AnyTool]]:
-    """The tools of an agent that have a state, each with a name that is unique for the agent."""
-    workbenches: Sequence[object] = getattr(agent, "_workbench", None) or ()
-    for position, workbench in enumerate(workbenches):
-        if isinstance(workbench, StaticWorkbench):
-            for tool in workbench._tools:
-                if has_state(tool):
-                    yield f"{position}/{tool.name}", tool
-
-
 def task_runner(tool: object) -> Part | None:
     """The agent or team that is a tool (`AgentTool`, `TeamTool`); None for any other."""
     return tool._task_runner if isinstance(tool, (AgentTool, TeamTool)) else None
-
-
-def nested_teams(parts: Parts) -> list[BaseGroupChat]:
-    """The group chats among a team's parts: the team and all inside it, tools included, outermost first."""
-    return [part for _, part in parts if is_a(part, BaseGroupChat)]
-
-
-def leaf_agents(part: Part) -> Iterator[Part]:
-    """Every agent of a team and of the teams inside it, wrapped ones included."""
-    if is_a(part, BaseGroupChat):
-        for participant in part._participants:
-            yield from leaf_agents(participant)
-        return
-    yield part
-    if is_a(part, MessageFilterAgent):
-        yield from leaf_agents(part._wrapped_agent)
-    elif is_a(part, SocietyOfMindAgent) and is_a(part._team, BaseGroupChat):
-        yield from leaf_agents(part._team)
 
 
 def children(condition: TerminationCondition) -> list[TerminationCondition]:

@@ -22,7 +22,7 @@ from drsai_backend.errors import Conflict, DatabaseError, NotFound
 from drsai_backend.files import Files
 from drsai_backend.files.store import new_file
 from drsai_backend.state.portable.archive import export_user
-from drsai_backend.teams.run_files import RunFiles
+from drsai_backend.teams.replay.tool_calls import RunFiles
 from tests.support.backup import fall_back
 from tests.support.threads import settings
 

@@ -19,7 +19,7 @@ from drsai_backend.teams.client_tools.policy import ToolPolicy
 from drsai_backend.teams.context import BuiltTeam, RunContext, build_team
 from drsai_backend.teams.replay.steps import Step, ToolEvent, TurnSteps
 from drsai_backend.teams.suspension import InputBroker, InputRequired, parse_decision
-from drsai_backend.teams.team_tree import as_team, parts
+from drsai_backend.teams.team_tree import as_team, tree_of
 from tests.support.running import Stored, TurnRun, comparable
 
 Answer = Callable[[InputRequired], str]
@@ -92,9 +92,9 @@ class Story:
         given = {"db_manager": None, "models": ModelClientFactory(Settings(_env_file=None)), **self.provided}
         context = RunContext(Principal("u"), "t", "r", {}, **given)
         team = as_team(await build_team(self.build, context))
-        members = parts(team)
+        members = tree_of(team)
         request = RunRequest("t", (), Principal("u"), client_tools=self.tools)
-        allotted = allot(team, members, request, self.build, ToolPolicy("offer"), ContinueRules())
+        allotted = allot(members, request, self.build, ToolPolicy("offer"), ContinueRules())
         inject(members, context, broker, steps, None, allotted)
         run = TurnRun(team, self.stored, broker=broker, steps=steps)
         await run.prepare()

@@ -22,7 +22,7 @@ from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.start.build import inject
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.suspension import InputBroker, InputRequired
-from drsai_backend.teams.team_tree import parts
+from drsai_backend.teams.team_tree import tree_of
 from drsai_backend.tools import is_idempotent, needs_approval
 from tests.support.repeated import Story
 from tests.support.running import Stored, TurnRun
@@ -93,7 +93,7 @@ async def test_a_cancel_does_not_wait_for_other_calls() -> None:
     broker, token = InputBroker(), CancellationToken()
     team = files.team("delete", "wait", tools=[wait])
     inject(
-        parts(team),
+        tree_of(team),
         RunContext(Principal("u"), "t", "r", {}, None, ModelClientFactory(Settings(_env_file=None))),
         broker,
     )  # type: ignore[arg-type]

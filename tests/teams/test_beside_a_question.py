@@ -20,7 +20,7 @@ from drsai_backend.runs.start.build import inject
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.replay.steps import TurnSteps
 from drsai_backend.teams.suspension import InputBroker, InputRequired
-from drsai_backend.teams.team_tree import parts
+from drsai_backend.teams.team_tree import tree_of
 from tests.support.repeated import Story
 from tests.support.running import Stored, TurnRun
 from tests.support.scripted import Answer, ScriptedClient, counting
@@ -154,7 +154,7 @@ async def test_a_question_from_a_thread_lets_others_end(swallowed: bool) -> None
 
 def _injected(team: BaseGroupChat, broker: InputBroker, steps: TurnSteps | None = None) -> BaseGroupChat:
     inject(
-        parts(team),
+        tree_of(team),
         RunContext(Principal("u"), "t", "r", {}, None, ModelClientFactory(Settings(_env_file=None))),
         broker,
         steps,

@@ -22,7 +22,7 @@ from drsai_backend.state.codec import load_json
 from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.replay.steps import Step, ToolFinished, ToolStarted, TurnSteps
 from drsai_backend.teams.suspension import InputRequired
-from drsai_backend.teams.team_tree import parts
+from drsai_backend.teams.team_tree import tree_of
 from tests.support.repeated import Story
 from tests.support.scripted import Answer, ScriptedClient, counting
 from tests.support.teams.working import TEAMS, World, agent_tool, nested, nested_fan_out, parallel, plain
@@ -292,7 +292,7 @@ def test_a_stored_message_asks_the_same() -> None:
 
 def test_the_paths() -> None:
     world = World()
-    found = [path for path, _ in parts(nested(world))]
+    found = [*tree_of(nested(world)).parts]
     assert found == [
         "RoundRobinGroupChatManager",
         "dan",
@@ -301,8 +301,8 @@ def test_the_paths() -> None:
         "inner/bob",
         "inner/cid",
     ]
-    assert [path for path, _ in parts(agent_tool(world))] == ["RoundRobinGroupChatManager", "ann", "ann/helper"]
-    mind = [path for path, _ in parts(nested_fan_out(world))]
+    assert [*tree_of(agent_tool(world)).parts] == ["RoundRobinGroupChatManager", "ann", "ann/helper"]
+    mind = [*tree_of(nested_fan_out(world)).parts]
     assert mind == ["RoundRobinGroupChatManager", "mind", "mind/GraphManager", *(f"mind/{n}" for n in "abcd"), "z"]
 
 

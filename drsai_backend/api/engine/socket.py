@@ -11,23 +11,32 @@ costs nothing: the task is the engine's. While there is nothing to say a `heartb
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Collection
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
+from uuid import uuid4
 
 from pydantic import Discriminator, Field, TypeAdapter
+from starlette.types import Receive, Send
+from starlette.types import Scope as Connection
 
+from drsai_backend import log_context
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import Body
+from drsai_backend.api.auth import Access, Body
 from drsai_backend.api.engine.errors import with_detail
 from drsai_backend.api.engine.tasks import ExecuteBody, Tasks, state_of
+from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.checking import checked
-from drsai_backend.api.http.errors import Overloaded
-from drsai_backend.api.http.sockets import Opened, SocketClosed, SocketSession
-from drsai_backend.errors import DrSaiError
+from drsai_backend.api.http.errors import InternalError, Overloaded
+from drsai_backend.api.http.middleware import Hosts
+from drsai_backend.api.http.sockets import SocketClosed, SocketEndpoint, SocketSession
+from drsai_backend.errors import DrSaiError, Unauthenticated
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.events import Mark
 
+_log = logging.getLogger("drsai.api")
 HEARTBEAT: Final = 30.0
 MOST: Final = 16
 """Tasks that one connection is told of at a time."""
@@ -57,37 +66,98 @@ _MESSAGES: Final[TypeAdapter[_Execute | _Resume | _Cancel | _Ping]] = TypeAdapte
 )
 
 
-class TaskSession(SocketSession):
+class TaskSocket(SocketEndpoint):
+    """The endpoint. `hosts`: those that are served, None: any; `origins` of web pages that may connect."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        bodies: Bodies,
+        access: Access,
+        hosts: Hosts | None,
+        origins: Collection[str] = (),
+        *,
+        heartbeat: float = HEARTBEAT,
+    ) -> None:
+        super().__init__(tasks.engine, access, hosts, origins)
+        self.tasks = tasks
+        self.bodies = bodies
+        self.heartbeat = heartbeat
+
+    def session(self, access: Access, asking: Connection, caller: Principal | None, send: Send) -> SocketSession:
+        """See `SocketEndpoint.session`."""
+        return _Session(self, access, asking, caller, send)
+
+
+async def _next(receive: Receive) -> JsonObject:
+    return cast("JsonObject", await receive())
+
+
+class _Session(SocketSession):
     """One connection."""
 
-    def __init__(self, tasks: Tasks, opened: Opened) -> None:
-        super().__init__(opened)
-        self._tasks = tasks
+    def __init__(
+        self, socket: TaskSocket, access: Access, asking: Connection, caller: Principal | None, send: Send
+    ) -> None:
+        super().__init__(access, asking, caller, send)
+        self._socket = socket
         self._told: dict[str, asyncio.Task[None]] = {}
+        self._said = asyncio.Event()
 
-    async def answer(self, caller: Principal | None, body: JsonObject, about: JsonObject) -> None:
-        """See `SocketSession.answer`."""
-        who = self.access.principal(caller, self.asking, Scope.CHAT, None)
-        asked = checked(_MESSAGES.validate_python, body)
-        if isinstance(asked, _Resume | _Cancel):
-            about["task_id"] = asked.task_id
-        await self._act(who, asked)
+    async def serve(self, receive: Receive) -> None:
+        """See `SocketSession.serve`."""
+        beating = asyncio.create_task(self._beat())
+        reading = asyncio.create_task(_next(receive))
+        try:
+            while True:
+                await asyncio.wait({reading, beating}, return_when=asyncio.FIRST_COMPLETED)
+                if beating.done():
+                    beating.result()
+                message = reading.result()
+                if message["type"] == "websocket.disconnect":
+                    return
+                data: bytes | None = message.get("bytes")
+                if not await self._answer(message["text"].encode() if data is None else data):
+                    return
+                reading = asyncio.create_task(_next(receive))
+        finally:
+            rest: list[asyncio.Task[Any]] = [beating, reading, *self._told.values()]
+            rest = [each for each in rest if not each.done()]
+            for each in rest:
+                each.cancel()
+            if rest:
+                await asyncio.wait(rest)
 
-    async def close(self) -> None:
-        """See `SocketSession.close`."""
-        telling = [*self._told.values()]
-        for each in telling:
-            each.cancel()
-        await asyncio.gather(*telling, return_exceptions=True)
+    async def _answer(self, data: bytes) -> bool:
+        """Answer one message. False: the connection is over."""
+        log_context.bind(f"req_{uuid4().hex}")
+        task_id: str | None = None
+        try:
+            who = await self._who(Scope.CHAT)
+            body = await self._socket.bodies.parse(data)
+            asked = checked(_MESSAGES.validate_python, body)
+            task_id = getattr(asked, "task_id", None)
+            await self._act(who, asked)
+        except Unauthenticated as error:
+            await self.end(error)
+            return False
+        except DrSaiError as error:
+            await self._fail(error, task_id)
+        except SocketClosed:
+            raise
+        except Exception:  # noqa: BLE001 - a named boundary: the connection continues with the next message
+            _log.exception("a message of a WebSocket failed")
+            await self._fail(InternalError("something went wrong here; the log has it"), task_id)
+        return True
 
     async def _act(self, who: Principal, asked: _Execute | _Resume | _Cancel | _Ping) -> None:
-        tasks = self._tasks
+        tasks = self._socket.tasks
         match asked:
             case _Execute():
                 self._check_room()
                 handle = await tasks.start(who, asked)
                 told = {"type": "task", "task_id": handle.run_id, "conversation_id": handle.thread_id}
-                await self.write(told)
+                await self._write(told)
                 self._follow(who, handle.run_id, None)
             case _Resume():
                 who.require(Scope.THREADS_READ)
@@ -95,15 +165,15 @@ class TaskSession(SocketSession):
                 run, _ = await tasks.find(who, asked.task_id)
                 await self._stop(asked.task_id)
                 self._check_room()
-                await self.write({"type": "task", "task_id": run.run_id, "conversation_id": run.thread_id})
+                await self._write({"type": "task", "task_id": run.run_id, "conversation_id": run.thread_id})
                 self._follow(who, asked.task_id, mark)
             case _Cancel():
                 who.require(Scope.RUNS_CANCEL)
                 await tasks.find(who, asked.task_id)
                 await tasks.engine.cancel_run(who, asked.task_id)
-                await self.write({"type": "cancelling", "task_id": asked.task_id})
+                await self._write({"type": "cancelling", "task_id": asked.task_id})
             case _Ping():
-                await self.write({"type": "pong"})
+                await self._write({"type": "pong"})
 
     def _check_room(self) -> None:
         if len(self._told) >= MOST:
@@ -120,34 +190,48 @@ class TaskSession(SocketSession):
             await asyncio.wait({telling})
 
     async def _tell(self, who: Principal, task_id: str, after: Mark | None) -> None:
-        about: JsonObject = {"task_id": task_id}
+        tasks, is_last = self._socket.tasks, False
         try:
-            async with self.telling(about):
-                await self._tell_all(who, about, after)
+            async with aclosing(tasks.events(who, task_id, after)) as events:
+                async for told in events:
+                    is_last = told.last
+                    *before, newest = told.objects
+                    for each in before:
+                        await self._write({**each, "task_id": task_id})
+                    await self._write({**newest, "task_id": task_id, "id": str(told.position)})
+            if not is_last:
+                # It was read to its end before; or this server stops, and the task is still under way.
+                run, _ = await tasks.find(who, task_id)
+                await self._write({"type": "all_read", "task_id": task_id, "status": state_of(run, [])})
+        except DrSaiError as error:
+            await self._fail(error, task_id)
         except SocketClosed:
             return
+        except Exception:  # noqa: BLE001 - a named boundary: the connection has other tasks
+            _log.exception("the events of a task could not be told")
+            await self._fail(InternalError("something went wrong here; the log has it"), task_id)
         finally:
             if self._told.get(task_id) is asyncio.current_task():
                 del self._told[task_id]
 
-    async def _tell_all(self, who: Principal, about: JsonObject, after: Mark | None) -> None:
-        is_last, task_id = False, about["task_id"]
-        async with aclosing(self._tasks.events(who, task_id, after)) as events:
-            async for told in events:
-                is_last = told.last
-                *before, newest = told.objects
-                for each in before:
-                    await self.write({**each, **about})
-                await self.write({**newest, **about, "id": str(told.position)})
-        if not is_last:
-            # It was read to its end before; or this server stops, and the task is still under way.
-            run, _ = await self._tasks.find(who, task_id)
-            await self.write({"type": "all_read", **about, "status": state_of(run, [])})
+    async def _beat(self) -> None:
+        """Say that the connection lives while there is nothing to say."""
+        while True:
+            self._said.clear()
+            await asyncio.sleep(self._socket.heartbeat)
+            if not self._said.is_set():
+                await self._write({"type": "heartbeat", "time": datetime.now(UTC).isoformat()})
 
-    def heartbeat(self) -> JsonObject:
-        """See `SocketSession.heartbeat`."""
-        return {"type": "heartbeat", "time": datetime.now(UTC).isoformat()}
+    async def _who(self, needed: Scope) -> Principal:
+        return self.access.principal(await self.access.authenticate(self.asking, needed), self.asking, needed, None)
+
+    async def _fail(self, error: DrSaiError, task_id: str | None = None) -> None:
+        await self._write({**self.failure(error), **({} if task_id is None else {"task_id": task_id})})
 
     def failure(self, error: DrSaiError) -> JsonObject:
         """See `SocketSession.failure`."""
         return {"type": "error", "status": error.status, **with_detail(error)}
+
+    async def _write(self, event: JsonObject) -> None:
+        self._said.set()
+        await self.write(event)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Final, Self
 
 from autogen_core.models import ModelFamily
@@ -65,14 +65,19 @@ class ModelParams:
     modalities: list[str] | None = None
     parallel_tool_calls: bool | None = None
     response_format: JsonObject | None = None
+    _given: JsonObject = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        given = {name: value for name in PARAMETERS if (value := getattr(self, name)) is not None}
+        object.__setattr__(self, "_given", given)
 
     def create_args(self) -> JsonObject:
         """The parameters that are set, by their OpenAI names."""
-        return {name: value for name in PARAMETERS if (value := getattr(self, name)) is not None}
+        return dict(self._given)
 
     def without_columns(self) -> JsonObject:
         """Those of them that have no column in `UserInput`: its `extra_requests` keeps them."""
-        return {name: value for name, value in self.create_args().items() if name not in _COLUMNS}
+        return {name: value for name, value in self._given.items() if name not in _COLUMNS}
 
     @classmethod
     def of_stored(cls, columns: Mapping[str, float | None], extra: JsonObject) -> tuple[Self, JsonObject]:
@@ -81,7 +86,7 @@ class ModelParams:
         return cls(**columns, **kept), {name: value for name, value in extra.items() if name not in kept}  # pyright: ignore[reportArgumentType] - columns are typed by the table
 
 
-PARAMETERS: Final = tuple(ModelParams.__slots__)
+PARAMETERS: Final = tuple(each.name for each in fields(ModelParams) if each.init)
 """The names of all of them."""
 
 

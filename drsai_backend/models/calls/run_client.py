@@ -97,7 +97,7 @@ class RunModelClient(ChatCompletionClient):
         self.meter = meter if meter is not None else UsageMeter()
         self._openai = inner if isinstance(inner, BaseOpenAIChatCompletionClient) else None
         given = self.params.create_args()
-        self._args: JsonObject = {name: value for name, value in given.items() if takes_parameter(inner, name)}
+        self._args = {name: value for name, value in given.items() if takes_parameter(inner, name)} if given else {}
         self._form: JsonObject | None = self._args.pop("response_format", None)
         self._answers = False
         self._speaker: str | None = None
@@ -111,7 +111,8 @@ class RunModelClient(ChatCompletionClient):
         self._prompt: str | None = None
         self._steps: AnswerSteps | None = None
         self._offer: Callable[[JsonObject], JsonObject] | None = None
-        self._images: SeenImages | None = None
+        self._images: Callable[[], SeenImages] | None = None
+        self._seen_images: SeenImages | None = None
         self._text_form: TextForm | None = None
         self._rendered: Known = {}
         self.thoughts: dict[str, str] = {}
@@ -121,8 +122,7 @@ class RunModelClient(ChatCompletionClient):
         """The same client, for an agent whose tools are called by text, as the model calls no functions or calls them
         badly. Agents see it as one of a model that does. `form`: how calls are written."""
         client = object.__new__(type(self))
-        vars(client).update(vars(self))
-        client._text_form = form
+        vars(client).update(vars(self), _text_form=form)
         return client
 
     @property
@@ -145,7 +145,7 @@ class RunModelClient(ChatCompletionClient):
         manages: bool = False,
         answers: bool = False,
         asks: ContinuingClient | None = None,
-        images: SeenImages | None = None,
+        images: Callable[[], SeenImages] | None = None,
     ) -> Self:
         """The same client for one agent, whose answers `steps` records, and gives again when a turn is repeated.
 
@@ -153,29 +153,32 @@ class RunModelClient(ChatCompletionClient):
         `prompt` is one more system message of every request, after the agent's own. `offer` says what the options of
         each request become that is really made. `speaker` is the agent's name; one that `answers` the user does so in
         the request's `response_format`. With `manages` the calls are a group chat's own. `asks` makes calls, if given.
-        `images` are those of the agent's tools.
+        `images` makes those of the agent's tools.
         """
         # `copy.copy` takes ten times as long, for every agent of every run.
         client = object.__new__(type(self))
-        vars(client).update(vars(self))
-        client._steps = steps
-        client._prompt = prompt
-        client._offer = offer
-        client._speaker = speaker
-        client._answers = answers
-        client._asks = asks or self._asks
-        client._images = images
-        client._rendered = {}
-        client.thoughts = {}
-        if manages and self._args:
-            client._args = of_a_manager(self._args)
+        vars(client).update(
+            vars(self),
+            _steps=steps,
+            _prompt=prompt,
+            _offer=offer,
+            _speaker=speaker,
+            _answers=answers,
+            _asks=asks or self._asks,
+            _images=images,
+            _seen_images=None,
+            _rendered={},
+            thoughts={},
+            _args=of_a_manager(self._args) if manages and self._args else self._args,
+        )
         return client
 
     async def _seen(self, messages: Sequence[LLMMessage]) -> Sequence[LLMMessage]:
         """The messages, for a model that sees with the images that the agent's tools have returned."""
         if self._images is None or not self.inner.model_info.get("vision"):
             return messages
-        return await self._images.shown(messages)
+        self._seen_images = self._seen_images or self._images()
+        return await self._seen_images.shown(messages)
 
     def _sent(self, messages: Sequence[LLMMessage], rules: Rules, options: Mapping[str, Any]) -> Sequence[LLMMessage]:
         """What the endpoint gets of an agent's messages."""

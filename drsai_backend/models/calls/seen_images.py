@@ -10,12 +10,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from autogen_core import Image
 from autogen_core.models import FunctionExecutionResultMessage, LLMMessage, UserMessage
 
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import FileTooLarge, NotFound
+from drsai_backend.files import Files
+from drsai_backend.files.store import OF_TOOLS
 from drsai_backend.models.images import read_image
 
 MAX_IMAGES: Final = 8
@@ -26,9 +30,6 @@ _REFERENCE: Final = re.compile(
     r"^\[image ([^\n\]]+), (image/[a-z]+), \d+ bytes, id (file-[A-Za-z0-9_-]{1,64})\]$", re.MULTILINE
 )
 
-ReadImage = Callable[[str], Awaitable[bytes | None]]
-"""Gives the file of an image by its id; None: it is none that a tool of the thread's owner has made, or is gone."""
-
 
 def reference(name: str, media_type: str, size: int, file_id: str) -> str:
     """The line that stands for a kept image in the result of a tool."""
@@ -36,10 +37,11 @@ def reference(name: str, media_type: str, size: int, file_id: str) -> str:
 
 
 class SeenImages:
-    """The images of one agent's tools."""
+    """The images of one agent's tools, which are files of `owner`'s."""
 
-    def __init__(self, read: ReadImage) -> None:
-        self._read = read
+    def __init__(self, files: Files, owner: Owner) -> None:
+        self._files = files
+        self._owner = owner
         self._kept: dict[str, Image | None] = {}
         self._bytes = 0
 
@@ -88,6 +90,17 @@ class SeenImages:
         self._kept[file_id] = image
         self._bytes += size
         return image
+
+    async def _read(self, file_id: str) -> bytes | None:
+        """Read what a tool has kept for the owner; nobody else's, and no upload: the text of a web page may look like a
+        reference."""
+        try:
+            info = await self._files.get(self._owner, file_id)
+            if info.purpose != OF_TOOLS or not info.media_type.startswith("image/"):
+                return None
+            return await self._files.read(self._owner, file_id, limit=MAX_BYTES)
+        except (NotFound, FileTooLarge):
+            return None
 
 
 def _checked(data: bytes) -> Image | None:

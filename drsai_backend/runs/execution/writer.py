@@ -31,12 +31,12 @@ from drsai_backend.runs.feed.replay import told
 from drsai_backend.runs.history.digest import Conversation, flat
 from drsai_backend.runs.requests import InputMessage
 from drsai_backend.runs.transcript import SAID_BEFORE, Transcript, asked_after
+from drsai_backend.teams.imported import is_unfinished
 from drsai_backend.teams.kept_calls import kept_calls
 from drsai_backend.teams.messages import REASONING
 from drsai_backend.teams.recording.recorder import Message, Turn, dump_message, storable
 from drsai_backend.teams.replay.steps import Step, TurnSteps
 from drsai_backend.teams.suspension import InputBroker
-from drsai_backend.teams.unfinished import is_unfinished
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

@@ -27,10 +27,10 @@ from drsai_backend.runs.events import (
     ThoughtDelta,
 )
 from drsai_backend.runs.transcript import is_shown
+from drsai_backend.teams.imported import unfinished_message
 from drsai_backend.teams.limits import LimitReached
 from drsai_backend.teams.messages import read_message
 from drsai_backend.teams.replay.steps import ToolPartial
-from drsai_backend.teams.unfinished import unfinished_message
 
 _KEEP: Final = 4096
 """Events that are kept whatever they are."""

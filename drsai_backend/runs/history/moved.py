@@ -13,7 +13,7 @@ from drsai_backend.runs.requests import InputMessage
 from drsai_backend.runs.transcript import asked_after, is_shown, said_to
 from drsai_backend.teams.imported import answers, imported_role, mark
 from drsai_backend.teams.messages import aside_of, is_received, read_message
-from drsai_backend.teams.team_tree import leaf_agents
+from drsai_backend.teams.team_tree import tree_of
 
 
 def told_before(
@@ -27,7 +27,7 @@ def told_before(
     what they were shown. `shown` says of each number whether it was (None: not known). `is_same`: they are its own, and
     who said them said them, unless one agent alone is left to have done so."""
     told: list[BaseChatMessage] = []
-    by_name = is_same and len([*leaf_agents(team)]) > 1
+    by_name = is_same and len(tree_of(team).agents) > 1
     last: str | None = None
     for seq, config in messages:
         role = imported_role(config)

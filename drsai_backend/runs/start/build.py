@@ -34,25 +34,24 @@ from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.feed.live_run import Continued, LiveRun
 from drsai_backend.runs.messages import CONTINUES, SHOWN
 from drsai_backend.runs.requests import InputMessage, RunRequest, new_run_id
-from drsai_backend.runs.start.parameters import Allotment, allot
+from drsai_backend.runs.start.parameters import NO_ALLOTMENT, Allotment, allot
 from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import Input, Services, StoredThread
 from drsai_backend.runs.transcript import Transcript
-from drsai_backend.teams.client_tools.definitions import STORED_AS, ClientTools
+from drsai_backend.teams.client_tools.definitions import STORED_AS
 from drsai_backend.teams.client_tools.workbench import give_tools
 from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.limits import LimitReached, RunLimits
-from drsai_backend.teams.replay.provided import choosing, tool_run_of
 from drsai_backend.teams.replay.steps import OwnSteps, Step, TurnSteps
-from drsai_backend.teams.replay.tool_calls import ToolCalls
+from drsai_backend.teams.replay.tool_calls import ToolCalls, choosing, tool_run_of
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
 from drsai_backend.teams.resources import Held
-from drsai_backend.teams.run_files import images_of
 from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.session import TeamSession
+from drsai_backend.teams.shown import Shown
 from drsai_backend.teams.suspension import InputBroker
-from drsai_backend.teams.team_tree import Parts, as_team, ephemeral_tools, is_a, leaf_agents, parts
+from drsai_backend.teams.team_tree import TeamTree, as_team, ephemeral_tools, is_class, tree_of
 
 log = logging.getLogger("drsai.run")
 
@@ -62,10 +61,12 @@ _CHEAP_MANAGERS = (RoundRobinGroupChatManager, SwarmGroupChatManager, GraphFlowM
 
 @dataclass(frozen=True, slots=True)
 class BuiltRun:
-    """A team that is ready for the thread's state. `limits` are those of the request, `takes_tools` says whether an
-    agent knows calls of the client's tools, and `user_input` is the columns of its row, without the key."""
+    """A team that is ready for the thread's state. `tree` is what it is made of, `limits` are those of the request,
+    `takes_tools` says whether an agent knows calls of the client's tools, and `user_input` is the columns of its row,
+    without the key."""
 
     team: BaseGroupChat
+    tree: TeamTree
     session: TeamSession
     live: LiveRun
     bounds: Bounds
@@ -100,13 +101,12 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
     broker = InputBroker(list(plan.answers or []), asker=principal)
     context.meter.check = partial(_may_ask, bounds, broker)
     log_context.bind(log_context.current_request(), request.name.thread_id, run_id)
-    team, members = await build_team_of(services, given.factory, context, request.team, held)
+    tree = await build_team_of(services, given.factory, context, request.team, held)
     recorded = () if resumed is None else resumed.steps
     if request.continues is not None and (recorded or turns):
         request = replace(request, continues=None)  # It is continued already.
     allotted = allot(
-        team,
-        members,
+        tree,
         request,
         given.factory,
         services.tool_policy(given.factory),
@@ -115,29 +115,29 @@ async def build(services: Services, given: Input, thread: StoredThread | None, p
     )
     live = LiveRun(run_id, request.name, request.team, int(at.timestamp()), allotted.speakers, ignored=allotted.ignored)
     if request.continues is not None:
-        live.continued = Continued(next(leaf_agents(team)).name, request.continues)
+        live.continued = Continued(tree.agents[0].name, request.continues)
     steps = TurnSteps((Step(row.agent, row.step, row.digest, row.value) for row in recorded), on_tool=live.emit)
-    inject(members, context, broker, steps, plan.system or None, allotted)
+    tree = inject(tree, context, broker, steps, plan.system or None, allotted)
     next_seq = 1 if thread is None else thread.head.last_seq + 1
     answered = context.meter.answered
     stored = resumed.state.configs if resumed is not None and resumed.state is not None else {}
-    transcript = Transcript(team, allotted.shown, stored, 0 if run is None else run["first_seq"])
+    transcript = Transcript(tree, allotted.shown, stored, 0 if run is None else run["first_seq"])
     session = TeamSession(
-        team,
+        tree.team,
         next_seq=next_seq,
         broker=broker,
         steps=steps,
-        known=members,
+        known=tree,
         answered=answered,
         thoughts=context.meter.thoughts,
         told=None if plan.received is None else plan.received.input_request.get("thought"),
-        mark=transcript.mark,
+        mark=None if allotted.shown == Shown() else transcript.mark,
     )
     await session.prepare()
     # Whether the way from the task to the first speaker is worth storing, because a model chose him.
-    session.report_first_boundary = type(manager_of(team)) not in _CHEAP_MANAGERS
-    parts_of_run = bounds, broker, steps, transcript, limits
-    return BuiltRun(team, session, live, *parts_of_run, allotted.client is not None, context.input_values, at)
+    session.report_first_boundary = type(manager_of(tree.team)) not in _CHEAP_MANAGERS
+    of_run = live, bounds, broker, steps, transcript, limits
+    return BuiltRun(tree.team, tree, session, *of_run, allotted.client is not None, context.input_values, at)
 
 
 def _has_calls(thread: StoredThread | None, plan: Plan) -> bool:
@@ -149,7 +149,7 @@ def _has_calls(thread: StoredThread | None, plan: Plan) -> bool:
 
 async def build_team_of(
     services: Services, factory: TeamFactory, context: RunContext, name: str, held: Held
-) -> tuple[BaseGroupChat, Parts]:
+) -> TeamTree:
     # Endpoints and factories repeat keys in what they raise, which is logged.
     log_context.hide(context.api_key)
     try:
@@ -158,10 +158,9 @@ async def build_team_of(
         # Its client is told no more than that; what it was is for whoever wrote the factory.
         log.error("team factory failed", extra={"team": name}, exc_info=error.__cause__ or error)
         raise
-    team = as_team(built)
-    members = parts(team)
-    services.resources.hold(held, name, members, fresh=isinstance(factory, Mapping))
-    return team, members
+    tree = tree_of(as_team(built))
+    services.resources.hold(held, name, tree.parts, fresh=isinstance(factory, Mapping))
+    return tree
 
 
 def context_of(
@@ -211,14 +210,15 @@ def _may_ask(bounds: Bounds, broker: InputBroker) -> None:
 
 
 def inject(
-    team: Parts,
+    tree: TeamTree,
     context: RunContext,
     broker: InputBroker,
     steps: TurnSteps | None = None,
     prompt: str | None = None,
     allotted: Allotment | None = None,
-) -> None:
-    """Bind all parts of a team, nested teams, wrapped agents and agents used as tools included, to this run.
+) -> TeamTree:
+    """Bind all parts of a team, nested teams, wrapped agents and agents used as tools included, to this run. Returns
+    what the team is made of then.
 
     Agents and group chats of this package get `_db_manager` and `_run_context`, and ask through `broker`; so does a
     `UserProxyAgent` without an input function of its own. Every model client is metered and takes the request's
@@ -226,27 +226,34 @@ def inject(
     client's system message, goes with every request of every agent, Magentic-One's orchestrator among them. `allotted`
     says which agent answers in the request's form, and which one gets the client's tools.
     """
-    steps = TurnSteps() if steps is None else steps
+    steps, allotted = steps or TurnSteps(), allotted or NO_ALLOTMENT
     part: Any
-    cache: dict[object, Any] = {}
-    for path, part in team:
+    prepares = False
+    for part in tree.parts.values():
         if isinstance(part, RunBound):
             bind(part, context, broker.ask)
+            prepares = prepares or type(part).bind_run is not RunBound.bind_run
+    if prepares:  # It may have given itself a tool, a memory or another context.
+        tree = tree_of(tree.team)
+    cache: dict[object, Any] = {}
+    images: Callable[[], SeenImages] | None = None
+    if context.files is not None:
+        images = partial(SeenImages, context.files, context.owner or context.principal.owner)
+    for path, part in tree.parts.items():
+        cls = cast("type[object]", type(part))
         agent = steps.agent(path)
-        if isinstance(part, OwnSteps):
-            part.bind_steps(agent)
-        manages = is_a(part, BaseGroupChat) or getattr(part, "asks_as_manager", False)
-        speaks = not manages or is_a(part, MagenticOneGroupChat)
+        own: object = part
+        if isinstance(own, OwnSteps):
+            own.bind_steps(agent)
+        manages = is_class(cls, BaseGroupChat) or getattr(part, "asks_as_manager", False)
+        speaks = not manages or is_class(cls, MagenticOneGroupChat)
         workbenches: list[Workbench] | None = getattr(part, "_workbench", None)
         offer = None
         if workbenches:
             calls = ToolCalls(agent, broker, tool_run_of(part, context, cache))
-            recorded = [
-                RecordedWorkbench(each, calls.stream, partial(calls.listed, place))
-                for place, each in enumerate(workbenches)
-            ]
+            recorded = [RecordedWorkbench(each, calls, place) for place, each in enumerate(workbenches)]
             setattr(part, "_workbench", recorded)  # noqa: B010 - no class of this package declares it
-            if allotted is not None and allotted.client is not None and part is allotted.client:
+            if allotted.client is not None and part is allotted.client:
                 offer = give_tools(allotted.client, allotted.tools, calls).offer
         model_context = getattr(part, "_model_context", None)
         if isinstance(model_context, OutputsContext):
@@ -258,36 +265,24 @@ def inject(
             run_client = run_client_of(model_client) or RunModelClient(
                 model_client, params=context.params, meter=context.meter, rules=context.models.rules
             )
-            if run_client.calls_in_text and run_client.meter is not context.meter:
+            if run_client.meter is not context.meter and run_client.calls_in_text:
                 run_client = run_client.of_run(context.params, context.meter, context.models.rules)
             # A client of its own, for two agents may share one and their answers must not be mixed up.
-            speaker = str(getattr(part, "name", "")) or None
             run_client = run_client.with_steps(
                 agent,
                 prompt if speaks else None,
-                choosing(part, agent, offer, _choice_for(part, allotted)),
-                speaker=speaker,
+                choosing(part, agent, offer, allotted.choice if part is allotted.chooser else None),
+                speaker=str(getattr(part, "name", "")) or None,
                 manages=manages,
-                answers=allotted is not None and part is allotted.formed,
-                asks=None if allotted is None else allotted.continuing,
-                images=_images(context) if workbenches else None,
+                answers=part is allotted.formed,
+                asks=allotted.continuing,
+                images=images if workbenches else None,
             )
             setattr(part, "_model_client", facade(run_client))  # noqa: B010 - as above
-        if is_a(part, UserProxyAgent) and part.input_func is cancellable_input:
+        if is_class(cls, UserProxyAgent) and part.input_func is cancellable_input:
             part.input_func = _asking(part.name, broker)
             setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given
-
-
-def _choice_for(part: object, allotted: Allotment | None) -> ClientTools | None:
-    """What the request says of an agent's own tools."""
-    return allotted.choice if allotted is not None and part is allotted.chooser else None
-
-
-def _images(context: RunContext) -> SeenImages | None:
-    """What shows the images of an agent's tools to its model; None: no files are kept here."""
-    if context.files is None:
-        return None
-    return SeenImages(images_of(context.files, context.owner or context.principal.owner))
+    return tree
 
 
 def _summarising(client: ChatCompletionClient, context: RunContext) -> RunModelClient:
@@ -305,7 +300,7 @@ def refuse_unseen_images(team: BaseGroupChat, messages: Sequence[InputMessage]) 
     """
     if not any(isinstance(part, Image) for message in messages for part in message.content):
         return
-    agents = [agent for agent in leaf_agents(team) if not is_a(agent, UserProxyAgent)]
+    agents = [agent for agent in tree_of(team).agents if not is_class(type(agent), UserProxyAgent)]
     clients = [getattr(agent, "_model_client", None) for agent in agents]
     if agents and all(isinstance(each, ChatCompletionClient) and not each.model_info["vision"] for each in clients):
         raise InvalidRequest(

@@ -18,7 +18,7 @@ from drsai_backend.teams.client_tools.policy import ToolPolicy, agent_for_tools
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.options import options_of
 from drsai_backend.teams.shown import Shown, shown_of
-from drsai_backend.teams.team_tree import Part, Parts, is_a, known_tools, leaf_agents
+from drsai_backend.teams.team_tree import Part, TeamTree, is_a, known_tools
 
 _ASK: Final = "end `messages` with one of the user's that asks for it, such as 'Continue.'"
 _CANNOT: Final = f"this model continues no answer that `messages` ends with (see DRSAI_MODEL_CONTINUES): {_ASK}"
@@ -65,9 +65,11 @@ class Allotment(NamedTuple):
         return Outlook(self.speakers, self.ignored)
 
 
+NO_ALLOTMENT: Final = Allotment(0, (), None, None, None, None, None, None, Shown())
+
+
 def allot(
-    team: BaseGroupChat,
-    members: Parts,
+    tree: TeamTree,
     request: RunRequest,
     factory: TeamFactory,
     policy: ToolPolicy,
@@ -83,7 +85,7 @@ def allot(
             continued, and it cannot.
         TeamBuildError: the team has no participant of the name that its setting says.
     """
-    params, tools, choice = request.params, request.client_tools, None
+    team, params, tools, choice = tree.team, request.params, request.client_tools, None
     if tools is not None and tools.is_of_agent:
         tools, choice = None, tools
     needs_tools = tools is not None or returned
@@ -91,9 +93,9 @@ def allot(
     if needs_tools or choice is not None or params.response_format is not None:
         answering = answering_agent(team, options_of(factory).answered_by)
     if needs_tools:
-        client = agent_for_tools(team, answering, policy)
+        client = agent_for_tools(tree, answering, policy)
     offered = tools if client is not None and policy.mode == "offer" else None
-    ignored = ignored_parameters(members, params)
+    ignored = ignored_parameters(tree, params)
     if tools is not None and offered is None:
         if tools.choice == "required" and request.messages:
             raise InvalidRequest(
@@ -105,22 +107,23 @@ def allot(
     continuing = None if request.continues is None else _continuing(team, continues, request.continues)
     formed = _formed(answering, params)
     chooser = None if choice is None else answering
-    names = [each.name for each in leaf_agents(team) if not getattr(each, "only_thinks", False)]
+    names = [each.name for each in tree.agents if not getattr(each, "only_thinks", False)]
     # A lone agent says one message, and it is shown as it comes.
     is_lone = len(names) == len(team._participants) == team._max_turns == 1  # pyright: ignore[reportPrivateUsage]
-    shown = _shown(team, None if is_lone else formed, request, factory)
-    speakers = 1 if shown.is_last else sum(shown.aside(name) is None for name in names)
+    shown = _shown(tree, None if is_lone else formed, request, factory)
+    speaking = names if shown.names is None else [name for name in names if name in shown.names]
+    speakers = 1 if shown.is_last else len(speaking)
     return Allotment(speakers, ignored, formed, client, offered, continuing, chooser, choice, shown)
 
 
-def _shown(team: BaseGroupChat, formed: Part | None, request: RunRequest, factory: TeamFactory) -> Shown:
+def _shown(tree: TeamTree, formed: Part | None, request: RunRequest, factory: TeamFactory) -> Shown:
     """Whose messages are the answer. `formed`: the agent of several that answers in a form: as JSON, of its messages
     one alone can be read."""
     choice, form = request.shown, request.params.response_format or {"type": "text"}
     if choice is None and formed is not None and form["type"] != "text":
         return Shown(frozenset({formed.name}), is_last=True)
     try:
-        return shown_of(team, choice or options_of(factory).shown)
+        return shown_of(tree, choice or options_of(factory).shown)
     except ValueError as error:
         raise (TeamBuildError if choice is None else InvalidRequest)(str(error), param="shown") from None
 
@@ -172,11 +175,11 @@ def _formed(answering: Part | None, params: ModelParams) -> Part | None:
     raise InvalidRequest("no agent of this team can answer in a form: leave it out", param="response_format")
 
 
-def ignored_parameters(team: Parts, params: ModelParams) -> tuple[str, ...]:
+def ignored_parameters(tree: TeamTree, params: ModelParams) -> tuple[str, ...]:
     """The names of the parameters of a request that no model client of the team takes."""
-    names = list(params.create_args())
-    clients: list[ChatCompletionClient] = []
-    if names:
-        found: list[object] = [getattr(part, "_model_client", None) for _, part in team]
-        clients = [each for each in found if isinstance(each, ChatCompletionClient)]
+    names = params.create_args()
+    if not names:
+        return ()
+    found: list[object] = [getattr(part, "_model_client", None) for part in tree.parts.values()]
+    clients = [each for each in found if isinstance(each, ChatCompletionClient)]
     return tuple(name for name in names if not any(takes_parameter(client, name) for client in clients))

@@ -20,7 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from autogen_agentchat.messages import BaseChatMessage
-from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend import log_context
 from drsai_backend.database import Database
@@ -51,7 +50,7 @@ from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.recording.base import unsaved
 from drsai_backend.teams.resources import Held
 from drsai_backend.teams.runtime.wiring import share_message_types
-from drsai_backend.teams.team_tree import Parts, leaf_agents, nested_teams
+from drsai_backend.teams.team_tree import TeamTree
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -171,11 +170,11 @@ class RunStarter:
             TeamBuildError: the team's factory failed.
         """
         services = self._services
-        team, members = await self._team_for(request, factory)
-        check_types(team, request.messages)
-        refuse_unseen_images(team, request.messages)
+        tree = await self._team_for(request, factory)
+        check_types(tree.team, request.messages)
+        refuse_unseen_images(tree.team, request.messages)
         policy = services.tool_policy(factory)
-        return allot(team, members, request, factory, policy, services.models.continues).outlook
+        return allot(tree, request, factory, policy, services.models.continues).outlook
 
     async def history(self, request: RunRequest, factory: TeamFactory) -> list[BaseChatMessage]:
         """The messages of a request as a conversation that its team has had, to be stored.
@@ -184,23 +183,23 @@ class RunStarter:
             InvalidRequest: they are none, or hold images that the team does not see.
             TeamBuildError: the team's factory failed.
         """
-        team, _ = await self._team_for(request, factory)
+        team = (await self._team_for(request, factory)).team
         refuse_unseen_images(team, request.messages)
         return history_messages(team, request.messages)
 
-    async def _team_for(self, request: RunRequest, factory: TeamFactory) -> tuple[BaseGroupChat, Parts]:
+    async def _team_for(self, request: RunRequest, factory: TeamFactory) -> TeamTree:
         """A team that is asked about itself, and runs nothing."""
         services, held = self._services, Held()
         made = Plan(new=request.messages, conversation=Conversation(b""))
         context = context_of(services, request, request.principal, "", made)
-        team, members = await build_team_of(services, factory, context, request.team, held)
+        tree = await build_team_of(services, factory, context, request.team, held)
         services.resources.release(held)
-        share_message_types(members, nested_teams(members))
-        return team, members
+        share_message_types(tree)
+        return tree
 
-    def _warn(self, team: BaseGroupChat) -> None:
+    def _warn(self, tree: TeamTree) -> None:
         """Say once of each class of agents which attributes seem to be a state, and are stored nowhere."""
-        for agent in leaf_agents(team):
+        for agent in tree.agents:
             cls = f"{type(agent).__module__}.{type(agent).__qualname__}"
             if cls not in self._warned and (names := unsaved(agent)):
                 text = "agents of %s keep %s with no thread: name it in `durable_fields`, or () there if it is no state"
@@ -222,7 +221,7 @@ class RunStarter:
         given = await self._as_begun(given, thread, made)
         try:
             built = await build(services, given, thread, made, held)
-            self._warn(built.team)
+            self._warn(built.tree)
             loaded = await load(built, thread, made)
             write = _first_write(services, given, thread, made, built, loaded)
             lease = await _store(database, write)

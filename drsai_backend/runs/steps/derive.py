@@ -20,7 +20,7 @@ _THOUGHT: Final = "ThoughtEvent"
 _NO_STEPS: Final = frozenset({"ToolCallSummaryMessage", "HandoffMessage"})
 """Chat messages that say what the step before them has brought about."""
 _CUT: Final = "drsai.unfinished"
-"""In the metadata of a message whose run was stopped before it was finished; see `teams.unfinished`."""
+"""In the metadata of a message whose run was stopped before it was finished; see `teams.imported`."""
 
 
 class MessageRow(NamedTuple):

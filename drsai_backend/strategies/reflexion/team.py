@@ -36,7 +36,7 @@ from drsai_backend.strategies.reflexion.verdict import Verdict
 from drsai_backend.teams.group_chats import DrSaiGroupChat
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.messages import ThoughtChunkEvent, dump_of
-from drsai_backend.teams.team_tree import leaf_agents
+from drsai_backend.teams.team_tree import tree_of
 
 MOST_ATTEMPTS: Final = 10
 
@@ -88,7 +88,7 @@ class ReflexionTeam(DrSaiGroupChat):
     @override
     def _create_group_chat_manager_factory(self, *args: Any, **options: Any) -> Callable[[], ReflexionManager]:
         judge, actor = self._participant_names
-        members = frozenset({judge, actor, *(each.name for each in leaf_agents(self))})
+        members = frozenset({judge, actor, *(each.name for each in tree_of(self).agents)})
         return lambda: ReflexionManager(
             *args,
             **options,

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Final, Literal, Self, TypeAlias, cast, get_args
 
 from autogen_agentchat.agents import AssistantAgent
-from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import ChatCompletionClient
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.teams.team_tree import Part, is_a, leaf_agents
+from drsai_backend.teams.team_tree import Part, TeamTree, is_a
 
 Mode: TypeAlias = Literal["offer", "ignore", "refuse"]
 """What becomes of a client's tools: the answering agent may call them; they are left aside, and the client is told; a
@@ -55,13 +54,13 @@ class ToolPolicy:
 NO_POLICY: Final = ToolPolicy()
 
 
-def agent_for_tools(team: BaseGroupChat, answering: Part | None, policy: ToolPolicy) -> AssistantAgent | None:
+def agent_for_tools(tree: TeamTree, answering: Part | None, policy: ToolPolicy) -> AssistantAgent | None:
     """The agent that gets a client's tools: the one that the policy names, else `answering`, which answers the user
     (`teams.answering`). None: there is no such agent, or it can call no tools (it is no `AssistantAgent`, its answers
     have a form (`output_content_type`), or its model knows no function calling)."""
     agent = answering
     if policy.agent is not None:
-        agent = next((each for each in leaf_agents(team) if each.name == policy.agent), None)
+        agent = next((each for each in tree.agents if each.name == policy.agent), None)
     return agent if agent is not None and is_a(agent, AssistantAgent) and _calls_functions(agent) else None
 
 

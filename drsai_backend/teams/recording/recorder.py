@@ -23,11 +23,10 @@ from drsai_backend.state import Document, Entry, Item, ResumeRecord, expand
 from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.state.journal import Path, put
 from drsai_backend.teams.messages import Message, create_message, dump_of
-from drsai_backend.teams.recording import conditions as _conditions
 from drsai_backend.teams.recording.cells import ListCell, MessageBook, MessageObjects, fitting, weight_of
-from drsai_backend.teams.recording.structure import MEMORY, survey
+from drsai_backend.teams.recording.structure import MEMORY, Counts, survey
 from drsai_backend.teams.runtime.wiring import container_of, manager_of
-from drsai_backend.teams.team_tree import Parts, is_a, nested_teams
+from drsai_backend.teams.team_tree import TeamTree, is_a
 
 
 @dataclass(slots=True)
@@ -64,13 +63,14 @@ class WarmState:
 
 
 class Recorder:
-    """Watches one wired team of these parts. `next_seq` is the number of the next message of the thread."""
+    """Watches one wired team. `next_seq` is the number of the next message of the thread."""
 
-    def __init__(self, team: BaseGroupChat, next_seq: int, parts: Parts) -> None:
-        self._team = team
-        self._teams = nested_teams(parts)
-        self._baselines = [_conditions.baseline(each._termination_condition) for each in self._teams]
-        self._structure = survey(team)
+    def __init__(self, tree: TeamTree, next_seq: int) -> None:
+        self._team = tree.team
+        self._teams = tree.teams
+        conditions = [each._termination_condition for each in tree.teams]
+        self._counts = [None if each is None else Counts.of(each) for each in conditions]
+        self._structure = survey(tree.team)
         self._book = MessageBook()
         self._emitted: list[tuple[int, Message]] = []
         self._awaited: list[Message] = []
@@ -163,8 +163,9 @@ class Recorder:
 
     async def _settle(self, conditions: Sequence[JsonObject | None], *, keep_run: bool) -> None:
         if keep_run:
-            for team, state in zip(self._teams, conditions, strict=False):
-                _conditions.restore(team._termination_condition, state)
+            for counts, state in zip(self._counts, conditions, strict=False):
+                if counts is not None:
+                    counts.restore(state)
         else:
             for team in self._teams:
                 manager = manager_of(team)
@@ -201,10 +202,7 @@ class Recorder:
         self._awaited.clear()
         resume = ResumeRecord(
             pending,
-            [
-                _conditions.capture(team._termination_condition, before)
-                for team, before in zip(self._teams, self._baselines, strict=True)
-            ],
+            [None if counts is None else counts.capture() for counts in self._counts],
             self.next_seq - 1,
             paused,
         )

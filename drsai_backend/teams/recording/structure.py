@@ -3,17 +3,25 @@
 Known classes are taken apart into cells; a class that brings a `save_state` of its own is one `StateCell`. What
 `save_state()` leaves out although the team needs it, and what a class declares (`base.Durable`), goes to the `extras`
 half of the skeleton.
+
+AutoGen's termination conditions have no `save_state`. A condition is captured as the attributes that differ from those
+it had when the team was built, so that its settings are not stored again and an untouched condition costs nothing. Kept
+are attributes that are JSON: `bool`, `int`, `float`, `str`, `None`, and lists, sets and dicts of them; combined and
+wrapped conditions are walked. Clocks are kept as elapsed time.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
+import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, Final, cast
 
+import orjson
 from autogen_agentchat.agents import (
     AssistantAgent,
     BaseChatAgent,
@@ -21,6 +29,9 @@ from autogen_agentchat.agents import (
     MessageFilterAgent,
     SocietyOfMindAgent,
 )
+from autogen_agentchat.base import AndTerminationCondition, TerminationCondition
+from autogen_agentchat.conditions import TimeoutTermination
+from autogen_agentchat.messages import StopMessage
 from autogen_agentchat.state import (
     AssistantAgentState,
     BaseState,
@@ -42,7 +53,7 @@ from autogen_agentchat.teams._group_chat._magentic_one._magentic_one_orchestrato
 from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
 from autogen_agentchat.teams._group_chat._selector_group_chat import SelectorGroupChatManager
 from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
-from autogen_core import BaseAgent
+from autogen_core import AgentId, BaseAgent
 from autogen_core.memory import ListMemory
 from autogen_core.model_context import (
     BufferedChatCompletionContext,
@@ -58,8 +69,9 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.state.journal import Path, put
 from drsai_backend.teams.recording.base import Field, fields_of
 from drsai_backend.teams.recording.cells import Cell, ListCell, MemoryCell, StateCell, ValueCell
-from drsai_backend.teams.runtime.wiring import container_of, manager_of, runtime_of
-from drsai_backend.teams.team_tree import AnyTool, is_a, stateful_tools, task_runner
+from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
+from drsai_backend.teams.runtime.wiring import manager_of, runtime_of
+from drsai_backend.teams.team_tree import AnyTool, children, is_a, is_class, task_runner
 
 _log = logging.getLogger("drsai.team")
 
@@ -143,16 +155,18 @@ class Structure:
     """What a team's state consists of.
 
     Attributes:
+        runtime: the team is on it.
+        tools: those with a state, by the id of their agent.
         skeleton: `{"state": …, "extras": …}` with the constant parts filled in and the cells' places empty.
         cells: in the order that numbers them in the journal.
         derived: cells that follow from others when a state is loaded, and need only be handed on by `adopt`.
         selectors: managers whose model context follows from their message thread.
         movable: False when a part can be brought back only by loading a stored state.
-        mark: what the team's run marks its own with.
     """
 
-    mark: object
-    skeleton: dict[str, JsonObject] = field(default_factory=lambda: {"state": {}, "extras": {}})
+    runtime: TurnRuntime
+    tools: Mapping[int, Sequence[tuple[str, AnyTool]]]
+    skeleton: dict[str, JsonObject]
     cells: list[Cell] = field(default_factory=list)
     derived: list[Cell] = field(default_factory=list)
     selectors: list[SelectorGroupChatManager] = field(default_factory=list)
@@ -172,19 +186,24 @@ class Structure:
 
 def survey(team: BaseGroupChat) -> Structure:
     """The structure of a wired team."""
-    structure = Structure(runtime_of(team).mark)
+    runtime = runtime_of(team)
+    assert runtime.tree is not None
+    structure = Structure(runtime, runtime.tree.tools, {"state": {}, "extras": {}})
     structure.skeleton["state"] = _team(structure, team, ("state",))
     return structure
 
 
 def _team(structure: Structure, team: BaseGroupChat, path: Path) -> JsonObject:
-    if not _saves_like(team, BaseGroupChat):
+    if _known(type(team)) is not BaseGroupChat:
         structure.cells.append(StateCell(path, team))
         return {}
     states: JsonObject = {}
     here = (*path, "agent_states")
-    for position, (name, participant) in enumerate(zip(team._participant_names, team._participants, strict=True)):
-        container = container_of(team, position)
+    placed, key = structure.runtime._agents, team._team_id
+    for name, participant, topic_type in zip(
+        team._participant_names, team._participants, team._participant_topic_types, strict=True
+    ):
+        container = placed[AgentId(topic_type, key)]
         inner = (*here, name)
         buffer = ListCell((*inner, "message_buffer"), container, "_message_buffer", team._message_factory)
         structure.cells.append(buffer)
@@ -196,19 +215,25 @@ def _team(structure: Structure, team: BaseGroupChat, path: Path) -> JsonObject:
 
 
 def _agent(structure: Structure, agent: Any, path: Path) -> JsonObject:
-    if is_a(agent, BaseGroupChat):
+    cls = cast("type[object]", type(agent))
+    if is_class(cls, BaseGroupChat):
         return _team(structure, agent, path)
-    _declared(structure, agent, path)
-    _tools(structure, agent, path)
-    _memories(structure, agent, path)
-    if _saves_like(agent, AssistantAgent):
+    if getattr(agent, "durable_fields", ()):
+        _declared(structure, agent, path)
+    for name, tool in structure.tools.get(id(agent), ()):
+        _tool(structure, tool, structure.extra(path, f"tool/{name}"))
+    for position, memory in enumerate(cast("Sequence[object]", getattr(agent, "_memory", None) or ())):
+        if isinstance(memory, ListMemory):
+            _memory(structure, memory, path, position)
+    known = _known(cls)
+    if known is AssistantAgent:
         return {**_ASSISTANT, "llm_context": _context(structure, agent._model_context, (*path, "llm_context"))}
-    if _saves_like(agent, SocietyOfMindAgent):
+    if known is SocietyOfMindAgent:
         _extra_context(structure, agent._model_context, path)
         inner = _agent(structure, agent._team, (*path, "inner_team_state"))
         return {**_SOCIETY, "inner_team_state": inner}
-    if _saves_like(agent, BaseChatAgent):
-        if is_a(agent, MessageFilterAgent):
+    if known is BaseChatAgent:
+        if is_class(cls, MessageFilterAgent):
             where = structure.extra(path, "wrapped")
             put(structure.skeleton, where, _agent(structure, agent._wrapped_agent, where))
         elif isinstance(agent, CodeExecutorAgent):
@@ -218,40 +243,43 @@ def _agent(structure: Structure, agent: Any, path: Path) -> JsonObject:
     return {}
 
 
-def _saves_like(instance: object, known: type[Any]) -> bool:
-    """Whether an instance's state is saved and loaded by that class's methods, not by a subclass's own."""
-    methods = instance.__class__
-    return (
-        getattr(methods, "save_state", None) is known.save_state
-        and getattr(methods, "load_state", None) is known.load_state
-    )
+_KNOWN: Final[Sequence[type[Any]]] = (
+    BaseGroupChat,
+    AssistantAgent,
+    SocietyOfMindAgent,
+    BaseChatAgent,
+    BaseAgent,
+    *MANAGERS,
+)
 
 
-def _tools(structure: Structure, agent: object, path: Path) -> None:
-    """The state of an agent's tools, agents and teams used as tools among them, which AutoGen saves nowhere."""
-    for name, tool in stateful_tools(agent):
-        where = structure.extra(path, f"tool/{name}")
-        runner = task_runner(tool)
-        if runner is None:
-            structure.cells.append(StateCell(where, _ToolState(tool)))
-        else:
-            put(structure.skeleton, where, _agent(structure, runner, where))
+@lru_cache(maxsize=2048)  # bounded, as a factory may make a class of its own for every run
+def _known(cls: type[Any]) -> type[Any] | None:
+    """Return the class of AutoGen's whose methods save and load the state of such an object; None: it has its own."""
+    own = getattr(cls, "save_state", None), getattr(cls, "load_state", None)
+    return next((known for known in _KNOWN if own == (known.save_state, known.load_state)), None)
 
 
-def _memories(structure: Structure, agent: object, path: Path) -> None:
-    """What is in an agent's list memories, which AutoGen saves nowhere."""
-    memories: Sequence[object] = getattr(agent, "_memory", None) or ()
-    for position, memory in enumerate(memories):
-        if not isinstance(memory, ListMemory):
-            continue
-        if vars(memory).setdefault("_drsai_run", structure.mark) is not structure.mark:
-            _log.warning(
-                "the ListMemory %r is shared by several runs: what they write to it is kept with no thread; a team "
-                "factory must make one for every run",
-                memory.name,
-            )
-            continue
+def _tool(structure: Structure, tool: AnyTool, where: Path) -> None:
+    """The state of an agent's tool, or of the agent or team that it is, which AutoGen saves nowhere."""
+    runner = task_runner(tool)
+    if runner is None:
+        structure.cells.append(StateCell(where, _ToolState(tool)))
+    else:
+        put(structure.skeleton, where, _agent(structure, runner, where))
+
+
+def _memory(structure: Structure, memory: ListMemory, path: Path, position: int) -> None:
+    """What is in an agent's list memory, which AutoGen saves nowhere."""
+    mark = structure.runtime.mark
+    if vars(memory).setdefault("_drsai_run", mark) is mark:
         structure.cells.append(MemoryCell((*structure.extra(path, f"memory/{position}"), MEMORY), memory))
+        return
+    _log.warning(
+        "the ListMemory %r is shared by several runs: what they write to it is kept with no thread; a team factory "
+        "must make one for every run",
+        memory.name,
+    )
 
 
 class _ToolState:
@@ -276,17 +304,19 @@ def _extra_context(structure: Structure, context: ChatCompletionContext, path: P
 
 
 def _manager(structure: Structure, manager: BaseGroupChatManager, path: Path) -> JsonObject:
-    _declared(structure, manager, path)
-    if _saves_like(manager, BaseAgent):
+    if getattr(manager, "durable_fields", ()):
+        _declared(structure, manager, path)
+    known = _known(type(manager))
+    if known is BaseAgent:
         # It has none; but the conversation, at least, is to survive.
         _conversation(structure, manager, structure.extra(path, "manager"), _named())
         return {}
-    known = next((state for cls, state in MANAGERS.items() if _saves_like(manager, cls)), None)
-    if known is None:
+    if known not in MANAGERS:
         structure.cells.append(StateCell(path, manager))
         return {}
-    _conversation(structure, manager, path, known.fields)
-    structure.cells += [ValueCell(structure.extra(path, name), manager, extra) for name, extra in known.extras.items()]
+    saved = MANAGERS[known]
+    _conversation(structure, manager, path, saved.fields)
+    structure.cells += [ValueCell(structure.extra(path, name), manager, extra) for name, extra in saved.extras.items()]
     if is_a(manager, SelectorGroupChatManager):
         # load_state fills the selection context from the message thread.
         if is_a(manager._model_context, CompactionContext):
@@ -301,7 +331,7 @@ def _manager(structure: Structure, manager: BaseGroupChatManager, path: Path) ->
         else:
             structure.movable = False
     # The state models hold nothing but constants beside what the cells bring.
-    return dict(known.constants)
+    return dict(saved.constants)
 
 
 def _conversation(structure: Structure, manager: BaseGroupChatManager, path: Path, fields: Mapping[str, Field]) -> None:
@@ -311,6 +341,87 @@ def _conversation(structure: Structure, manager: BaseGroupChatManager, path: Pat
 
 def _declared(structure: Structure, owner: object, path: Path) -> None:
     """What the class of an agent or a manager declares as durable."""
-    if getattr(owner, "durable_fields", ()):
-        where = structure.extra(path, "fields")
-        structure.cells += [ValueCell((*where, name), owner, each) for name, each in fields_of(owner).items()]
+    where = structure.extra(path, "fields")
+    structure.cells += [ValueCell((*where, name), owner, each) for name, each in fields_of(owner).items()]
+
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+
+_SCALARS = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a condition, and the conditions inside it, have counted since the team was built.
+
+    Attributes:
+        condition: nobody has called it yet.
+        before: its attributes then.
+        inner: those of the conditions inside it.
+    """
+
+    condition: TerminationCondition
+    before: JsonObject
+    inner: Sequence[Counts]
+
+    @classmethod
+    def of(cls, condition: TerminationCondition) -> Counts:
+        """Begin to count."""
+        return cls(condition, _attributes(condition), [*map(cls.of, children(condition))])
+
+    def capture(self) -> JsonObject | None:
+        """Return what has changed; None: nothing."""
+        state: JsonObject = {}
+        condition, before = self.condition, self.before
+        now = _attributes(condition)
+        changed = {name: value for name, value in now.items() if name not in before or before[name] != value}
+        if changed:
+            sets: JsonObject = {name: [*value] for name, value in changed.items() if type(value) is set}
+            if plain := {name: value for name, value in changed.items() if name not in sets}:
+                state["v"] = plain
+            if sets:
+                state["sets"] = sets
+        inner = [each.capture() for each in self.inner]
+        if any(inner):
+            state["c"] = inner
+        if isinstance(condition, AndTerminationCondition) and condition._stop_messages:
+            state["s"] = [message.dump() for message in condition._stop_messages]
+        if isinstance(condition, TimeoutTermination):
+            state["elapsed"] = round(time.monotonic() - condition._start_time, 3)
+        return state or None
+
+    def restore(self, state: JsonObject | None) -> None:
+        """Put what `capture` gave back into the condition."""
+        if not state:
+            return
+        condition = self.condition
+        for name, value in state.get("v", {}).items():
+            setattr(condition, name, copy.deepcopy(value))
+        for name, value in state.get("sets", {}).items():
+            setattr(condition, name, set(value))
+        for each, inner in zip(self.inner, state.get("c", ()), strict=False):
+            each.restore(inner)
+        if isinstance(condition, AndTerminationCondition):
+            condition._stop_messages = [StopMessage.model_validate(message) for message in state.get("s", ())]
+        if isinstance(condition, TimeoutTermination) and "elapsed" in state:
+            condition._start_time = time.monotonic() - state["elapsed"]
+
+
+def _attributes(condition: TerminationCondition) -> JsonObject:
+    skipped = {"_conditions", "_stop_messages"}
+    if isinstance(condition, TimeoutTermination):
+        skipped.add("_start_time")
+    kept: JsonObject = {}
+    for name, value in vars(condition).items():
+        if name in skipped:
+            continue
+        if isinstance(value, _SCALARS):
+            kept[name] = value
+        elif isinstance(value, (list, dict)):
+            try:
+                kept[name] = orjson.loads(orjson.dumps(value))
+            except TypeError:
+                continue
+        elif type(value) is set and all(isinstance(item, _SCALARS) for item in cast("set[object]", value)):
+            kept[name] = set(cast("set[object]", value))
+    return kept

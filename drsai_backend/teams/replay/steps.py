@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias, cast
 
 from autogen_core import FunctionCall
@@ -138,7 +138,7 @@ class TurnSteps:
         """The recorder and replayer of one agent."""
         found = self._agents.get(path)
         if found is None:
-            found = self._agents[path] = AgentSteps(self, path)
+            found = self._agents[path] = AgentSteps(self, path, path.rpartition("/")[2])
         return found
 
     def replay(self, agent: str, step: str, asked: Callable[[], str] | None = None) -> JsonObject | None:
@@ -216,24 +216,33 @@ class CallName:
     replayed: bool
 
 
+@dataclass(slots=True, eq=False)
 class AgentSteps:
-    """The steps of one agent: an `AnswerSteps` for its model client, and names for its tool calls."""
+    """The steps of one agent: an `AnswerSteps` for its model client, and names for its tool calls.
 
-    def __init__(self, turn: TurnSteps, path: str) -> None:
-        self.turn = turn
-        self.path = path
-        self.source = path.rpartition("/")[2]
-        self.has_tools = False
-        self._asked = 0
-        self._calls: dict[str, tuple[int, bool]] = {}
-        self._uses: Counter[str] = Counter()
-        self._summaries = 0
-        self._notes = 0
-        self._lists: dict[int, tuple[int, list[ToolSchema] | None, bool]] = {}
-        self.last_calls: CreateResult | None = None
-        """The last answer that called tools."""
-        self.has_called = False
-        """Whether the last answer of the turn called tools."""
+    Attributes:
+        turn: the turn in flight.
+        path: of the agent.
+        source: its name.
+        has_tools: whether it may call tools.
+        last_calls: the last answer that called tools.
+        has_called: whether the last answer of the turn called tools.
+    """
+
+    turn: TurnSteps
+    path: str
+    source: str
+    has_tools: bool = False
+    last_calls: CreateResult | None = None
+    has_called: bool = False
+    _asked: int = 0
+    _calls: dict[str, tuple[int, bool]] = field(default_factory=dict[str, tuple[int, bool]])
+    _uses: Counter[str] = field(default_factory=Counter[str])
+    _summaries: int = 0
+    _notes: int = 0
+    _lists: dict[int, tuple[int, list[ToolSchema] | None, bool]] = field(
+        default_factory=dict[int, tuple[int, list[ToolSchema] | None, bool]]
+    )
 
     def next_answer(self, request: ModelRequest) -> tuple[int, CreateResult | None]:
         """See `AnswerSteps`.

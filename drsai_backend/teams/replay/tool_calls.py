@@ -1,4 +1,5 @@
-"""An agent's tool calls: recorded, replayed, approved by a person, and ended in good order when one of them asks.
+"""An agent's tool calls: what they know of the run, and which of them its model has to make; recorded, replayed,
+approved by a person, and ended in good order when one of them asks.
 
 `RecordedWorkbench` sees each `Call` as the agent makes it, and hands it to the agent's `ToolCalls`.
 """
@@ -6,17 +7,25 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 from autogen_core import CancellationToken
 from autogen_core.tools import StaticWorkbench, ToolResult, ToolSchema, Workbench
 
+from drsai_backend.access.principal import Scope
+from drsai_backend.datamodel import Thread
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import ToolError
+from drsai_backend.files import Files
+from drsai_backend.files.store import OF_TOOLS
 from drsai_backend.json_types import JsonObject
+from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.replay.steps import (
     ASKED,
@@ -29,14 +38,15 @@ from drsai_backend.teams.replay.steps import (
     ToolStarted,
 )
 from drsai_backend.teams.replay.workbench import END, Call, call_ended, make_call
-from drsai_backend.teams.run_files import RunFiles
 from drsai_backend.teams.runtime.tool_tasks import call_siblings, calls_tools, watch_tools
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, StopRequested, current_branch
 from drsai_backend.teams.team_tree import has_state
 from drsai_backend.tools import ToolBase, ToolRun, check_approvers
 from drsai_backend.tools.results import to_text
+from drsai_backend.tools.running import MAX_OUTPUT, FileRef, Lazy
 
 log = logging.getLogger("drsai.tools")
+Offer: TypeAlias = Callable[[JsonObject], JsonObject]
 
 
 class ToolCalls:
@@ -308,3 +318,93 @@ class ToolCalls:
         if self._changed is not None:
             self._changed.set_result(None)
             self._changed = None
+
+
+def tool_run_of(agent: object, context: RunContext, cache: dict[object, Any]) -> ToolRun:
+    """What the calls of an agent's tools have in common. `cache` is that of the run."""
+    principal = context.principal
+
+    def allows(scope: str) -> bool:
+        # A scope that the server does not know is a role, which applications name.
+        return principal.may(Scope(scope)) if scope in set(Scope) else scope in principal.roles
+
+    async def thread() -> object:
+        name = (context.owner or principal.owner).thread(context.thread_id)
+        found = await context.db_manager.get(Thread, name._asdict(), load_messages=False, load_state=False)
+        if not found:
+            raise ToolError("The thread of this run is not stored.")
+        return found[0]
+
+    more: Mapping[type, object] = getattr(agent, "tool_provided", {})
+    return ToolRun(
+        provided={
+            RunContext: context,
+            type(principal): principal,
+            type(context.db_manager): context.db_manager,
+            Thread: Lazy(thread),
+            **more,
+        },
+        allows=allows,
+        cache=cache,
+        overrides=getattr(agent, "dependency_overrides", {}),
+        middleware=getattr(agent, "tool_middleware", ()),
+        max_output=MAX_OUTPUT if context.settings is None else context.settings.max_tool_output,
+        asker=f"{principal.tenant}/{principal.user_id}",
+    )
+
+
+def choosing(agent: object, steps: AgentSteps, offer: Offer | None, asked: ClientTools | None = None) -> Offer | None:
+    """`offer` with the choice among the agent's own tools in it: what the request has `asked`, else the agent's
+    `tool_choice`. One that has to be called is so until a call was made: the answer after its result is free."""
+    if asked is None:
+        choice = getattr(agent, "tool_choice", "auto")
+        if choice == "auto":
+            return offer
+        asked = ClientTools((), choice) if choice in ("none", "required") else ClientTools((), "required", (choice,))
+    mode, only = asked.choice, asked.only
+
+    def offered(options: JsonObject) -> JsonObject:
+        options = options if offer is None else offer(options)
+        tools = cast("Sequence[Any]", options.get("tools") or ())
+        if not tools or "tool_choice" in options:
+            return options
+        if mode == "none":
+            return {**options, "tool_choice": "none"}
+        if mode == "required" and steps.has_called:
+            return options
+        named = [tool for tool in tools if only is None or _name(tool) in only]
+        if not named:
+            raise ToolError(f"tool_choice={' or '.join(only or ())!r}: the agent has no tool of that name")
+        return {**options, "tools": named, "tool_choice": mode}
+
+    return offered
+
+
+def _name(tool: Any) -> str:
+    return str(cast("JsonObject", tool)["name"] if isinstance(tool, Mapping) else tool.name)
+
+
+class RunFiles:
+    """Keeps the files of one tool call. A call that is repeated after its process died keeps the same files again.
+
+    Args:
+        files: those of the database.
+        owner: whose thread it is, and whose the files are.
+        call: names the call in all of the database: run, agent and call id.
+    """
+
+    def __init__(self, files: Files, owner: Owner, call: str) -> None:
+        self._files = files
+        self._owner = owner
+        self._call = hashlib.sha256(call.encode()).hexdigest()
+        self._count = 0
+
+    async def save(self, name: str, data: bytes, media_type: str) -> FileRef:
+        """Keep a file. The n-th one of a repeated call is the n-th that was kept before."""
+        origin, self._count = f"{self._call}/{self._count}", self._count + 1
+        kept = await self._files.create(self._owner, name, data, purpose=OF_TOOLS, media_type=media_type, origin=origin)
+        return FileRef(kept.file_id, kept.filename, kept.bytes, kept.media_type)
+
+    async def read(self, file_id: str) -> bytes:
+        """The content of a file of the owner. Raises NotFound."""
+        return await self._files.read(self._owner, file_id)

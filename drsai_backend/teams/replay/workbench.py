@@ -5,16 +5,18 @@ from __future__ import annotations
 # Private: how AutoGen's workbenches keep their tools, and make text of errors. tests/teams/test_upstream_agents.py.
 # pyright: reportPrivateUsage=false
 import asyncio
+import base64
 import json
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
-from autogen_core import CancellationToken
+from autogen_core import CancellationToken, Image
 from autogen_core.tools import (
+    ImageResultContent,
     StaticStreamWorkbench,
     StaticWorkbench,
     TextResultContent,
@@ -23,10 +25,11 @@ from autogen_core.tools import (
     Workbench,
 )
 
+from drsai_backend.errors import DrSaiError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.calls.requests import digest_of
+from drsai_backend.models.calls.seen_images import reference
 from drsai_backend.teams.messages import put_aside
-from drsai_backend.teams.replay.result_images import keep_images
 from drsai_backend.teams.suspension import Branch, current_branch
 from drsai_backend.teams.team_tree import AnyTool, task_runner
 from drsai_backend.tools import (
@@ -42,7 +45,7 @@ from drsai_backend.tools import (
 from drsai_backend.tools.calling import failure
 from drsai_backend.tools.middleware import ToolCall, chain
 from drsai_backend.tools.results import ToolOutput, to_result
-from drsai_backend.tools.running import tool_run
+from drsai_backend.tools.running import FileSaver, tool_run
 
 END: Final = object()
 _current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
@@ -61,23 +64,23 @@ def _noting(workbench: StaticWorkbench) -> Callable[[Exception], str]:
     return noting
 
 
-class RecordedWorkbench:
-    """Stands for a workbench in an agent's list. Calls go to `stream`, and `listed` says what tools there are; all else
-    is the workbench's own, its class included: agents ask for it, and we look for tools in it."""
+class Calls(Protocol):
+    """Makes the calls of an agent; see `ToolCalls`."""
 
-    def __init__(
-        self,
-        inner: Workbench,
-        stream: Callable[[Call], AsyncGenerator[object, None]],
-        listed: Callable[[Workbench], Awaitable[list[ToolSchema]]],
-    ) -> None:
+    def stream(self, call: Call) -> AsyncGenerator[object, None]: ...
+    async def listed(self, place: int, workbench: Workbench) -> list[ToolSchema]: ...
+
+
+class RecordedWorkbench:
+    """Stands for the workbench at `place` in an agent's list. `calls` makes its calls, and says what tools there are;
+    all else is the workbench's own, its class included: agents ask for it, and we look for tools in it."""
+
+    def __init__(self, inner: Workbench, calls: Calls, place: int) -> None:
         self.__inner = inner
-        self.__stream = stream
-        self.__listed = listed
+        self.__calls = calls
+        self.__place = place
         self.listed: Sequence[ToolSchema] = ()
         """The tools as they were listed last."""
-        if isinstance(inner, StaticWorkbench) and "_format_errors" not in vars(inner):
-            setattr(inner, "_format_errors", _noting(inner))  # noqa: B010 - private: see test_upstream_agents
 
     @property
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -90,7 +93,7 @@ class RecordedWorkbench:
 
     async def list_tools(self) -> list[ToolSchema]:
         """See `autogen_core.tools.Workbench.list_tools`."""
-        self.listed = tools = await self.__listed(self.__inner)
+        self.listed = tools = await self.__calls.listed(self.__place, self.__inner)
         return tools
 
     async def call_tool(
@@ -102,7 +105,7 @@ class RecordedWorkbench:
     ) -> ToolResult:
         """See `autogen_core.tools.Workbench.call_tool`, and `ToolCalls.stream` for what is raised."""
         call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=False)
-        result = [item async for item in self.__stream(call)][-1]
+        result = [item async for item in self.__calls.stream(call)][-1]
         assert isinstance(result, ToolResult)
         return result
 
@@ -115,7 +118,7 @@ class RecordedWorkbench:
     ) -> AsyncGenerator[object, None]:
         """See `autogen_core.tools.StreamWorkbench.call_tool_stream`, and `ToolCalls.stream` for what is raised."""
         call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=True)
-        async for item in self.__stream(call):
+        async for item in self.__calls.stream(call):
             yield item
 
 
@@ -209,7 +212,7 @@ async def make_call(
     else:
         result = await _foreign(call, cancellation_token, items)
     run = call.run or ToolRun()
-    items.put_nowait(await keep_images(await to_result(call.name, result, run, run.max_output), run.files))
+    items.put_nowait(await _keep_images(await to_result(call.name, result, run, run.max_output), run.files))
 
 
 class _Foreign(ToolBase):
@@ -228,6 +231,10 @@ async def _foreign(call: Call, token: CancellationToken | None, items: asyncio.Q
     """The result of a call that its workbench makes, with the agent's middleware around it."""
     run = call.run or ToolRun()
     raised = list[Exception]()  # by the workbench
+
+    inner = call.workbench
+    if isinstance(inner, StaticWorkbench) and "_format_errors" not in vars(inner):
+        setattr(inner, "_format_errors", _noting(inner))  # noqa: B010 - private: see test_upstream_agents
 
     async def made(arguments: Mapping[str, object]) -> ToolResult:
         if not call.stream:
@@ -259,3 +266,37 @@ async def _foreign(call: Call, token: CancellationToken | None, items: asyncio.Q
             if error in raised:  # A workbench that raises is the agent's to deal with, as without middleware.
                 raise
             return failure(call.name, error, run)
+
+
+# --- images in results -----------------------------------------------------------------------------------------------
+# AutoGen gives a model the text of a result, which of an image is its bytes in base64. What is stored, and recorded, is
+# small instead: a line of text that refers to a file; `models.calls.seen_images` shows the image to models that see.
+
+_NOT_SHOWN: Final = "[an image, which is not shown here]"
+_TYPES: Final = {"/": "jpeg", "i": "png", "R": "gif", "U": "webp"}
+"""By the first character of the base64 of a file, the format of an image."""
+
+
+async def _keep_images(result: ToolResult, files: FileSaver | None) -> ToolResult:
+    """The result with its images kept in `files`; with None, or where that fails, a text says that they are not."""
+    if not any(isinstance(part, ImageResultContent) for part in result.result):
+        return result
+    content: list[TextResultContent] = []
+    for number, part in enumerate(result.result, 1):
+        if isinstance(part, TextResultContent):
+            content.append(part)
+        else:
+            content.append(TextResultContent(content=await _kept(part.content, number, files)))
+    return result.model_copy(update={"result": content})
+
+
+async def _kept(image: Image, number: int, files: FileSaver | None) -> str:
+    if files is None:
+        return _NOT_SHOWN
+    text = await asyncio.to_thread(image.to_base64)  # AutoGen's own encode their pixels.
+    kind = _TYPES.get(text[:1], "png")
+    try:
+        kept = await files.save(f"image-{number}.{kind}", base64.b64decode(text), f"image/{kind}")
+    except DrSaiError as error:
+        return f"[an image, which could not be kept: {error.message}]"
+    return reference(kept.name, kept.media_type, kept.bytes, kept.id)

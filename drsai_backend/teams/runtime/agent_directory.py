@@ -55,10 +55,12 @@ class AgentDirectory(AgentRuntime):
         """Make a constructed agent reachable under `agent_id`."""
         self._agents[agent_id] = agent
 
-    def route(self, topic_id: TopicId, recipients: list[AgentId]) -> None:
-        """Deliver what is published to `topic_id` to these agents, in order."""
-        key = (topic_id.type, topic_id.source)
-        self._routes[key] = self._recipients[key] = recipients
+    def seat(self, agents: Mapping[AgentId, Agent], routes: Mapping[tuple[str, str], list[AgentId]]) -> None:
+        """Make constructed agents reachable, and deliver what is published to a topic (its type and source) to those
+        that `routes` says, in order."""
+        self._agents |= agents
+        self._routes |= routes
+        self._recipients |= routes
 
     async def instance(self, agent_id: AgentId) -> Agent:
         """The agent of that id, made by its factory when it is first asked for."""

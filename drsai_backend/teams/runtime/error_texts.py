@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import cast
 
 # Private: how AutoGen makes text of an error, and holds an agent. tests/teams/test_upstream.py fails when it changes.
@@ -12,13 +13,13 @@ from autogen_agentchat.teams._group_chat._events import SerializableException
 _SERIALISING = SerializableException.from_exception.__func__.__code__  # type: ignore[attr-defined]
 
 
+@dataclass(slots=True, eq=False)
 class TeamErrors:
     """The exceptions of a run's teams. `by_text`: `run_stream` will raise a `RuntimeError` of this text for them."""
 
-    def __init__(self) -> None:
-        self.by_text: dict[str, BaseException] = {}
-        # The error is kept: an id says nothing once its object is gone.
-        self._blamed: dict[int, tuple[BaseException, str]] = {}
+    by_text: dict[str, BaseException] = field(default_factory=dict[str, BaseException])
+    # The error is kept: an id says nothing once its object is gone.
+    _blamed: dict[int, tuple[BaseException, str]] = field(default_factory=dict[int, tuple[BaseException, str]])
 
     def blame(self, agent: object, error: BaseException) -> None:
         """This participant, or manager, has raised `error`; of those inside each other, the innermost counts."""

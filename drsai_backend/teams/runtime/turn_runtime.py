@@ -52,7 +52,7 @@ from drsai_backend.teams.runtime.error_texts import TeamErrors, leaked
 from drsai_backend.teams.runtime.lane import PATIENCE, Delivery, Lane, cancel_lane, cancel_requested, handle
 from drsai_backend.teams.runtime.tool_tasks import calls_tools, tool_tasks, watch_tools
 from drsai_backend.teams.suspension import Branch, InputRequired, StopRequested, current_branch
-from drsai_backend.teams.team_tree import is_a
+from drsai_backend.teams.team_tree import TeamTree, is_a
 
 BoundaryCallback = Callable[[list[str]], Awaitable[None]]
 
@@ -79,6 +79,8 @@ class TurnRuntime(AgentDirectory):
         """What belongs to this runtime's run bears it."""
         self.errors = TeamErrors()
         self.outermost: str | None = None
+        self.tree: TeamTree | None = None
+        """What the team that was put here is made of."""
         self.asked: BaseException | None = None
         """What ended the current run as a whole: a question to a person, or his wish that it stops."""
 
@@ -91,7 +93,7 @@ class TurnRuntime(AgentDirectory):
 
     def place(self, agent_id: AgentId, agent: Agent) -> None:
         """Make a constructed agent reachable under `agent_id`."""
-        super().place(agent_id, agent)
+        self._agents[agent_id] = agent
         if is_a(agent, BaseGroupChatManager):
             lane = self.lane(agent_id.key)
             lane.manager, lane.manager_id = agent, agent_id
@@ -101,7 +103,7 @@ class TurnRuntime(AgentDirectory):
 
     def close(self) -> None:
         """Let go of all agents: no message comes to anybody any more."""
-        self._on_boundary = self._on_nested_boundary = self.asked = None
+        self._on_boundary = self._on_nested_boundary = self.asked = self.tree = None
         self.errors = TeamErrors()
         for lane in self._lanes.values():
             lane.manager = lane.token = lane.driver = lane.error = None
@@ -153,8 +155,8 @@ class TurnRuntime(AgentDirectory):
     def show_piece(self, piece: ModelClientStreamingChunkEvent, key: str) -> bool:
         """Show a piece of what a participant of the team with that id says, at once. False, and nothing done: its
         manager wants to be asked."""
-        branch, lane = current_branch.get(), self.lane(key)
-        if lane.manager is None or not lane.direct:
+        branch, lane = current_branch.get(), self._lanes.get(key)
+        if lane is None or lane.manager is None or not lane.direct:
             return False
         if not lane.stopping and (branch is None or branch.question is None):
             lane.manager._output_message_queue.put_nowait(piece)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import cast
 
-from autogen_agentchat.agents import MessageFilterAgent
-from autogen_agentchat.base import TerminationCondition
-from autogen_agentchat.messages import ModelClientStreamingChunkEvent
+from autogen_agentchat.messages import ModelClientStreamingChunkEvent, StructuredMessage
 
 # Private: how a team is put together. tests/teams/test_upstream.py fails when it changes.
 # pyright: reportPrivateUsage=false
@@ -17,13 +15,12 @@ from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import GroupChatTermination
-from autogen_core import AgentId, AgentInstantiationContext, RoutedAgent, TopicId
-from autogen_core.model_context import ChatCompletionContext
+from autogen_core import Agent, AgentId, AgentInstantiationContext, RoutedAgent
 
 from drsai_backend.errors import TeamBuildError
-from drsai_backend.teams.messages import Message, TeamMessages, message_types
+from drsai_backend.teams.messages import Message, TeamMessages
 from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
-from drsai_backend.teams.team_tree import Parts, children, is_a, nested_teams, parts, stateful_tools, task_runner
+from drsai_backend.teams.team_tree import TeamTree, tree_of
 
 OutputSink = Callable[[Message], None]
 
@@ -71,32 +68,31 @@ class _Container(ChatAgentContainer):
 
 
 async def wire(
-    team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | None = None, known: Parts | None = None
+    team: BaseGroupChat, runtime: TurnRuntime, sink: OutputSink | None = None, known: TeamTree | None = None
 ) -> None:
     """Put a team that has not run yet on `runtime`. With `sink`, its messages go there instead of to `run_stream`.
-    `known`: its parts, if they are known already.
+    `known`: what it is made of, if that is known already.
 
     Raises:
         TeamBuildError: the team, or one inside it, has run before, or a participant has its manager's name.
     """
-    known = parts(team) if known is None else known
-    teams = nested_teams(known)
-    if any(each._initialized or each._is_running for each in teams):
+    runtime.tree = tree = tree_of(team) if known is None else known
+    if any(each._initialized or each._is_running for each in tree.teams):
         raise TeamBuildError("a team factory must build a fresh team for every run, inner teams included", param="team")
     runtime.outermost = team._team_id
     if sink is not None:
         team._output_message_queue = OutputQueue(sink)
-    share_message_types(known, teams)
-    for each in teams:
+    share_message_types(tree)
+    for part in tree.unshared:
+        # Another run would see, and change, what this one's people say.
+        if vars(part).setdefault("_drsai_run", runtime.mark) is not runtime.mark:
+            raise TeamBuildError(
+                f"a team factory must build everything afresh for every run, this {type(part).__name__} included",
+                param="team",
+            )
+    for each in tree.teams:
         if each._group_chat_manager_topic_type in each._participant_topic_types:
             raise TeamBuildError(f"no participant may be called {each._group_chat_manager_name!r}", param="team")
-        for part in _keepers_of_state(each):
-            # Another run would see, and change, what this one's people say.
-            if vars(part).setdefault("_drsai_run", runtime.mark) is not runtime.mark:
-                raise TeamBuildError(
-                    f"a team factory must build everything afresh for every run, this {type(part).__name__} included",
-                    param="team",
-                )
         each._runtime = runtime
         each._embedded_runtime = False
         if type(each)._init is BaseGroupChat._init:
@@ -107,35 +103,23 @@ async def wire(
                 await runtime.instance(AgentId(topic_type, each._team_id))
 
 
-def share_message_types(parts: Parts, teams: Iterable[BaseGroupChat]) -> None:
-    """Let all teams know the message types of all agents: what an inner one shows passes the outer ones, and AutoGen
-    asks to have each named in each `custom_message_types`."""
-    known = {kind.__name__: kind for _, part in parts for kind in message_types(part)}
-    for each in teams:
+def share_message_types(tree: TeamTree) -> None:
+    """Let all teams know the message types that all agents say they show: what an inner one shows passes the outer
+    ones, and AutoGen asks to have each named in each `custom_message_types`."""
+    known: dict[str, type[Message]] = {}
+    for part in tree.parts.values():
+        # AssistantAgent names the bare StructuredMessage; its own is that of its factory.
+        for kind in getattr(part, "produced_message_types", ()):
+            if isinstance(kind, type) and kind is not StructuredMessage:
+                known[kind.__name__] = cast("type[Message]", kind)
+        if (structured := getattr(part, "_structured_message_factory", None)) is not None:
+            known[structured.StructuredMessage.__name__] = structured.StructuredMessage
+    for each in tree.teams:
         known |= each._message_factory._message_types
-    for each in teams:
+    for each in tree.teams:
         own = each._message_factory
         takes_all = isinstance(own, TeamMessages) and own.takes_all
         each._message_factory = TeamMessages({**known, **own._message_types}, takes_all=takes_all)
-
-
-def _keepers_of_state(team: BaseGroupChat) -> Iterator[object]:
-    """The agents, model contexts and conditions of a team: what must not be shared between runs."""
-    stack: list[object] = [team._termination_condition, *team._participants]
-    while stack:
-        part = stack.pop()
-        if part is None or is_a(part, BaseGroupChat):
-            continue
-        yield part
-        if isinstance(part, TerminationCondition):
-            stack += children(part)
-        elif is_a(part, MessageFilterAgent):
-            stack.append(part._wrapped_agent)
-        else:
-            stack += [task_runner(tool) for _, tool in stateful_tools(part)]
-            context = getattr(part, "_model_context", None)
-            if isinstance(context, ChatCompletionContext):
-                yield context
 
 
 def _place_members(team: BaseGroupChat, runtime: TurnRuntime) -> None:
@@ -143,15 +127,14 @@ def _place_members(team: BaseGroupChat, runtime: TurnRuntime) -> None:
     registration inspects every handler's type hints again and takes longer than a turn."""
     key = team._team_id
     own_containers = type(team)._create_participant_factory is BaseGroupChat._create_participant_factory
-    members: list[AgentId] = []
+    members: dict[AgentId, Agent] = {}
+    routes: dict[tuple[str, str], list[AgentId]] = {}
     for participant, topic_type in zip(team._participants, team._participant_topic_types, strict=True):
         agent_id = AgentId(topic_type, key)
         with AgentInstantiationContext.populate_context((runtime, agent_id)):
             names = (team._group_topic_type, team._output_topic_type, participant, team._message_factory)
-            container = _Container(*names) if own_containers else team._create_participant_factory(*names)()
-        runtime.place(agent_id, container)
-        members.append(agent_id)
-        runtime.route(TopicId(topic_type, key), [agent_id])
+            members[agent_id] = _Container(*names) if own_containers else team._create_participant_factory(*names)()
+        routes[topic_type, key] = [agent_id]
     manager_id = AgentId(team._group_chat_manager_topic_type, key)
     with AgentInstantiationContext.populate_context((runtime, manager_id)):
         manager = team._create_group_chat_manager_factory(
@@ -166,16 +149,16 @@ def _place_members(team: BaseGroupChat, runtime: TurnRuntime) -> None:
             max_turns=team._max_turns,
             message_factory=team._message_factory,
         )()
+    routes[team._group_chat_manager_topic_type, key] = routes[team._output_topic_type, key] = [manager_id]
+    routes[team._group_topic_type, key] = [*members, manager_id]
+    runtime.seat(members, routes)
     runtime.place(manager_id, manager)
-    runtime.route(TopicId(team._group_chat_manager_topic_type, key), [manager_id])
-    runtime.route(TopicId(team._output_topic_type, key), [manager_id])
-    runtime.route(TopicId(team._group_topic_type, key), [*members, manager_id])
     team._initialized = True
 
 
 def manager_of(team: BaseGroupChat) -> BaseGroupChatManager:
     """The manager of a wired team."""
-    manager = runtime_of(team).lane(team._team_id).manager
+    manager = runtime_of(team)._lanes[team._team_id].manager
     assert manager is not None
     return manager
 
@@ -183,12 +166,9 @@ def manager_of(team: BaseGroupChat) -> BaseGroupChatManager:
 def container_of(team: BaseGroupChat, position: int) -> ChatAgentContainer:
     """The container of the participant at that position of a wired team."""
     agent = runtime_of(team)._agents[AgentId(team._participant_topic_types[position], team._team_id)]
-    assert is_a(agent, ChatAgentContainer)
-    return agent
+    return cast(ChatAgentContainer, agent)
 
 
 def runtime_of(team: BaseGroupChat) -> TurnRuntime:
     """The runtime of a wired team."""
-    runtime = team._runtime
-    assert isinstance(runtime, TurnRuntime)
-    return runtime
+    return cast(TurnRuntime, team._runtime)

@@ -16,7 +16,7 @@ from drsai_backend.teams.context import RunContext, build_team
 from drsai_backend.teams.recording.recorder import Turn
 from drsai_backend.teams.replay.steps import TurnSteps
 from drsai_backend.teams.suspension import InputBroker
-from drsai_backend.teams.team_tree import as_team, parts
+from drsai_backend.teams.team_tree import as_team, tree_of
 from tests.support.running import Stored, TurnRun, as_messages, comparable
 
 FLOW = {
@@ -101,7 +101,7 @@ class Talk:
         given: dict[str, Any] = {"db_manager": None, "models": ModelClientFactory(Settings(_env_file=None))}
         context = RunContext(Principal("u"), "t", "r", {}, **given)
         team = as_team(await build_team(self.build, context))
-        members = parts(team)
+        members = tree_of(team)
         inject(members, context, InputBroker(), steps)
         run = _Run(team, self.stored, steps=steps)
         run.crashes, run.steers = crashes, steer
