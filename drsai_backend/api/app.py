@@ -106,7 +106,7 @@ def create_app(
     routes.extend(engine_routes(tasks, bodies, ping=ping_seconds).routes)
     routes.extend(health_routes(engine, "offline demo model" if is_demo else None).routes)
     routes.extend(page_routes())
-    for name, router in routers(Web(engine, bodies, ping_seconds, settings.max_messages, keys)):
+    for name, router in routers(Web(engine, bodies, ping_seconds, settings.max_messages, keys, settings)):
         join(app, name, router)
     install_error_handlers(app)
     install_document(app, needs_key=access.needs_key)

@@ -13,6 +13,7 @@ from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.api.auth import needed_scope, open_to_all
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.parameters import KeyFirstRoute
+from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.runs import Engine
 
@@ -27,6 +28,7 @@ class Web:
         ping: seconds after which a stream that has nothing to say sends a comment.
         max_messages: how many messages one request may have.
         keys: the keys of users; None: this application makes none.
+        settings: those of the `DrSai`.
     """
 
     engine: Engine
@@ -34,6 +36,7 @@ class Web:
     ping: float
     max_messages: int
     keys: ApiKeys | None
+    settings: Settings
 
 
 Routers = Callable[[Web], Iterable[tuple[str, APIRouter]]]

@@ -37,7 +37,7 @@ BUILTIN: Final = (
     _feature("files", "files"),
     _feature("tools", "registered_tools"),
     _feature("keys", "keys"),
-    _feature("users", "users", "UserAccounts"),
+    _feature("users", "users"),
     _feature("audit", "audit", "Audit"),
     _feature("webhooks", "webhooks"),
     Builtin("db", "drsai_backend.cli.schema:app"),

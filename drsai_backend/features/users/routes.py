@@ -12,6 +12,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.parameters import Limit, UserId, new_router
+from drsai_backend.api.joining import Web
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import Conflict
@@ -53,8 +54,11 @@ _DELETED: Final[JsonObject] = {
 }
 
 
-def user_routes(users: Users) -> APIRouter:
+def routes(web: Web) -> APIRouter | None:
     """Whoever asks here sees and deletes users of their own tenant only."""
+    if web.keys is None:
+        return None
+    users = Users(web.engine, web.keys, web.settings)
     router = new_router("/v1/users", tags=["users"])
 
     @router.get("", responses=answers(200, page_of(_USER)))
