@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from autogen_agentchat.agents import MessageFilterAgent, SocietyOfMindAgent
@@ -82,16 +83,14 @@ def _walk(
     cls = cast("type[object]", type(part))
     is_team, below = is_class(cls, BaseGroupChat), f"{path}/" if path else ""
     if before is None:
-        name = free = below + part._group_chat_manager_name if is_team else path
-        number = 1
-        while free in tree.parts:
-            number += 1
-            free = f"{name}#{number}"
-        tree.parts[free] = part
-    if is_team:
-        if before is None:
+        name = below + part._group_chat_manager_name if is_team else path
+        tree.parts[_free(tree, name) if name in tree.parts else name] = part
+        if is_team:
             tree.teams.append(part)
             tree.unshared.extend(_conditions_in(part._termination_condition))
+        else:
+            _add_tools(tree, seen, part, below)
+    if is_team:
         for participant in part._participants:
             _walk(tree, seen, participant, below + participant.name, is_member=is_member)
         return
@@ -107,10 +106,17 @@ def _walk(
     elif is_class(cls, SocietyOfMindAgent):
         is_chat = is_a(part._team, BaseGroupChat)
         _walk(tree, seen, part._team, path, is_member=is_member and is_chat, is_stored=is_chat)
-    for position, workbench in enumerate(cast("Sequence[object]", getattr(part, "_workbench", None) or ())):
+
+
+def _free(tree: TeamTree, path: str) -> str:
+    return next(free for number in count(2) if (free := f"{path}#{number}") not in tree.parts)
+
+
+def _add_tools(tree: TeamTree, seen: dict[int, bool], agent: Part, below: str) -> None:
+    for position, workbench in enumerate(cast("Sequence[object]", getattr(agent, "_workbench", None) or ())):
         for tool in workbench._tools if isinstance(workbench, StaticWorkbench) else ():
-            if keeps := before is None and has_state(tool):
-                tree.tools.setdefault(id(part), []).append((f"{position}/{tool.name}", tool))
+            if keeps := has_state(tool):
+                tree.tools.setdefault(id(agent), []).append((f"{position}/{tool.name}", tool))
             runner = getattr(tool, "_task_runner", None)  # AutoGen's AgentTool and TeamTool
             if isinstance(runner, (ChatAgent, BaseGroupChat)):
                 is_stored = keeps and task_runner(tool) is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final, Self
 
 from autogen_core import ComponentModel
@@ -33,6 +34,7 @@ from drsai_backend.models.endpoints.message_rules import (
     MessageForm,
     MessageRules,
     Rules,
+    Where,
     conform,
     where_of,
     with_prompt,
@@ -104,7 +106,6 @@ class RunModelClient(ChatCompletionClient):
         self.rules = rules if rules is not None else MessageRules()
         # A profile's client makes messages fit each of its endpoints.
         self.messages: MessageForm | None = "any" if getattr(inner, "conforms", False) else messages
-        self._where = where_of(inner)
         is_bounded = "max_tokens" in self._args and self._openai is not None
         if is_bounded and renames_max_tokens(*self._where, inner.model_info["family"]):
             self._args["max_completion_tokens"] = self._args.pop("max_tokens")
@@ -117,6 +118,10 @@ class RunModelClient(ChatCompletionClient):
         self._rendered: Known = {}
         self.thoughts: dict[str, str] = {}
         """What the model has thought in this run beside calls of tools, by the ids of the calls."""
+
+    @cached_property
+    def _where(self) -> Where:
+        return where_of(self.inner)
 
     def calling_in_text(self, form: TextForm) -> Self:
         """The same client, for an agent whose tools are called by text, as the model calls no functions or calls them

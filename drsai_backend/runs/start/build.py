@@ -228,17 +228,10 @@ def inject(
     """
     steps, allotted = steps or TurnSteps(), allotted or NO_ALLOTMENT
     part: Any
-    prepares = False
-    for part in tree.parts.values():
-        if isinstance(part, RunBound):
-            bind(part, context, broker.ask)
-            prepares = prepares or type(part).bind_run is not RunBound.bind_run
-    if prepares:  # It may have given itself a tool, a memory or another context.
-        tree = tree_of(tree.team)
+    tree = _bound(tree, context, broker)
     cache: dict[object, Any] = {}
-    images: Callable[[], SeenImages] | None = None
-    if context.files is not None:
-        images = partial(SeenImages, context.files, context.owner or context.principal.owner)
+    owner = context.owner or context.principal.owner
+    images = None if context.files is None else partial(SeenImages, context.files, owner)
     for path, part in tree.parts.items():
         cls = cast("type[object]", type(part))
         agent = steps.agent(path)
@@ -283,6 +276,16 @@ def inject(
             part.input_func = _asking(part.name, broker)
             setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given
     return tree
+
+
+def _bound(tree: TeamTree, context: RunContext, broker: InputBroker) -> TeamTree:
+    prepares = False
+    for part in tree.parts.values():
+        if isinstance(part, RunBound):
+            bind(part, context, broker.ask)
+            prepares = prepares or type(part).bind_run is not RunBound.bind_run
+    # It may have given itself a tool, a memory or another context.
+    return tree_of(tree.team) if prepares else tree
 
 
 def _summarising(client: ChatCompletionClient, context: RunContext) -> RunModelClient:

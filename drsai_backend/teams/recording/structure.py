@@ -222,9 +222,8 @@ def _agent(structure: Structure, agent: Any, path: Path) -> JsonObject:
         _declared(structure, agent, path)
     for name, tool in structure.tools.get(id(agent), ()):
         _tool(structure, tool, structure.extra(path, f"tool/{name}"))
-    for position, memory in enumerate(cast("Sequence[object]", getattr(agent, "_memory", None) or ())):
-        if isinstance(memory, ListMemory):
-            _memory(structure, memory, path, position)
+    if memories := getattr(agent, "_memory", None):
+        _memories(structure, memories, path)
     known = _known(cls)
     if known is AssistantAgent:
         return {**_ASSISTANT, "llm_context": _context(structure, agent._model_context, (*path, "llm_context"))}
@@ -269,17 +268,20 @@ def _tool(structure: Structure, tool: AnyTool, where: Path) -> None:
         put(structure.skeleton, where, _agent(structure, runner, where))
 
 
-def _memory(structure: Structure, memory: ListMemory, path: Path, position: int) -> None:
-    """What is in an agent's list memory, which AutoGen saves nowhere."""
+def _memories(structure: Structure, memories: Sequence[object], path: Path) -> None:
+    """What is in an agent's list memories, which AutoGen saves nowhere."""
     mark = structure.runtime.mark
-    if vars(memory).setdefault("_drsai_run", mark) is mark:
-        structure.cells.append(MemoryCell((*structure.extra(path, f"memory/{position}"), MEMORY), memory))
-        return
-    _log.warning(
-        "the ListMemory %r is shared by several runs: what they write to it is kept with no thread; a team factory "
-        "must make one for every run",
-        memory.name,
-    )
+    for position, memory in enumerate(memories):
+        if not isinstance(memory, ListMemory):
+            continue
+        if vars(memory).setdefault("_drsai_run", mark) is mark:
+            structure.cells.append(MemoryCell((*structure.extra(path, f"memory/{position}"), MEMORY), memory))
+        else:
+            _log.warning(
+                "the ListMemory %r is shared by several runs: what they write to it is kept with no thread; a team "
+                "factory must make one for every run",
+                memory.name,
+            )
 
 
 class _ToolState:

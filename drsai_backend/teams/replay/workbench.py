@@ -51,8 +51,10 @@ END: Final = object()
 _current_call: ContextVar[Call | None] = ContextVar("current_call", default=None)
 
 
-def _noting(workbench: StaticWorkbench) -> Callable[[Exception], str]:
+def _note_errors(workbench: Workbench) -> None:
     """AutoGen makes a text of what a tool raises; the exception itself is for the log."""
+    if not isinstance(workbench, StaticWorkbench) or "_format_errors" in vars(workbench):
+        return
     format_errors, itself = type(workbench)._format_errors, weakref.proxy(workbench)  # which keeps what is returned
 
     def noting(error: Exception) -> str:
@@ -61,7 +63,7 @@ def _noting(workbench: StaticWorkbench) -> Callable[[Exception], str]:
             call.raised = call.raised or error
         return format_errors(itself, error)
 
-    return noting
+    setattr(workbench, "_format_errors", noting)  # noqa: B010 - private: see test_upstream_agents
 
 
 class Calls(Protocol):
@@ -232,9 +234,7 @@ async def _foreign(call: Call, token: CancellationToken | None, items: asyncio.Q
     run = call.run or ToolRun()
     raised = list[Exception]()  # by the workbench
 
-    inner = call.workbench
-    if isinstance(inner, StaticWorkbench) and "_format_errors" not in vars(inner):
-        setattr(inner, "_format_errors", _noting(inner))  # noqa: B010 - private: see test_upstream_agents
+    _note_errors(call.workbench)
 
     async def made(arguments: Mapping[str, object]) -> ToolResult:
         if not call.stream:
