@@ -38,6 +38,7 @@ from drsai_backend.runs import (
     RunStarted,
     TextDelta,
     ThoughtDelta,
+    ToolEvent,
     ToolFinished,
     ToolPartial,
     ToolStarted,
@@ -49,7 +50,7 @@ from drsai_backend.runs.steps.events import (
     Mark,
     StepCalled,
     StepEnded,
-    StepEvent,
+    StepNews,
     StepReturned,
     StepsEnded,
     StepStarted,
@@ -253,18 +254,19 @@ def _fields(event: RunEvent) -> tuple[str, JsonObject]:
                 "message": config,
             }
         case ToolStarted():
-            call = {"source": event.source, "call_id": event.call_id, "name": event.name}
-            return "tool_call", {**call, "arguments": event.arguments}
+            return "tool_call", {**_call_of(event), "arguments": event.arguments}
         case ToolPartial():
-            call = {"source": event.source, "call_id": event.call_id, "name": event.name}
-            return "tool_partial", {**call, "content": event.content}
+            return "tool_partial", {**_call_of(event), "content": event.content}
         case ToolFinished():
-            call = {"source": event.source, "call_id": event.call_id, "name": event.name}
-            return "tool_result", {**call, "result": event.result, "is_error": event.is_error}
+            return "tool_result", {**_call_of(event), "result": event.result, "is_error": event.is_error}
         case RunStarted():
             return "status", {"status": RunStatus.RUNNING.value, "team": event.team, "attempt": event.attempt}
         case RunEnded() | QueuedBehind():
             raise AssertionError("these are told in another way")
+
+
+def _call_of(event: ToolEvent) -> JsonObject:
+    return {"source": event.source, "call_id": event.call_id, "name": event.name}
 
 
 class StepFrames(_Frames):
@@ -296,12 +298,10 @@ class StepFrames(_Frames):
         yield self._frame(position, run_id, "end", fields)
 
 
-def _fields_of_step(event: StepEvent) -> tuple[str, JsonObject]:
+def _fields_of_step(event: StepNews) -> tuple[str, JsonObject]:
     """The name and the fields of an event that is not an end."""
     if isinstance(event, StepsVoid):
         return "steps_void", {"after": event.after}
-    if isinstance(event, StepsEnded):
-        raise TypeError("an end is told in another way")
     step = shortened(event.step)
     where: JsonObject = {"position": step.position, "source": step.source}
     match event:

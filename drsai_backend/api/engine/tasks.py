@@ -33,7 +33,7 @@ from drsai_backend.runs.steps.events import (
     Mark,
     StepCalled,
     StepEnded,
-    StepEvent,
+    StepNews,
     StepReturned,
     StepsEnded,
     StepStarted,
@@ -196,11 +196,10 @@ class Tasks:
         """What is told of a task after a place, to its end. It breaks off where this process ends before the task."""
         async with aclosing(self.engine.follow_steps(who, task_id, after)) as events:
             async for logged in events:
-                event: StepEvent = logged.event
-                if isinstance(event, StepsEnded):
-                    yield Told(logged.position, await self._ending(who, task_id, event), last=True)
+                if isinstance(logged.event, StepsEnded):
+                    yield Told(logged.position, await self._ending(who, task_id, logged.event), last=True)
                 else:
-                    yield Told(logged.position, [told_of(event)])
+                    yield Told(logged.position, [told_of(logged.event)])
 
     async def _ending(self, who: Principal, task_id: str, ended: StepsEnded) -> list[JsonObject]:
         """How a task ended, or that it waits for a person."""
@@ -267,11 +266,10 @@ def step_info(step: RunStep, answer: str | None) -> JsonObject:
     }
 
 
-def told_of(event: StepEvent) -> JsonObject:
+def told_of(event: StepNews) -> JsonObject:
     """An event that is no end."""
     if isinstance(event, StepsVoid):
         return {"type": "steps_void", "after": event.after}
-    assert not isinstance(event, StepsEnded)
     step = shortened(event.step)
     match event:
         case StepStarted():

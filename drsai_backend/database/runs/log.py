@@ -33,11 +33,6 @@ class LogPage:
     full: bool
     blocked: bool = False
 
-    @property
-    def mark(self) -> Mark:
-        """How the thread stood when it was read."""
-        return mark_of(self.head)
-
 
 class Mark(NamedTuple):
     """What of a thread's row is another whenever its log has something new to tell."""

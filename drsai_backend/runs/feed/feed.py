@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from drsai_backend.database import Database
-from drsai_backend.database.runs.log import LogPage, Mark, read_log, thread_of_run
+from drsai_backend.database.runs.log import LogPage, mark_of, read_log, thread_of_run
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, head_of
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import PENDING
@@ -149,7 +149,7 @@ class Feeds:
                 yield Logged(at, page.runs[0]["run_id"], QueuedBehind(page.head.run_id or "", question))
                 continue
             is_queued = bool(page.runs) and page.runs[0]["status"] is RunStatus.CREATED
-            await self._watch.wait(name, key, page.mark, queued=run_id if is_queued else None)
+            await self._watch.wait(name, key, mark_of(page.head), queued=run_id if is_queued else None)
 
     def listen(self, name: ThreadName, run_id: str) -> Reader | None:
         """Hears of a run what happens from now on, if this process runs it."""
@@ -160,11 +160,11 @@ class Feeds:
         reader.poll()
         return reader
 
-    async def wait(self, name: ThreadName, key: int, mark: Mark, heard: Reader | None, *, in_flight: bool) -> bool:
+    async def wait(self, head: ThreadHead, heard: Reader | None, *, in_flight: bool) -> bool:
         """Wait until something of a run may be other than it was read. False: the process shuts down.
 
         Args:
-            mark: how its thread stood, whose row has that key.
+            head: its thread, as it was read.
             heard: what `listen` has returned before it was read.
             in_flight: the run is live, here or elsewhere.
         """
@@ -173,7 +173,7 @@ class Feeds:
         if heard is not None:
             await heard.change()
         else:
-            await self._watch.wait(name, key, mark, in_flight=in_flight)
+            await self._watch.wait(head.name, head.key, mark_of(head), in_flight=in_flight)
         return True
 
     async def look(self, fn: Callable[[Session], T]) -> T | None:

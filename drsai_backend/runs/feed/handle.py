@@ -6,7 +6,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import ThreadName
@@ -23,10 +23,8 @@ _LOST: Final = RunEnded(
 )
 
 
-class Follow(Protocol):
-    """Reads the log of a run, by what is stored where this process does not run it."""
-
-    def __call__(self, run_id: str, after: Position | None) -> AsyncGenerator[Logged]: ...
+Follow: TypeAlias = Callable[[str, Position | None], AsyncGenerator[Logged]]
+"""Reads the log of a run of that id after a place, by what is stored where this process does not run it."""
 
 
 @dataclass(frozen=True, slots=True)

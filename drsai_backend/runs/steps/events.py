@@ -87,7 +87,8 @@ class StepsEnded:
     run: RunView
 
 
-StepEvent: TypeAlias = StepStarted | StepThought | StepCalled | StepReturned | StepEnded | StepsVoid | StepsEnded
+StepNews: TypeAlias = StepStarted | StepThought | StepCalled | StepReturned | StepEnded | StepsVoid
+StepEvent: TypeAlias = StepNews | StepsEnded
 
 
 class LoggedStep(NamedTuple):

@@ -10,9 +10,7 @@ from collections.abc import AsyncGenerator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from drsai_backend.database.runs.log import Mark as ThreadMark
-from drsai_backend.database.runs.log import mark_of
-from drsai_backend.database.runs.reads import read_head_of
+from drsai_backend.database.runs.reads import ThreadHead, read_head_of
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import PENDING
 from drsai_backend.datamodel.owner import Owner
@@ -33,8 +31,7 @@ class _Look(NamedTuple):
     """A run as it was at one moment."""
 
     run: RunView
-    key: int
-    mark: ThreadMark
+    head: ThreadHead
     epoch: int
     rows: StepRows
 
@@ -64,7 +61,7 @@ async def follow_steps(
             if told.at.epoch != look.epoch:
                 yield told.end(look)
             return
-        if not await feeds.wait(name, look.key, look.mark, heard, in_flight=run.status is RunStatus.RUNNING):
+        if not await feeds.wait(look.head, heard, in_flight=run.status is RunStatus.RUNNING):
             return
 
 
@@ -74,7 +71,7 @@ def _read(session: Session, owner: Owner, run_id: str, at: Mark) -> _Look:
     head = read_head_of(session, key)
     if head is None:
         raise NotFound(f"no run {run_id!r}", param="run_id")
-    return _Look(run, key, mark_of(head), epoch, read_steps(session, key, run, at.stored, _PAGE))
+    return _Look(run, head, epoch, read_steps(session, key, run, at.stored, _PAGE))
 
 
 class _Told:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from drsai_backend.database.runs.log import Mark
-from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.runs.events import TextDelta
 from drsai_backend.runs.feed.feed import Feeds
@@ -19,8 +17,7 @@ async def test_what_is_stored_of_a_turn_in_flight_is_a_change() -> None:
     live = LiveRun("run_1", name, "crew", 0, 1)
     unused: Any = None
     feeds = Feeds(unused, lambda _: live, lambda: False)
-    mark = Mark("acme", "ann", "t", 0, 0, 0, 0, 0, RunStatus.RUNNING)
-    waiting = asyncio.create_task(feeds.wait(name, 1, mark, feeds.listen(name, "run_1"), in_flight=True))
+    waiting = asyncio.create_task(feeds.wait(unused, feeds.listen(name, "run_1"), in_flight=True))
     await asyncio.sleep(0)
     live.emit(TextDelta("bob", "text", None))
     await asyncio.sleep(0.01)
@@ -31,4 +28,4 @@ async def test_what_is_stored_of_a_turn_in_flight_is_a_change() -> None:
     before = feeds.listen(name, "run_1")
     live.steps_done()
     async with asyncio.timeout(5):
-        await feeds.wait(name, 1, mark, before, in_flight=True)
+        await feeds.wait(unused, before, in_flight=True)

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any, cast
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import event
 
 from drsai_backend import DrSai, tool
 from drsai_backend.access.principal import Principal
@@ -17,7 +17,7 @@ from drsai_backend.errors import DatabaseUnavailable
 from drsai_backend.runs.feed import feed
 from drsai_backend.runs.steps.events import LoggedStep, Mark, StepsEnded
 from tests.support.stepping import looker
-from tests.support.threads import QUICK, Make, idle, until
+from tests.support.threads import QUICK, Make, until
 
 
 def told(events: Sequence[LoggedStep]) -> list[tuple[str, int]]:
@@ -158,18 +158,26 @@ async def test_a_reader_waits_for_a_database_that_is_away(make: Make, monkeypatc
 
 async def test_a_look_asks_few_statements(make: Make) -> None:
     """A reader looks once more for each step that comes."""
-    drsai = await idle(make, looker(2))
+    drsai = await make({"crew": looker(2)})
     run_id = str((await drsai.run("crew", "Look.")).run_id)
     asked: list[str] = []
+    read, reader = drsai.database.read, asyncio.current_task()
 
     def count(_: Any, __: Any, statement: str, *___: Any) -> None:
         asked.append(statement)
 
-    event.listen(Engine, "before_cursor_execute", count)
-    try:
-        await follow(drsai, run_id)
-    finally:
-        event.remove(Engine, "before_cursor_execute", count)
-    selects = [each for each in asked if each.startswith("SELECT")]
-    # Its name; then the run, what it is of, its thread, and its messages.
-    assert len(selects) == 1 + 4
+    async def counting(fn: Any, **options: Any) -> Any:
+        def counted(session: Any) -> Any:
+            connection = session.connection()
+            event.listen(connection, "before_cursor_execute", count)
+            try:
+                return fn(session)
+            finally:
+                event.remove(connection, "before_cursor_execute", count)
+
+        return await read(counted if asyncio.current_task() is reader else fn, **options)
+
+    drsai.database.read = counting  # type: ignore[method-assign]
+    await follow(drsai, run_id)
+    # Its run, to find whose it is; then the run, its thread's key, its thread, and its messages.
+    assert len(asked) == 1 + 4
