@@ -118,8 +118,11 @@ class Access:
         if caller is not None and (found is None or found.owner != caller.owner):
             raise Unauthenticated("another user asks now")
 
-    def acting(self, caller: Principal | None, connection: Connection, named: str | None) -> Principal:
-        """As whom the caller asks. `named`: the user that the request names itself.
+    def acting(
+        self, caller: Principal | None, connection: Connection, named: str | None, *, as_tag: bool = False
+    ) -> Principal:
+        """As whom the caller asks. `named`: the user that the request names itself; with `as_tag`, that is OpenAI's tag
+        of an end user and nobody's identity where the caller may not act as others.
 
         Raises:
             InsufficientScope: it names another user than the caller, who may not act as others.
@@ -131,6 +134,8 @@ class Access:
         if not caller.may(Scope.ACT_AS):
             if named is None or named == caller.user_id:
                 return caller
+            if as_tag:
+                return replace(caller, for_many=True)
             whose = f"you are {caller.user_id}" if caller.key_id is None else f"this key is {caller.user_id}'s"
             text = f"{whose}: to name another `user` needs the scope `act-as`"
             raise InsufficientScope(text, scope=Scope.ACT_AS, param="user")

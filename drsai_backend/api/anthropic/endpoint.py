@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Final, cast
+from typing import Annotated, Final
 
 from fastapi import Header
 from starlette.exceptions import HTTPException
@@ -36,9 +36,9 @@ from drsai_backend.api.http.json import answers, json_response
 from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.openai.chat.endpoint import ChatRoute
 from drsai_backend.api.openai.chat.exchange import Exchange, describe_answers
-from drsai_backend.api.openai.chat.inputs import ChatCall
+from drsai_backend.api.openai.chat.inputs import ChatCall, Sender, parse_call
 from drsai_backend.api.openai.files.named import with_files
-from drsai_backend.api.openai.messages import has_images
+from drsai_backend.api.openai.messages import is_heavy
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, InvalidRequest
 from drsai_backend.json_types import JsonObject
@@ -63,8 +63,6 @@ _FAILURES: Final[dict[int | str, JsonObject]] = {
 }
 _QUERY: Final = ("beta",)
 """Anthropic's clients say so where they ask for what is in trial; it makes no difference here."""
-_FEW: Final = 256
-"""Messages that are looked at in less than a millisecond."""
 _COUNT_SCHEMA: Final[JsonObject] = {
     "type": "object",
     "required": ["input_tokens"],
@@ -130,17 +128,16 @@ class MessagesRoute(ChatRoute):
             "responses": responses,
         }
 
-    async def read(self, body: JsonObject, scope: ASGIScope) -> Exchange:
-        reading = partial(_read, body)
-        made, asked = await self._bodies.off_loop(reading) if _is_heavy(body) else reading()
+    def read(self, body: JsonObject, sender: Sender) -> Exchange:
+        made, asked = _read(body)
         try:
-            call = await self.parse(made.body, scope)
+            call = parse_call(made.body, sender, max_messages=self._max_messages)
         except DrSaiError as error:
             made.rename(error)
             raise
-        request = call.request
-        results = [replace(each, is_error=each.call_id in made.failed) for each in request.tool_results]
-        call = call._replace(request=replace(request, tool_results=results))
+        if made.failed:
+            results = [replace(each, is_error=each.call_id in made.failed) for each in call.request.tool_results]
+            call = call._replace(request=replace(call.request, tool_results=results))
         made.body.clear()  # the call has it
         thinks = asked.thinking is not None and asked.thinking.is_told
         return _MessagesExchange(call, made, thinks)
@@ -174,19 +171,13 @@ class CountTokensRoute(ChatRoute):
         who = self._access.principal(caller, scope, self.scope, None)
         async with (
             self._bodies.read(scope, receive) as body,
-            with_files(self._bodies, self._engine.files, body, partial(self._named_in, caller, body, scope)),
+            with_files(self._bodies, self._engine.files, body, self.sender(caller, body, scope).who),
         ):
             await self._engine.check_name(who, body)
             counting = partial(_count, body)
-            model, count = await self._bodies.off_loop(counting) if _is_heavy(body) else counting()
+            model, count = await self._bodies.off_loop(counting) if is_heavy(body) else counting()
             await self._engine.check_team(RunRequest(model, [], who))
         await json_response({"input_tokens": count})(scope, receive, send)
-
-
-def _is_heavy(body: JsonObject) -> bool:
-    messages: object = body.get("messages")
-    said = cast(list[object], messages) if isinstance(messages, list) else []
-    return len(said) > _FEW or has_images(said)
 
 
 def _read(body: JsonObject) -> tuple[Translation, MessagesBody]:

@@ -39,12 +39,9 @@ TURN_SECONDS: Final = 10.0
 _T = TypeVar("_T")
 
 
-def header_of(scope: Scope, name: bytes) -> bytes | None:
-    """A request header (lower-case name), or None."""
-    for key, value in scope["headers"]:
-        if key == name:
-            return value
-    return None
+def headers_of(scope: Scope) -> dict[bytes, bytes]:
+    """Return a request's headers by their lower-case names; of one that is there several times, the first."""
+    return dict(reversed(list(scope["headers"])))
 
 
 @dataclass
@@ -83,13 +80,30 @@ class Bodies:
             MalformedJSON: it is not JSON.
             InvalidRequest: it holds what cannot be stored, or is no object.
         """
-        content_type = header_of(scope, b"content-type") or b""
-        media_type = content_type.partition(b";")[0].strip().lower()
+        headers = headers_of(scope)
+        media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if media_type != b"application/json" and not media_type.endswith(b"+json"):
             raise UnsupportedMediaType("send JSON with the header `Content-Type: application/json`")
-        body = await self._receive(scope, receive)
-        counted = _counted(len(body))
+        limit, declared = self._limit, headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > limit:
+            if b"expect" not in headers:  # else the client has sent nothing yet
+                await _drain(receive, limit)
+            raise BodyTooLarge(f"the body has {int(declared)} bytes; this server accepts {limit}")
+        body, more, counted = bytearray(), True, 0
         try:
+            while more:
+                part, more = await _next(receive)
+                body += part
+                if len(body) > limit:
+                    body.clear()
+                    await _drain(receive, limit)
+                    raise BodyTooLarge(f"the body is longer than the {limit} bytes that this server accepts")
+                if len(body) > _SMALL:
+                    self._free += counted - len(body)
+                    counted = len(body)
+                    if self._free < 0:
+                        text = f"the bodies of all requests under way have {self._total} bytes already; try again"
+                        raise Overloaded(text)
             if optional and not body:
                 yield {}
                 return
@@ -104,7 +118,7 @@ class Bodies:
     @contextmanager
     def held(self, size: int) -> Generator[None]:
         """Count `size` bytes more, which a request brings in another way. Raises Overloaded: too much is under way."""
-        counted = _counted(size)
+        counted = size if size > _SMALL else 0
         if counted > self._free:
             raise Overloaded(f"the bodies of all requests under way have {self._total} bytes already; try again")
         self._free -= counted
@@ -129,10 +143,11 @@ class Bodies:
             BodyTooLarge: it is longer than `limit` bytes.
             Overloaded: too much is under way.
         """
-        declared = header_of(scope, b"content-length")
+        headers = headers_of(scope)
+        declared = headers.get(b"content-length", b"")
         text = f"the body is longer than the {limit} bytes that this server accepts here"
-        if declared is not None and declared.isdigit() and int(declared) > limit:
-            if header_of(scope, b"expect") is None:
+        if declared.isdigit() and int(declared) > limit:
+            if b"expect" not in headers:
                 await _drain(receive, self._limit)
             raise BodyTooLarge(text)
 
@@ -191,37 +206,6 @@ class Bodies:
         """Do what takes long for a big body, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    async def _receive(self, scope: Scope, receive: Receive) -> bytearray:
-        """A body, which is counted then."""
-        limit = self._limit
-        declared = header_of(scope, b"content-length")
-        if declared is not None and declared.isdigit() and int(declared) > limit:
-            if header_of(scope, b"expect") is None:  # else the client has sent nothing yet
-                await _drain(receive, limit)
-            raise BodyTooLarge(f"the body has {int(declared)} bytes; this server accepts {limit}")
-        body, more, counted = bytearray(), True, 0
-        try:
-            while more:
-                part, more = await _next(receive)
-                body += part
-                if len(body) > limit:
-                    body.clear()
-                    await _drain(receive, limit)
-                    raise BodyTooLarge(f"the body is longer than the {limit} bytes that this server accepts")
-                self._free += counted - _counted(len(body))
-                counted = _counted(len(body))
-                if counted and self._free < 0:
-                    text = f"the bodies of all requests under way have {self._total} bytes already; try again"
-                    raise Overloaded(text)
-            return body
-        except BaseException:
-            self._free += counted
-            raise
-
-
-def _counted(size: int) -> int:
-    return size if size > _SMALL else 0
-
 
 async def _next(receive: Receive) -> tuple[bytes, bool]:
     """The next part of a body, and whether more follows."""
@@ -244,7 +228,8 @@ async def _drain(receive: Receive, limit: int) -> None:
 
 
 def _parse(body: bytearray) -> object:
-    brackets = _brackets(body)
+    opening = body.count(b"[") + body.count(b"{")
+    brackets = _brackets(body) if opening > _DEEPEST or body.count(b",") > _MOST_VALUES else b""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -253,7 +238,7 @@ def _parse(body: bytearray) -> object:
         raise InvalidRequest(
             f"the body's numbers have more than {MOST_ZEROS} zeros together, written out without exponents"
         )
-    if max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets), default=0) > _DEEPEST:
+    if brackets and max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets)) > _DEEPEST:
         _refuse(value, lambda _: None)
     if b"\\u0000" in body and b"\\u0000" in body.replace(b"\\\\", b""):
         _refuse(value, lambda item: "must not hold NUL characters" if isinstance(item, str) and "\0" in item else None)
@@ -261,14 +246,11 @@ def _parse(body: bytearray) -> object:
 
 
 def _brackets(body: bytearray) -> bytearray:
-    """The brackets of the body's objects and lists; none where there are too few to matter.
+    """The brackets of the body's objects and lists.
 
     Raises InvalidRequest when it holds more values than can be looked at in a short time. Told from the bytes, before
     anything is made of them: 20 MB of `[],` are seven million lists.
     """
-    opening = body.count(b"[") + body.count(b"{")
-    if opening <= _DEEPEST and body.count(b",") <= _MOST_VALUES:
-        return bytearray()
     # Only what is outside of texts counts, each of which begins and ends with a quotation mark.
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     if plain.count(b'"') <= 4 * _MOST_VALUES:  # a name and a text for each value

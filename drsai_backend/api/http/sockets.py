@@ -13,7 +13,7 @@ from starlette.types import Scope as Connection
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Access
 from drsai_backend.api.http import stream
-from drsai_backend.api.http.body import header_of
+from drsai_backend.api.http.body import headers_of
 from drsai_backend.api.http.errors import HostNotAllowed, error_body
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.http.middleware import Hosts, check_origin
@@ -128,7 +128,7 @@ class SocketEndpoint:
 def check_place(scope: Connection, hosts: Hosts | None, origins: Collection[str]) -> None:
     """Raises HostNotAllowed for a host that is not served (`hosts`; None: any is), and OriginNotAllowed for a page of
     another origin."""
-    host = header_of(scope, b"host")
+    host = headers_of(scope).get(b"host")
     if host is not None and hosts is not None and not hosts.allow(host.decode("latin-1")):
         raise HostNotAllowed("this host is not served here; DRSAI_ALLOWED_HOSTS names those that are")
     check_origin(scope["headers"], origins, with_key=False)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from pydantic import ConfigDict, Field
-from starlette.types import Scope as ASGIScope
 
 from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.errors import error_body
@@ -19,7 +18,7 @@ from drsai_backend.api.http.json import dumps
 from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.openai.chat.endpoint import ChatRoute
 from drsai_backend.api.openai.chat.exchange import Exchange, describe_answers
-from drsai_backend.api.openai.chat.inputs import ChatCall
+from drsai_backend.api.openai.chat.inputs import Sender, parse_call
 from drsai_backend.api.openai.chat.wire import BROKEN, CompletionWriter, error_frame, failure
 from drsai_backend.api.openai.messages import Wire
 from drsai_backend.api.openai.speech import Piece, Speech
@@ -101,13 +100,13 @@ class CompletionsRoute(ChatRoute):
             "responses": describe_answers(_SCHEMA, "`[DONE]`"),
         }
 
-    async def read(self, body: JsonObject, scope: ASGIScope) -> Exchange:
+    def read(self, body: JsonObject, sender: Sender) -> Exchange:
         asked = _checked(body)
         prompt, echo = _prompt_of(asked), asked.echo
         chat = {name: value for name, value in body.items() if name not in CompletionBody.model_fields}
         chat |= {name: body[name] for name in ("model", "stream") if name in body}
         chat["messages"] = [{"role": "user", "content": prompt}]
-        call: ChatCall = await self.parse(chat, scope)
+        call = parse_call(chat, sender, max_messages=self._max_messages)
         return _CompletionExchange(call, prompt if echo else "")
 
 

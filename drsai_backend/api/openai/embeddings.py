@@ -9,12 +9,12 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Scope
 from drsai_backend.api.auth import Body, allowed, described
-from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.body import Bodies, headers_of
 from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.json import ERROR_CONTENT, answers
 from drsai_backend.api.http.parameters import new_router
 from drsai_backend.api.http.stream import ClientLeft, Watch
-from drsai_backend.api.openai.chat.inputs import model_key
+from drsai_backend.api.openai.chat.inputs import MODEL_KEY, model_key, text_headers
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.embeddings import MAX_INPUTS, Embeddings, EmbeddingsRequest, Encoding, Inputs
 
@@ -60,7 +60,7 @@ def embedding_routes(embeddings: Embeddings, bodies: Bodies, *, ping: float) -> 
         async with bodies.read(request.scope, request.receive) as fields:
             asked = checked(EmbeddingsBody.model_validate, fields, _TEXTS)
             embeddings.check(asked.model)
-            key: SecretStr | None = model_key(None, request.scope)
+            key: SecretStr | None = model_key(None, text_headers(headers_of(request.scope), MODEL_KEY))
             given = EmbeddingsRequest(asked.input, asked.encoding_format or "float", asked.dimensions, key)
             try:
                 with Watch(request.receive, ping):

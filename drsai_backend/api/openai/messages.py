@@ -27,6 +27,8 @@ from drsai_backend.teams.client_tools.definitions import (
 
 NO_ID: Final = "function:"
 """What a call of one of the deprecated functions has in place of an id begins with; its name follows."""
+_FEW: Final = 256
+"""Messages that are looked at in less than a millisecond."""
 _CONTENTS: Final = frozenset(("text", "refusal", "image_url", "input_audio", "file", "file_data", "file_id", "source"))
 """The fields of parts that hold what a part says."""
 _HINTS: Final = frozenset(
@@ -183,15 +185,14 @@ def read_messages(
         InvalidRequest: `param` names what cannot be used, as in `messages[0].content[1].image_url`.
     """
     sent = read_history(given)
-    order = [index for index, each in enumerate(sent) if each.role == "system"]
-    order += [index for index, each in enumerate(sent) if each.role != "system"]
-    messages = [sent[index] for index in order]
+    order = sorted(range(len(sent)), key=[each.role != "system" for each in sent].__getitem__)
+    messages = list(map(sent.__getitem__, order))
     last, path = messages[-1], f"messages[{order[-1]}]"
     if last.role not in ("user", "tool") and continued(messages) is None:
         raise InvalidRequest(USER_LAST, param=f"{path}.role")
     if last.role == "user" and isinstance(last.content, str) and not last.content.strip():
         raise InvalidRequest(f"`{path}.content` must not be empty", param=f"{path}.content")
-    return messages, [raw[index] for index in order], read_results(sent)
+    return messages, list(map(raw.__getitem__, order)), read_results(sent)
 
 
 def read_history(given: Sequence[Message]) -> list[InputMessage]:
@@ -241,7 +242,8 @@ def unread_fields(said: Iterable[BaseModel], place: str) -> list[str]:
     """
     found: dict[str, None] = {}
     for index, message in enumerate(said):
-        found |= dict.fromkeys(f"{place}.{name}" for name in _unread(message))
+        if message.model_extra:
+            found |= dict.fromkeys(f"{place}.{name}" for name in _unread(message))
         content, output = getattr(message, "content", None), getattr(message, "output", None)
         kinds = [getattr(part, "type", "") for part in cast(list[object], output)] if isinstance(output, list) else []
         if "input_image" in kinds:
@@ -252,7 +254,8 @@ def unread_fields(said: Iterable[BaseModel], place: str) -> list[str]:
                     param = f"{place}[{index}].content[{at}].{name}"
                     raise InvalidRequest(f"`{param}`: a part is of one kind; send another part with this", param=param)
                 found[f"{place}.content.{name}"] = None
-    return [re.sub(r"[^\w.-]", "?", name, flags=re.ASCII)[:_LONGEST] for name in list(found)[:_MOST_NAMED]]
+    names = list(found)[:_MOST_NAMED]
+    return names and [re.sub(r"[^\w.-]", "?", name, flags=re.ASCII)[:_LONGEST] for name in names]
 
 
 def _unread(said: BaseModel) -> list[str]:
@@ -271,6 +274,8 @@ def read_results(messages: Sequence[InputMessage], places: Sequence[str] | None 
         InvalidRequest: a result is of no call before it, a call of this server's has none, or they are too many or too
             large; `param` names the message.
     """
+    if not any(message.role == "tool" or message.calls for message in messages):
+        return []
     answered = next((index for index in reversed(range(len(messages))) if messages[index].role == "assistant"), -1)
     calls = [] if answered < 0 else [call.id for call in messages[answered].calls]
     results: list[ToolOutput] = []
@@ -300,14 +305,16 @@ def read_results(messages: Sequence[InputMessage], places: Sequence[str] | None 
     return results
 
 
-def has_images(raw: Sequence[object]) -> bool:
-    """Whether a message brings anything but text: images, or files."""
+def is_heavy(body: JsonObject) -> bool:
+    """Tell whether to look at a request's messages takes long: they are many, or bring images or files."""
+    messages = body.get("messages")
+    raw = cast(list[object], messages) if isinstance(messages, list) else []
     for item in raw:
         content = cast(JsonObject, item).get("content") if isinstance(item, dict) else None
         for part in cast(list[object], content) if isinstance(content, list) else ():
             if isinstance(part, dict) and not {"image_url", "file", "source"}.isdisjoint(cast(JsonObject, part)):
                 return True
-    return False
+    return len(raw) > _FEW
 
 
 def _read_parts(message: Message, path: str, images: Images) -> str | list[str | Image]:
@@ -370,7 +377,7 @@ class Images:
             if pixels is None:
                 complaint = f"`{path}` is not a readable image ({', '.join(FORMATS)})"
                 raise InvalidRequest(complaint, param=path)
-        if sum(pixels or 0 for pixels in found) > MAX_PIXELS:
+        if sum(filter(None, found)) > MAX_PIXELS:
             path = self._paths[len(found) - 1]
             raise InvalidRequest(f"the images up to `{path}` have more than {MAX_PIXELS} pixels", param=path)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from functools import partial
 from typing import Annotated, Final
 from urllib.parse import quote
@@ -22,17 +21,18 @@ from starlette.types import Scope as ASGIScope
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Access, user_of
-from drsai_backend.api.http.body import Bodies, header_of
+from drsai_backend.api.http.body import Bodies, headers_of
 from drsai_backend.api.http.errors import InternalError, RunMoved
 from drsai_backend.api.http.json import json_response
 from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.http.stream import PING, ClientLeft, EventStream, Frames, Watch
 from drsai_backend.api.objects import headers_of_answer, run_object
 from drsai_backend.api.openai.chat.exchange import Exchange, StreamWriter, describe_answers
-from drsai_backend.api.openai.chat.inputs import MODEL_KEY, ChatBody, ChatCall, parse_call
+from drsai_backend.api.openai.chat.inputs import MODEL_KEY, ChatBody, ChatCall, Sender, parse_call
 from drsai_backend.api.openai.chat.side_call import answer_on_the_side
 from drsai_backend.api.openai.chat.wire import BROKEN, COMPLETION_SCHEMA, failure
 from drsai_backend.api.openai.files.named import with_files
+from drsai_backend.api.openai.messages import is_heavy
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, IllegalTransition, InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
@@ -79,31 +79,27 @@ class ChatRoute(APIRoute):
             "responses": describe_answers(COMPLETION_SCHEMA, "`[DONE]`"),
         }
 
-    async def read(self, body: JsonObject, scope: ASGIScope) -> Exchange:
-        """The request, understood. Raises InvalidRequest as `parse_call`."""
-        return Exchange(await self.parse(body, scope))
-
-    async def parse(self, body: JsonObject, scope: ASGIScope) -> ChatCall:
-        """The call that a body of Chat Completions is. Raises InvalidRequest as `parse_call`."""
-        return await parse_call(body, scope, self._bodies, max_messages=self._max_messages)
+    def read(self, body: JsonObject, sender: Sender) -> Exchange:
+        """The request, understood; called in a thread where that takes long. Raises InvalidRequest."""
+        return Exchange(parse_call(body, sender, max_messages=self._max_messages))
 
     async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         caller = await self._access.authenticate(scope, self.scope)
         check_query(scope, self.query)
         async with (
             self._bodies.read(scope, receive) as body,
-            with_files(self._bodies, self._engine.files, body, partial(self._named_in, caller, body, scope)),
+            with_files(self._bodies, self._engine.files, body, (sender := self.sender(caller, body, scope)).who),
         ):
-            named = partial(self._engine.check_name, self._named_in(caller, body, scope), body)
-            if header_of(scope, b"idempotency-key") is None:
+            named = partial(self._engine.check_name, sender.who, body)
+            if b"idempotency-key" not in sender.headers:
                 await named()
             try:
-                exchange = await self.read(body, scope)
+                reading = partial(self.read, body, sender)
+                exchange = await self._bodies.off_loop(reading) if is_heavy(body) else reading()
             except InvalidRequest:
                 await named()  # One with a key may have been served before its model was deleted; this one was not.
                 raise
-            call = self._asked_by(caller, exchange.call, scope)
-            del body
+            call = exchange.call
             await self._engine.check_team(call.request)
             handle, kind = None, None
             if self.takes_housekeeping and call.request.continues is None:
@@ -147,19 +143,13 @@ class ChatRoute(APIRoute):
         response.raw_headers.extend(headers)
         await response(scope, receive, send)
 
-    def _named_in(self, caller: Principal | None, body: JsonObject, scope: ASGIScope) -> Principal:
-        """Who asks, whose files a body may name."""
-        may_name = caller is None or caller.may(Scope.ACT_AS)
-        return self._access.acting(caller, scope, user_of(body.get("user")) if may_name else None)
-
-    def _asked_by(self, caller: Principal | None, call: ChatCall, scope: ASGIScope) -> ChatCall:
-        """The call of whoever asks. What `user` says to a key that may not act as others is OpenAI's tag of an end
-        user: kept with the request, and nobody's identity."""
-        request, tag = call.request, call.user
-        if caller is not None and tag is not None and not caller.may(Scope.ACT_AS):
-            caller = replace(caller, for_many=caller.for_many or tag != caller.user_id)
-            request, tag = replace(request, extra={**request.extra, "user": tag}), None
-        return call._replace(request=replace(request, principal=self._access.acting(caller, scope, tag)))
+    def sender(self, caller: Principal | None, body: JsonObject, scope: ASGIScope) -> Sender:
+        """Who has sent a body. What its `user` says to a key that may not act as others is OpenAI's tag of an end user:
+        kept with the request, and nobody's identity."""
+        user = user_of(body.get("user"))
+        who = self._access.acting(caller, scope, user, as_tag=True)
+        is_named = caller is None or caller.may(Scope.ACT_AS)
+        return Sender(who, user if is_named else None, None if is_named else user, headers_of(scope))
 
     async def _whole(self, exchange: Exchange, handle: Handle, receive: Receive) -> Response:
         writer = exchange.whole(handle)

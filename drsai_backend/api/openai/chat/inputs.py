@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Final, Literal, NamedTuple, cast
 
 from pydantic import ConfigDict, Field, SecretStr, WithJsonSchema, field_validator
-from starlette.types import Scope
 
-from drsai_backend.api.auth import USER_SCHEMA, user_of
-from drsai_backend.api.http.body import Bodies, header_of
+from drsai_backend.access.principal import Principal
+from drsai_backend.api.auth import USER_SCHEMA
 from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.openai.chat.parameters import TEXTS, ParameterFields, kept_fields, model_params
 from drsai_backend.api.openai.chat.tools import CALL_CHOICE, CHOICE, CallChoice, Function, Tool, ToolChoice, read_tools
-from drsai_backend.api.openai.messages import Message, ModelKey, Wire, has_images, read_messages, unread_fields
+from drsai_backend.api.openai.messages import Message, ModelKey, Wire, read_messages, unread_fields
 from drsai_backend.config import usable_key
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest
@@ -30,8 +29,6 @@ MODEL_KEY: Final = "X-Model-Api-Key"
 """The header that says the same as `api_key` in the body, for clients and gateways that set headers only."""
 WINDOW: Final = "X-OpenWebUI-Chat-Id"
 """The header that names a chat of a window which sends all of it with every request."""
-_FEW: Final = 256
-"""Messages that are looked at in less than a millisecond."""
 _INT32: Final = 2**31 - 1
 _INT64: Final = 2**63 - 1
 _EXACT: Final = 2**53 - 1
@@ -121,8 +118,18 @@ class ChatBody(ParameterFields):
         return None if value is None else usable_key(value)
 
 
+class Sender(NamedTuple):
+    """Who has sent a request, known before it is read: as whom it asks, whom it names, and its headers. `tag`: what it
+    says of its end user, in place of a name, where the key may not act as others."""
+
+    who: Principal
+    user: str | None
+    tag: str | None
+    headers: Mapping[bytes, bytes]
+
+
 class ChatCall(NamedTuple):
-    """A chat request that was understood, of nobody yet. `user`: whom it names; `tool_fields`: those about the client's
+    """A chat request that was understood. `user`: whom it names; `tool_fields`: those about the client's
     tools, with which nothing is done if no agent gets these; `cancel_on_disconnect`: None: as the model and the server
     are set; `housekeeping`: whether it is, where that is certain; `form`: its `response_format`; `aside`: fields of its
     messages that nobody reads."""
@@ -142,22 +149,17 @@ class ChatCall(NamedTuple):
         return [*tools, *(name for name in fields if name != "tools"), *self.aside]
 
 
-async def parse_call(body: JsonObject, scope: Scope, bodies: Bodies, *, max_messages: int) -> ChatCall:
-    """Check a request's body and headers; what takes long in a thread of `bodies`.
+def parse_call(body: JsonObject, sender: Sender, *, max_messages: int) -> ChatCall:
+    """Check a request's body and headers; in a thread, where it is heavy.
 
     Raises:
         InvalidRequest: something cannot be used; `param` names the field or header.
     """
     given = body.get("messages")
-    messages = cast(list[object], given) if isinstance(given, list) else []
-    if len(messages) > max_messages:
-        text = f"`messages` has {len(messages)} messages; this server accepts {max_messages}"
+    count = len(cast(list[object], given)) if isinstance(given, list) else 0
+    if count > max_messages:
+        text = f"`messages` has {count} messages; this server accepts {max_messages}"
         raise InvalidRequest(text, param="messages")
-    parse = partial(_parse, body, scope)
-    return await bodies.off_loop(parse) if len(messages) > _FEW or has_images(messages) else parse()
-
-
-def _parse(body: JsonObject, scope: Scope) -> ChatCall:
     chat = checked(ChatBody.model_validate, body, _TEXTS)
     beside = (("stream", chat.stream), ("on_disconnect", chat.on_disconnect == "cancel"))
     for field, value in (*beside, ("housekeeping", chat.housekeeping)):
@@ -167,9 +169,9 @@ def _parse(body: JsonObject, scope: Scope) -> ChatCall:
     for field in ("tools", "functions"):
         if field in tool_fields and len(dumps(body[field])) > _TOOL_BYTES:
             raise InvalidRequest(f"`{field}` must have at most {_TOOL_BYTES} bytes as JSON", param=field)
-    api_key = model_key(chat.api_key, scope)
-    key = _header(scope, "Idempotency-Key")
-    thread_id = _thread_of(chat, scope)
+    headers = text_headers(sender.headers, MODEL_KEY, "Idempotency-Key", "X-Thread-Id", WINDOW)
+    api_key, key = model_key(chat.api_key, headers), headers.get("Idempotency-Key")
+    thread_id = _thread_of(chat, headers)
     owner = None if chat.thread_owner is None else check_name(chat.thread_owner, "thread_owner")
     messages, raw, results = read_messages(chat.messages, body["messages"])
     tools = None
@@ -183,23 +185,24 @@ def _parse(body: JsonObject, scope: Scope) -> ChatCall:
     request = RunRequest(
         team=chat.model,
         messages=messages,
+        principal=sender.who,
         thread_id=thread_id,
         owner=owner,
         params=model_params(chat, body),
         api_key=api_key,
         stream=bool(chat.stream),
         n=chat.n,
-        extra={**(chat.model_extra or {}), **kept_fields(chat)},
+        extra={**(chat.model_extra or {}), **kept_fields(chat), **({} if sender.tag is None else {"user": sender.tag})},
         raw_messages=raw,
         idempotency_key=check_name(key, "Idempotency-Key") if key is not None else None,
         on_busy=chat.on_busy or "enqueue",
         on_question=chat.on_question,
         background=bool(chat.background),
         history=chat.history or "continue",
-        resends=header_of(scope, WINDOW.lower().encode()) is not None,
+        resends=WINDOW in headers,
         webhook_url=chat.webhook_url,
         limits=RunLimits(chat.max_turns, chat.max_run_seconds, chat.max_run_tokens),
-        repeated=repeated_of(scope),
+        repeated=repeated_of(sender.headers),
         client_tools=tools,
         tool_results=results,
         continues=answer,
@@ -209,7 +212,7 @@ def _parse(body: JsonObject, scope: Scope) -> ChatCall:
     is_housekeeping = False if chat.housekeeping is None and (tool_fields or chat.background) else chat.housekeeping
     return ChatCall(
         request,
-        user_of(chat.user),
+        sender.user,
         include_usage,
         None if chat.on_disconnect is None else chat.on_disconnect == "cancel",
         tool_fields,
@@ -219,13 +222,13 @@ def _parse(body: JsonObject, scope: Scope) -> ChatCall:
     )
 
 
-def repeated_of(scope: Scope) -> int:
+def repeated_of(headers: Mapping[bytes, bytes]) -> int:
     """How often OpenAI's clients say that they have sent the request before. What says so is a hint, not an input."""
-    text = header_of(scope, b"x-stainless-retry-count") or b""
+    text = headers.get(b"x-stainless-retry-count", b"")
     return int(text) if text.isdigit() and len(text) < 6 else 0
 
 
-def _thread_of(chat: ChatBody, scope: Scope) -> str | None:
+def _thread_of(chat: ChatBody, headers: Mapping[str, str]) -> str | None:
     """The thread that the request names, in whichever place; all that do must agree."""
     in_metadata = (chat.metadata or {}).get("thread_id")
     if in_metadata is not None and not isinstance(in_metadata, str):
@@ -234,8 +237,8 @@ def _thread_of(chat: ChatBody, scope: Scope) -> str | None:
         "thread_id": chat.thread_id,
         "chat_id": chat.chat_id,
         "metadata.thread_id": in_metadata,
-        "X-Thread-Id": _header(scope, "X-Thread-Id"),
-        WINDOW: _header(scope, WINDOW),
+        "X-Thread-Id": headers.get("X-Thread-Id"),
+        WINDOW: headers.get(WINDOW),
     }
     given = {place: check_name(value, place) for place, value in named.items() if value is not None}
     first = next(iter(given), "")
@@ -245,9 +248,9 @@ def _thread_of(chat: ChatBody, scope: Scope) -> str | None:
     return given.get(first)
 
 
-def model_key(in_body: SecretStr | None, scope: Scope) -> SecretStr | None:
+def model_key(in_body: SecretStr | None, headers: Mapping[str, str]) -> SecretStr | None:
     """The key for the run's model calls: the header's or the body's."""
-    text = _header(scope, MODEL_KEY)
+    text = headers.get(MODEL_KEY)
     try:
         in_header = None if text is None else usable_key(SecretStr(text))
     except ValueError as error:
@@ -257,9 +260,13 @@ def model_key(in_body: SecretStr | None, scope: Scope) -> SecretStr | None:
     return in_body or in_header
 
 
-def _header(scope: Scope, name: str) -> str | None:
-    value = header_of(scope, name.lower().encode())
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        raise InvalidRequest(f"the header `{name}` must be UTF-8", param=name) from None
+def text_headers(headers: Mapping[bytes, bytes], *names: str) -> dict[str, str]:
+    """Return the headers of these names that are there. Raises InvalidRequest: one is no text."""
+    found: dict[str, str] = {}
+    for name in names:
+        if (value := headers.get(name.lower().encode())) is not None:
+            try:
+                found[name] = value.decode()
+            except UnicodeDecodeError:
+                raise InvalidRequest(f"the header `{name}` must be UTF-8", param=name) from None
+    return found

@@ -151,5 +151,4 @@ def model_params(chat: ParameterFields, body: JsonObject) -> ModelParams:
 
 def kept_fields(chat: ParameterFields) -> JsonObject:
     """What of a request is kept with it, and has no other effect."""
-    kept = ((name, getattr(chat, name)) for name in _KEPT)
-    return {name: value for name, value in kept if value is not None and value != {}}
+    return {name: value for name in _KEPT if (value := getattr(chat, name)) is not None and value != {}}

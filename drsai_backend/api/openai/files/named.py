@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final, cast
 
@@ -22,10 +22,8 @@ _Named = tuple[list[object], int, str, str, str]
 
 
 @asynccontextmanager
-async def with_files(
-    bodies: Bodies, files: Files, body: JsonObject, whose: Callable[[], Principal]
-) -> AsyncGenerator[None]:
-    """The body, with what its `file_id`s name in it. What that takes counts as a body does.
+async def with_files(bodies: Bodies, files: Files, body: JsonObject, who: Principal) -> AsyncGenerator[None]:
+    """The body, with what its `file_id`s name in it, of the files that are `who`'s. That counts as a body does.
 
     Raises:
         NotFound: whoever asks has no such file.
@@ -38,7 +36,6 @@ async def with_files(
     if not named:
         yield
         return
-    who = whose()
     who.require(Scope.FILES_READ)
     wanted = list(dict.fromkeys(file_id for *_, file_id in named))
     if len(wanted) > MOST_NAMED:

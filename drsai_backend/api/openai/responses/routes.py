@@ -21,6 +21,7 @@ from drsai_backend.api.auth import (
     described,
     read_body,
 )
+from drsai_backend.api.http.body import headers_of as sent_headers
 from drsai_backend.api.http.json import ERROR_CONTENT, EVENTS, NO_MODEL, answers, json_response
 from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.http.parameters import Limit, ResponseId, new_router
@@ -99,16 +100,15 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
         """Have a team answer: begin a conversation, or continue one."""
         async with (
             bodies.read(request.scope, request.receive) as body,
-            with_files(bodies, responses.engine.files, body, lambda: acting(request, caller, user, body.get("user"))),
+            with_files(bodies, responses.engine.files, body, (who := acting(request, caller, user, body.get("user")))),
         ):
-            who = acting(request, caller, user, body.get("user"))
             if key is None:
                 await responses.engine.check_name(who, body)
             try:
                 asked = responses.read(body)
                 # As the messages of a chat, but the conversation that is continued may be elsewhere by now.
                 fingerprint = await bodies.off_loop(partial(fingerprint_of, body))
-                call = Call(who, asked, key, fingerprint=fingerprint, repeated=repeated_of(request.scope))
+                call = Call(who, asked, key, fingerprint=fingerprint, repeated=repeated_of(sent_headers(request.scope)))
                 started = await responses.create(call)
             except InvalidRequest:
                 await responses.engine.check_name(who, body)  # As of a chat request.
