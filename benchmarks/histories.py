@@ -13,7 +13,7 @@ from benchmarks.measure import Block, Spent, alternate
 from benchmarks.report import Section
 from benchmarks.served import TEAM, Served
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.runs import InputMessage, MessageDone
+from drsai_backend.runs import InputMessage, MessageDone, Where
 from drsai_backend.runs.history.digest import Histories, seed_of
 
 TURNS, MESSAGES, LENGTH = 1_000, 1_000, 150
@@ -30,15 +30,15 @@ class Client:
 
     async def run(self) -> Spent:
         """One run; what it took, from the request to its stored end."""
-        request = self._served.request(self._thread_id)
+        ask, who = self._served.request(self._thread_id)
         if self._resends:
-            self._said += request.messages
+            self._said += ask.messages
             # New objects, as a request's body has them.
             sent = [InputMessage(each.role, f"{each.content!s} "[:-1]) for each in self._said]
             thread_id = self._thread_id if len(sent) == 1 else None
-            request = replace(request, messages=sent, thread_id=thread_id, raw_messages=[{}] * len(sent))
+            ask = replace(ask, messages=sent, where=Where(thread_id), raw_messages=[{}] * len(sent))
         clock, cpu = time.perf_counter(), time.process_time()
-        handle = await self._served.engine.start(request)
+        handle = await self._served.engine.start(ask, who)
         answer: list[str] = []
         async for event in handle.events():
             if isinstance(event, MessageDone) and event.shown:

@@ -11,9 +11,10 @@ from benchmarks.report import Section
 from drsai_backend.access.principal import Principal
 from drsai_backend.runs.history.digest import Histories, seed_of
 from drsai_backend.runs.intake.request_digest import RequestDigests
-from drsai_backend.runs.requests import InputMessage, RunRequest
+from drsai_backend.runs.requests import Admitted, InputMessage
 from drsai_backend.runs.side_calls.housekeeping import Housekeeping
 from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools
+from tests.support.asks import admitted
 
 _LIMIT = 300.0
 _TEXT = "x" * 200
@@ -23,15 +24,15 @@ _WINDOW = "### Task:\nRespond to the user query using the provided context.\n" +
 _TOOLS = ClientTools(tuple(ClientTool(f"tool_{number}", _TEXT, {"type": "object"}) for number in range(36)))
 
 
-def _conversation(count: int, last: str = _TEXT) -> RunRequest:
+def _conversation(count: int, last: str = _TEXT) -> Admitted:
     """As a body brings it: no text is an object that was seen before."""
     roles = ("user", "assistant")
     texts = [*(f"{number:>200}" for number in range(count - 1)), f"{last} "[:-1]]
     messages = [InputMessage(roles[number % 2], text) for number, text in enumerate(texts)]  # pyright: ignore[reportArgumentType]
-    return RunRequest("crew", messages, thread_id="t", client_tools=_TOOLS)
+    return admitted("crew", messages, thread_id="t", client_tools=_TOOLS)
 
 
-def _microseconds(call: Callable[[RunRequest], object], requests: list[RunRequest]) -> float:
+def _microseconds(call: Callable[[Admitted], object], requests: list[Admitted]) -> float:
     found: list[float] = []
     for request in requests:
         start = time.perf_counter()
@@ -51,10 +52,10 @@ def measure(times: int) -> Section:
     )
     rule, digests, histories, worst = Housekeeping(), RequestDigests(), Histories(), 0.0
     seed = seed_of(Principal().owner, "crew")
-    calls: tuple[Callable[[RunRequest], object], ...] = (
-        lambda request: rule.kind_of(request.messages),
+    calls: tuple[Callable[[Admitted], object], ...] = (
+        lambda request: rule.kind_of(request.ask.messages),
         digests.of,
-        lambda request: histories.digest(seed, request.messages),
+        lambda request: histories.digest(seed, request.ask.messages),
     )
     conversations = [(f"{count} messages", count, _TEXT) for count in (1, 11, 1001)]
     for name, count, last in (*conversations, ("documents", 1, _WINDOW)):

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.databases import Postgres, sqlite
 from benchmarks.measure import Spent, alternate, middle, milliseconds, rounds_at, timed
 from benchmarks.report import Section
-from benchmarks.served import USER, Served
+from benchmarks.served import TEAM, USER, Served
 from benchmarks.teams import InstantClient, our_team, stock_team
 from drsai_backend.datamodel import Thread
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
@@ -30,7 +30,7 @@ async def begin(served: Served, *, cold: bool = False) -> Spent:
     handles: list[Any] = []
 
     async def start() -> None:
-        handles.append(await served.engine.start(served.request(THREAD)))
+        handles.append(await served.engine.start(*served.request(THREAD)))
 
     spent = await timed(start, 1)
     await handles[0].wait()
@@ -47,7 +47,7 @@ async def begin_many(served: Served, names: Sequence[str]) -> list[float]:
     try:
         for name in names:
             start = time.perf_counter()
-            handle = await served.engine.start(served.request(name))
+            handle = await served.engine.start(*served.request(name))
             found.append(time.perf_counter() - start)
             await handle.wait()
             await served.idle()
@@ -75,7 +75,7 @@ async def split(served: Served) -> dict[str, Spent]:
 
     async def read() -> None:
         found["thread"] = await served.database.read(
-            lambda session: read_thread(session, ThreadName(DEFAULT_TENANT, USER, THREAD), 1)
+            lambda session: read_thread(session, ThreadName(DEFAULT_TENANT, USER, THREAD), 1, TEAM)
         )
 
     async def decode() -> None:

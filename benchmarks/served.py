@@ -14,7 +14,8 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.drsai import DrSai
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.runs import InputMessage
+from tests.support.asks import Asked, asks
 
 USER = "bench"
 TEAM = "pair"
@@ -54,9 +55,9 @@ class Served:
     def _team(self) -> BaseGroupChat:
         return our_team(self._client, stream=self._stream)
 
-    def request(self, thread_id: str, team: str = TEAM) -> RunRequest:
+    def request(self, thread_id: str, team: str = TEAM) -> Asked:
         text = self._texts.next()
-        return RunRequest(
+        return asks(
             team,
             [InputMessage("user", text)],
             Principal(USER),
@@ -67,7 +68,7 @@ class Served:
 
     async def run(self, thread_id: str, team: str = TEAM) -> None:
         """One run, to its stored end."""
-        handle = await self.engine.start(self.request(thread_id, team))
+        handle = await self.engine.start(*self.request(thread_id, team))
         end = await handle.wait()
         assert end.status is RunStatus.COMPLETED, end
 

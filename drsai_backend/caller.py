@@ -24,7 +24,19 @@ from drsai_backend.features.registered_tools.calls import ToolCalls
 from drsai_backend.features.stored_definitions.calls import AgentCalls
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
-from drsai_backend.runs import Answer, Engine, Handle, InputMessage, ModelParams, OnBusy, OnQuestion, RunRequest
+from drsai_backend.runs import (
+    Answer,
+    Ask,
+    Engine,
+    Handle,
+    How,
+    InputMessage,
+    ModelParams,
+    OnBusy,
+    OnQuestion,
+    Origin,
+    Where,
+)
 from drsai_backend.runs.events import RunEnded
 from drsai_backend.runs.feed.outcome import check_failure, message_of, result_of
 from drsai_backend.runs.requests import Task
@@ -140,22 +152,22 @@ class Caller:
         """
         if unknown := options.keys() - RunOptions.__annotations__.keys():
             raise TypeError(f"a run takes no {', '.join(sorted(unknown))}")
-        request = RunRequest(
-            team=team,
-            messages=InputMessage.of_task(task),
-            principal=self.who,
-            owner=self._owner,
-            thread_id=thread_id,
+        ask = Ask(
+            team,
+            InputMessage.of_task(task),
             params=options.get("params") or ModelParams(),
-            on_busy=options.get("on_busy", "enqueue"),
-            on_question=options.get("on_question", "wait"),
-            background=background,
-            webhook_url=webhook_url,
-            limits=options.get("limits", NO_LIMITS),
             client_tools=options.get("client_tools"),
             shown=options.get("shown"),
+            where=Where(thread_id, self._owner),
+            how=How(
+                options.get("on_busy", "enqueue"),
+                options.get("on_question", "wait"),
+                background,
+                options.get("limits", NO_LIMITS),
+            ),
+            origin=Origin(webhook_url=webhook_url),
         )
-        return await self.engine.start(request)
+        return await self.engine.start(ask, self.who)
 
     async def run(
         self, team: str, task: Task, *, thread_id: str | None = None, **options: Unpack[RunOptions]

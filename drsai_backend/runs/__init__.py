@@ -15,27 +15,29 @@ from drsai_backend.runs.events import (
 )
 from drsai_backend.runs.feed.handle import Handle
 from drsai_backend.runs.recovery.recovery import Waker
-from drsai_backend.runs.requests import Answer, InputMessage, OnBusy, OnQuestion, RunRequest
+from drsai_backend.runs.requests import Answer, Ask, How, InputMessage, OnBusy, OnQuestion, Origin, Where
 from drsai_backend.teams.replay.steps import ToolEvent, ToolFinished, ToolPartial, ToolStarted
 
 RunHandle = Handle  # The name of earlier releases.
 
 __all__ = [
     "Answer",
+    "Ask",
     "Engine",
     "Handle",
+    "How",
     "InputMessage",
     "Logged",
     "MessageDone",
     "ModelParams",
     "OnBusy",
     "OnQuestion",
+    "Origin",
     "Position",
     "QueuedBehind",
     "RunEnded",
     "RunEvent",
     "RunHandle",
-    "RunRequest",
     "RunStarted",
     "TextDelta",
     "ThoughtDelta",
@@ -44,4 +46,5 @@ __all__ = [
     "ToolPartial",
     "ToolStarted",
     "Waker",
+    "Where",
 ]

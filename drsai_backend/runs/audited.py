@@ -13,34 +13,34 @@ from drsai_backend.database.audit import audit_step
 from drsai_backend.database.backends.prepared import Step
 from drsai_backend.datamodel.audit import Action
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.requests import RunRequest
+from drsai_backend.runs.requests import Placed
 from drsai_backend.teams.messages import UserInputReceivedEvent
 
 
-def started_as(request: RunRequest, run_id: str) -> Sequence[Step]:
+def started_as(given: Placed, run_id: str) -> Sequence[Step]:
     """The entry of a new run that one user's key starts as another user; of any other run none."""
-    who = request.principal
+    who = given.who
     if who.acted_by is None:
         return ()
-    detail: JsonObject = {"team": request.team}
-    name = request.name
+    detail: JsonObject = {"team": given.ask.team}
+    name = given.name
     return (
         audit_step(who.actor, Action.RUN_STARTED_AS, run_id, owner=name.owner, thread_id=name.thread_id, detail=detail),
     )
 
 
-def answered(request: RunRequest, run_id: str | None, received: UserInputReceivedEvent | None) -> Sequence[Step]:
+def answered(given: Placed, run_id: str | None, received: UserInputReceivedEvent | None) -> Sequence[Step]:
     """The entry of an answer: who gave it, to which question, and what was decided. The text of an answer is not in it;
     `received` is None where a run is resumed without one."""
     if received is None:
         return ()
-    question, name = received.input_request, request.name
+    question, name = received.input_request, given.name
     detail: JsonObject = {"run_id": run_id, "decision": received.decision, "reason": received.reason}
     if (tool := question.get("tool")) is not None:
         detail["tool"] = tool["name"]
     return (
         audit_step(
-            request.principal.actor,
+            given.who.actor,
             Action.INPUT_ANSWERED,
             str(question.get("id")),
             owner=name.owner,

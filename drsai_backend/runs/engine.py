@@ -2,8 +2,9 @@
 
 A run's life, step by step, and where to look:
 
-1. A request becomes a `RunRequest` (`runs.requests`); `Engine.start` takes it. From here on the run is a task of the
-   engine (`runs.running`), never of the request. Where the thread is busy, `on_busy` decides (`runs.commands`).
+1. A request becomes an `Ask` (`runs.requests`); `Engine.start` takes it, and lets it in (`runs.intake.admission`). From
+   here on the run is a task of the engine (`runs.running`), never of the request. Where the thread is busy, `on_busy`
+   decides (`runs.commands`).
 2. Read the thread, warm in memory (`runs.warm`) or stored (`database.runs.reads`), and plan what of the request is new
    and whether it answers a question (`runs.start.read`, `runs.start.plan`, `runs.messages`).
 3. Build the team with its factory, bind it to the run, put it on the turn runtime (`runs.start.build`), and load its
@@ -34,26 +35,27 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.principal import Principal
+from drsai_backend.catalog import Catalog, Offer, Recipe
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.retention import delete_thread, prune
 from drsai_backend.database.runs.steps import drop_left
-from drsai_backend.database.runs.values import Also
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.definitions.build import Means
-from drsai_backend.definitions.stored.serving import Offer, ServedTeams
 from drsai_backend.definitions.stored.store import StoredDefinitions
 from drsai_backend.errors import InvalidRequest, NotFound, ShuttingDown, ThreadBusy, UnknownModel
 from drsai_backend.files import Files
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.commands.commands import Commands
-from drsai_backend.runs.commands.stored_request import request_of_thread
+from drsai_backend.runs.commands.stored_request import ask_of_thread
 from drsai_backend.runs.feed.feed import Feeds
 from drsai_backend.runs.feed.handle import Handle
+from drsai_backend.runs.feed.live_run import LiveRuns
 from drsai_backend.runs.history.recognise import Recogniser
+from drsai_backend.runs.intake.admission import Admission
 from drsai_backend.runs.intake.forks import Forks
 from drsai_backend.runs.intake.intake import Intake
 from drsai_backend.runs.intake.repeats import Repeats
@@ -61,10 +63,9 @@ from drsai_backend.runs.recovery.leases import Heartbeat, new_worker_id
 from drsai_backend.runs.recovery.recovery import Recovery, Waker
 from drsai_backend.runs.recovery.suspects import Isolate
 from drsai_backend.runs.recovery.sweeper import Sweeper
-from drsai_backend.runs.requests import Answer, InputMessage, RunRequest
+from drsai_backend.runs.requests import Admitted, Answer, Ask, InputMessage, Origin
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.side_calls.side_calls import SideCalls
-from drsai_backend.runs.start.parameters import Outlook
 from drsai_backend.runs.start.read import Services
 from drsai_backend.runs.start.starter import RunStarter
 from drsai_backend.runs.threads.loading import Load, Loading
@@ -73,11 +74,8 @@ from drsai_backend.runs.threads.stored import StoredThreads
 from drsai_backend.runs.threads.views import RunView, ThreadDetail
 from drsai_backend.runs.warm import WarmThreads
 from drsai_backend.state.travel import Place
-from drsai_backend.teams.client_tools.policy import ToolPolicy
-from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.limits import RunLimits
-from drsai_backend.teams.options import options_of
-from drsai_backend.teams.registry import RegisteredTeam, TeamRegistry
+from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.teams.resources import Resources
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.registered.http import HttpKind
@@ -112,7 +110,7 @@ class Engine(StoredThreads):
         files: the files of users.
         tools: the tools that tenants have registered.
         agents: the definitions of agents and teams that users, tenants and the operator have stored.
-        served: what can be asked: the registry's teams and the stored definitions.
+        catalog: what can be asked: the registry's teams and the stored definitions.
     """
 
     def __init__(
@@ -125,56 +123,66 @@ class Engine(StoredThreads):
         hooks: Hooks = NO_HOOKS,
         own_tools: Mapping[str, ToolBase] = NO_TOOLS,
     ) -> None:
-        feeds = Feeds(db.database, lambda name: self._running.live(name), lambda: self._running.closing)
+        database, here = db.database, LiveRuns()
+        feeds = Feeds(database, here.live, here.is_closing)
         super().__init__(db, feeds, hooks)
         self.teams = teams
         self.models = models
         self.side_calls = SideCalls(models, settings)
         """Plain model calls beside the threads; they need no lease and no database."""
-        self.worker_id = new_worker_id()
+        self.worker_id = worker_id = new_worker_id()
         self._settings = settings
-        self._warm = WarmThreads(settings.warm_threads, settings.warm_bytes - models.forms.most)
+        self._warm = warm = WarmThreads(settings.warm_threads, settings.warm_bytes - models.forms.most)
         lease = timedelta(seconds=settings.lease_seconds)
-        self._limits = RunLimits(settings.max_turns, settings.max_run_seconds, settings.max_run_tokens)
-        self._resources = Resources(lambda work: self._running.spawn(work))
         self.webhooks = Webhooks(db, settings)
-        self.files = Files(db.database, settings)
-        allowed = tuple(settings.allowed_addresses)
-        means = Means.of(settings, own_tools)
-        self.served = ServedTeams(teams, db, means)
-        self.agents = StoredDefinitions(db, means, lambda name: name in teams, self.served.changed)
+        self.files = Files(database, settings)
+        allowed, means = tuple(settings.allowed_addresses), Means.of(settings, own_tools)
+        self.catalog = catalog = Catalog(teams, db, means, settings)
+        self.agents = StoredDefinitions(db, means, teams.__contains__, catalog.changed)
         self.tools = ToolRegistry(db, {"http": HttpKind(allowed), "mcp": McpKind(allowed)})
         self._sender = Sender(db, settings)
-        given = (db, models, self._warm, self.worker_id, lease, settings.outage_seconds)
-        how = (settings.other_model == "continue", settings.resume_by_history, self._sender.wake)
-        how = (*how, self.files, self.tools, settings, hooks, own_tools)
-        parts = (self._limits_of, self._resources, self._tool_policy_of, *how, self.served.of_run)
-        self._starter = RunStarter(Services(*given, *parts))
-        self._loading = Loading(db.database, self._starter, self.served)
-        self._recogniser: Recogniser | None = None
-        if settings.resume_by_history:
-            self._recogniser = Recogniser(db.database, self._warm, self, settings.other_model == "continue")
-        self._recovery: Recovery
-        self._running = Running(db.database, self._warm, self._feeds.changed, lambda key: self._recovery.freed(key))
-        self._recovery = Recovery(db, self.served, self._starter, self._running, self.worker_id, settings, hooks)
-        self._commands = Commands(db, self._starter, self._running, self._recovery, self._warm, self.webhooks, hooks)
-        forks = Forks(db.database, self)
-        self._intake = Intake(
-            db.database, self.served, feeds, self._starter, self._running, self._commands, forks, self._recogniser
+        self._running = running = Running(database, warm, here, feeds.changed)
+        self._resources = Resources(running.spawn)
+        services = Services(
+            db=db,
+            models=models,
+            settings=settings,
+            catalog=catalog,
+            warm=warm,
+            worker_id=worker_id,
+            lease=lease,
+            resources=self._resources,
+            files=self.files,
+            tools=self.tools,
+            own_tools=own_tools,
+            hooks=hooks,
+            on_events=self._sender.wake,
         )
-        self.repeats = Repeats(db.database, settings.join_repeats, self._intake, self._running.live)
+        self._starter = starter = RunStarter(services)
+        self._loading = Loading(database, starter, catalog)
+        self._recovery = recovery = Recovery(db, catalog, starter, running, worker_id, settings, hooks)
+        self._commands = commands = Commands(
+            db, starter, running, recovery, warm, self.webhooks, hooks, self._travel, self._loading
+        )
+        self._recogniser = recogniser = None
+        if settings.resume_by_history:
+            self._recogniser = recogniser = Recogniser(database, warm, commands, services.may_move)
+        self._admission = Admission(catalog, self.webhooks, settings)
+        forks = Forks(database, self._travel)
+        self._intake = Intake(database, feeds, starter, running, recovery, commands, forks, recogniser)
+        self.repeats = Repeats(database, settings.join_repeats, self._intake, here.live)
         """What chat clients that repeat their requests by themselves are answered."""
         self._heartbeat = Heartbeat(
-            db.database,
-            self.worker_id,
+            database,
+            worker_id,
             interval=settings.heartbeat_seconds,
             lease=lease,
             max_stall=settings.max_stall_seconds,
-            holds=self._running.held,
-            lost=self._running.lost,
-            asked=self._running.asked,
+            holds=running.held,
+            lost=running.lost,
+            asked=running.asked,
         )
-        self._sweeper = Sweeper(self._recovery, self.prune, settings.sweep_seconds)
+        self._sweeper = Sweeper(recovery, self.prune, settings.sweep_seconds)
 
     async def open(self) -> None:
         """Start the heartbeat, and look for runs that nobody runs: now and every few seconds. Once only, in the event
@@ -214,22 +222,12 @@ class Engine(StoredThreads):
 
     def limits_of(self, team: str) -> RunLimits:
         """What a run of that team of the registry may use. Raises UnknownModel."""
-        return self._limits_of(self.teams.get(team).factory)
-
-    def _limits_of(self, factory: TeamFactory) -> RunLimits:
-        return options_of(factory).limits.over(self._limits)
-
-    def _tool_policy_of(self, factory: TeamFactory) -> ToolPolicy:
-        return self.tool_policy(options_of(factory).client_tools)
+        return self.catalog.own(team).limits
 
     def stops_on_disconnect(self, team: str) -> bool:
         """Whether a run of that team ends when its client leaves."""
         own = self.teams.get(team).options.stop_on_disconnect if team in self.teams else None
         return self._settings.on_disconnect == "cancel" if own is None else own
-
-    def tool_policy(self, own: ToolPolicy) -> ToolPolicy:
-        """What a team makes of its clients' tools, by what it says itself."""
-        return own.over(self._settings.client_tools)
 
     async def check_name(self, who: Principal, body: JsonObject) -> None:
         """Raises UnknownModel where the `model` of a request's body is one that who asks cannot ask. It is cheap, and
@@ -237,29 +235,28 @@ class Engine(StoredThreads):
         and so is a team on the thread of another user, who may share one of theirs."""
         model: object = body.get("model")
         if isinstance(model, str) and 0 < len(model) <= _LONGEST_NAME and body.get("thread_owner") is None:
-            await self.served.check_name(who, model)
+            await self.catalog.check_name(who, model)
 
-    async def check_team(self, request: RunRequest) -> None:
-        """Raises UnknownModel unless who asks may ask a team of that name; or InsufficientScope or Forbidden, which say
-        what they lack. With an idempotency key, `start` does: the request may have been served already."""
-        if request.idempotency_key is None:
-            await self._team_of(request)
-
-    async def _team_of(self, request: RunRequest) -> RegisteredTeam:
-        name = None if request.thread_id is None else request.name
-        return await self.served.find_for(request.principal, request.team, name)
+    async def check_team(self, who: Principal, team: str, thread_id: str | None = None) -> None:
+        """Raises UnknownModel unless who asks may ask a team of that name, of that thread of theirs; or
+        InsufficientScope or Forbidden, which say what they lack. With an idempotency key, `start` does: the request may
+        have been served already."""
+        await self.catalog.find(who, team, None if thread_id is None else who.owner.thread(thread_id))
 
     async def offers(self, who: Principal) -> list[Offer]:
         """The teams that somebody may ask."""
-        return await self.served.all(who)
+        return await self.catalog.all(who)
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
-    async def start(self, request: RunRequest) -> Handle:
+    async def start(self, ask: Ask, who: Principal) -> Handle:
         """Start a run, or resume the one that waits for this answer. Returns when its input is stored.
 
         A repeated request with the same idempotency key gets the run that the first one started; so does one that its
         client repeats by itself (`runs.intake.repeats`).
+
+        Args:
+            who: who asks, and as whom it runs.
 
         Raises:
             UnknownModel, InvalidRequest: the request cannot be served.
@@ -276,37 +273,27 @@ class Engine(StoredThreads):
         is there to go back to.
         """
         self.check_open()
-        if request.owner is not None:
-            if request.thread_id is None:
+        if ask.where.owner is not None:
+            if ask.where.thread_id is None:
                 raise InvalidRequest("a new thread is one's own: name the thread of that owner", param="thread_id")
-            await self._rights.thread(request.principal, request.name, Right.WRITE)
-        return await self._begin(request)
+            await self._rights.thread(who, ask.where.name_of(who), Right.WRITE)
+        return await self._begin(ask, who)
 
-    async def _begin(self, request: RunRequest) -> Handle:
+    async def _begin(self, ask: Ask, who: Principal) -> Handle:
         """`start`, of who was found to have the right."""
         if self._running.closing:
             raise ShuttingDown("this server is shut down; another one takes the request")
         try:
-            team = await self._team_of(request)
-        except UnknownModel:
+            request = await self._admission.admit(ask, who)
+        except UnknownModel as error:
             # One that comes again gets the answer of its run, whatever has become of the team since.
-            if (earlier := await self._intake.earlier(request)) is None:
+            earlier = None
+            if ask.origin.key is not None:
+                gone = Admitted(ask, who, Recipe.gone(ask.team, error), ask.where, "wait")
+                earlier = await self._intake.earlier(gone)
+            if earlier is None:
                 raise
             return earlier
-        self._limits_of(team.factory).check(request.limits)
-        if request.webhook_url is not None:
-            if not request.background:
-                text = "`webhook_url` is for runs of the background: say `background: true`"
-                raise InvalidRequest(text, param="webhook_url")
-            await self.webhooks.check(request.principal, request.webhook_url)
-        if request.background and request.on_busy != "enqueue":
-            text = f"`on_busy: {request.on_busy}` cannot be combined with `background`, whose inputs wait in the queue"
-            raise InvalidRequest(text, param="on_busy")
-        tools = request.client_tools
-        if tools is not None and not tools.is_of_agent and self.tool_policy(team.options.client_tools).mode == "refuse":
-            raise InvalidRequest(f"model {request.team!r} takes no tools of its clients: leave them out", param="tools")
-        if request.on_question is None:
-            request = replace(request, on_question=self._settings.on_question)
         return await self.repeats.begin(request)
 
     async def answer(
@@ -315,12 +302,10 @@ class Engine(StoredThreads):
         thread_id: Named,
         answer: Answer,
         *,
-        idempotency_key: str | None = None,
-        fingerprint: str | None = None,
-        also: Also | None = None,
+        origin: Origin = Origin(),  # noqa: B008 - it is frozen
     ) -> Handle:
         """Answer what the thread's run waits for, by the id of the question, and resume it. An answer with an
-        idempotency key is a request of its own, as in `start`; `also` as in a `RunRequest`.
+        idempotency key is a request of its own, as in `start`.
 
         Raises:
             NotFound: no such thread of this user, or shared with them, and its question is not for them.
@@ -332,17 +317,11 @@ class Engine(StoredThreads):
         self.check_open()
         name = await self._rights.thread(who, thread_id, Right.ANSWER)
         head = await self._commands.head(name)
-        request = await request_of_thread(self.db, head.team or "", who, name)
-        if answer.results is not None and request.client_tools is not None:
-            # What its request demanded was for its first answer.
-            request = replace(request, client_tools=request.client_tools.without_demand())
-        keyed = replace(request, idempotency_key=idempotency_key, fingerprint=fingerprint, also=also)
-        return await self._begin(replace(keyed, answer=answer))
-
-    async def outlook(self, request: RunRequest) -> Outlook:
-        """What can be told of a request's run before it begins; see `RunStarter.outlook`. Raises what its team does."""
-        team = await self._team_of(request)
-        return await self._starter.outlook(request, team.factory)
+        ask = await ask_of_thread(self.db, head.team or "", name)
+        tools = ask.client_tools
+        if answer.results is not None and tools is not None:
+            tools = tools.without_demand()  # What its request demanded was for its first answer.
+        return await self._begin(replace(ask, answer=answer, client_tools=tools, origin=origin), who)
 
     # --- controls -----------------------------------------------------------------------------------------------
 
@@ -386,28 +365,16 @@ class Engine(StoredThreads):
         """
         self.check_open()
         place.require()
-        return await self._change(who, thread_id, lambda name: self._travel.rewind(who, name, place))
+        return await self._commands.rewind(who, await self._rights.thread(who, thread_id, Right.WRITE), place)
 
     async def load_history(
         self, who: Principal, thread_id: Named, messages: Sequence[InputMessage], how: Load
     ) -> ThreadDetail:
         """Put a conversation that was had elsewhere into a thread, without a run; see `Loading.load`. Returns the
         thread without its `team_result`. Raises NotFound, Forbidden for who may not write."""
-        return await self._change(who, thread_id, lambda name: self._loading.load(who, name, messages, how))
-
-    async def _change(
-        self, who: Principal, thread_id: Named, change: Callable[[ThreadName], Awaitable[ThreadDetail]]
-    ) -> ThreadDetail:
-        """Change a thread on which nothing runs."""
         self.check_open()
         name = await self._rights.thread(who, thread_id, Right.WRITE)
-        if self._running.is_taken(name):
-            raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
-        made = await change(name)
-        # Whoever begins a run meanwhile is refused by its guard, and reads anew.
-        self._warm.take(name)
-        self._feeds.changed(name)
-        return made
+        return await self._commands.load(who, name, messages, how)
 
     async def cancel_run(self, who: Principal, run_id: str) -> RunView:
         """End one run, queued or live; see `Commands.cancel_run`. Raises Forbidden for who may not write."""

@@ -30,7 +30,7 @@ USER_LAST: Final = (
 _TITLE_LENGTH: Final = 80
 CONTINUES: Final = "drsai:continues"
 SHOWN: Final = "drsai:shown"
-"""The names under which the answer that a run continues, and `RunRequest.shown`, are kept in
+"""The names under which the answer that a run continues, and `Ask.shown`, are kept in
 `UserInput.extra_requests`."""
 
 

@@ -6,14 +6,15 @@ import hashlib
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from autogen_agentchat.messages import BaseChatMessage, MultiModalMessage
 from autogen_core import FunctionCall, Image
 from pydantic import SecretStr
 
 from drsai_backend.access.principal import Principal
+from drsai_backend.catalog import Recipe
 from drsai_backend.database.runs.reads import Seen
 from drsai_backend.database.runs.values import Also
 from drsai_backend.database.webhooks import Kind as WebhookKind
@@ -191,74 +192,206 @@ class ForkOf(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RunRequest:
-    """A user input for a thread of `principal`, as whom it runs.
+class Where:
+    """Whose thread an input is for.
 
-    `messages` is the conversation as the client sent it, oldest first, history included; the engine takes what follows
-    the last message that the thread knows. `thread_id=None` starts a new thread with a generated id. `raw_messages` are
-    the same messages in OpenAI's shape, stored in `UserInput.user_messages` from the same point on. With `background`
-    the input is queued, and some worker runs it. `answer` answers a question by its id; then there are no messages.
-    `on_question=None`: as the settings say. `limits` may only lower what the team is allowed. `owner` is the user whose
-    thread it is, of the same tenant; None: it is the principal's own. `client_tools` are those that the client offers;
-    None: the request says nothing of tools. `tool_results` are those of the calls that a run waits for, which it
-    resumes; the history in `messages` ends with them. `repeated`: how often a client that repeats requests by itself
-    has sent this one before, as far as it says so; None: it is no such client's. `digest` is what the engine then knows
-    it by (`runs.intake.repeats`). `webhook_url`, of a background run, is told when it has ended or waits; None: the URL
-    of the API key, if it has one. `webhook_kind` is what it is called there. `also` is done in the transaction that
-    stores the request; of one that was served before, or joins another try, it is not. `fingerprint` says what makes it
-    the same request as another one with its idempotency key; None: what it asks. `own_key`: where the client has named
-    no key, what it is told is kept under this one, which nobody else knows. `continues`: the conversation ends with
-    this answer, which is no more in `messages`, and the run's answer is that and what follows.
+    Attributes:
+        thread_id: None: a new thread, with an id that is made up.
+        owner: the user whose thread it is, of the same tenant; None: it is one's own.
+        fork_of: the new thread begins as that one was; for programs that may read it.
+        known: what was found out of the request's history. For the engine.
+        imported: there are conversations that look like the history, and it cannot be told whether they are the same.
+            For the engine.
+    """
 
-    A history that is known continues its thread, or a fork of it, unless `history` is "import". `resends`: the client
-    sends the whole conversation with every request, so that a history without answers is one, too. `known` is for the
-    engine. With `fork_of`, which is for programs that may read that thread, the new thread begins as that one was.
-    `imported`: there are conversations that look like its history, and it cannot be told whether they are the same.
-    `shown` says whose messages are the answer; None: as its form and the team have it (`teams.shown`).
+    thread_id: str | None = None
+    owner: str | None = None
+    fork_of: ForkOf | None = None
+    known: KnownHistory | None = None
+    imported: bool = False
+
+    def owner_of(self, who: Principal) -> Owner:
+        """The owner of the thread of who asks."""
+        return who.owner if self.owner is None else Owner(who.tenant, self.owner)
+
+    def name_of(self, who: Principal) -> ThreadName:
+        """What finds the thread, which has an id by now."""
+        assert self.thread_id is not None
+        return ThreadName(who.tenant, self.owner or who.user_id, self.thread_id)
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How an input is served.
+
+    Attributes:
+        on_busy: what becomes of it where a run is live on its thread.
+        on_question: None: as the settings say.
+        background: it is queued, and some worker runs it.
+        limits: what the run may use; they may only lower what the team is allowed.
+    """
+
+    on_busy: OnBusy = "enqueue"
+    on_question: OnQuestion | None = None
+    background: bool = False
+    limits: RunLimits = NO_LIMITS
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a request is known again by, and who is told of its run.
+
+    Attributes:
+        key: its idempotency key.
+        own_key: where the client has named no key, what it is told is kept under this one, which nobody else knows.
+        fingerprint: what makes it the same request as another one with its key; None: what it asks.
+        repeated: how often a client that repeats requests by itself has sent this one before, as far as it says so;
+            None: it is no such client's.
+        webhook_url: is told when a run of the background has ended or waits; None: the URL of the API key, if it has
+            one.
+        webhook_kind: what the run is called there.
+        also: is done in the transaction that stores the request; of one that was served before, or joins another try,
+            it is not.
+    """
+
+    key: str | None = None
+    own_key: str | None = None
+    fingerprint: str | None = None
+    repeated: int | None = None
+    webhook_url: str | None = None
+    webhook_kind: WebhookKind = "run"
+    also: Also | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What somebody asks a team.
+
+    Attributes:
+        team: its name.
+        messages: the conversation as the client sent it, oldest first, history included; the engine takes what follows
+            the last message that the thread knows.
+        raw_messages: the same in OpenAI's shape, stored in `UserInput.user_messages` from the same point on.
+        params: the parameters of the model calls.
+        api_key: the client's own, for its models.
+        stream: the answer is shown as it comes.
+        n, extra: fields of the request that are kept with it.
+        client_tools: those that the client offers; None: the request says nothing of tools.
+        tool_results: those of the calls that a run waits for, which it resumes; the history in `messages` ends with
+            them.
+        answer: answers a question by its id; then there are no messages.
+        continues: the conversation ends with this answer, which is no more in `messages`, and the run's answer is that
+            and what follows.
+        shown: whose messages are the answer; None: as its form and the team have it (`teams.shown`).
+        history: a history that is known continues its thread, or a fork of it, unless this is "import".
+        resends: the client sends the whole conversation with every request, so that a history without answers is one,
+            too.
+        where: the thread.
+        how: how it is served.
+        origin: what it is known again by.
     """
 
     team: str
-    messages: Sequence[InputMessage]
-    principal: Principal = field(default_factory=Principal)
-    thread_id: str | None = None
+    messages: Sequence[InputMessage] = ()
+    raw_messages: Sequence[JsonObject] = ()
     params: ModelParams = field(default_factory=ModelParams)
     api_key: SecretStr | None = None
     stream: bool = False
     n: int | None = None
     extra: JsonObject = field(default_factory=dict)
-    raw_messages: Sequence[JsonObject] = ()
-    idempotency_key: str | None = None
-    on_busy: OnBusy = "enqueue"
-    on_question: OnQuestion | None = None
-    background: bool = False
-    answer: Answer | None = None
-    limits: RunLimits = NO_LIMITS
-    owner: str | None = None
-    repeated: int | None = None
-    digest: str | None = None
     client_tools: ClientTools | None = None
     tool_results: Sequence[ToolOutput] = ()
+    answer: Answer | None = None
+    continues: str | None = None
+    shown: ShownChoice | None = None
     history: UseOfHistory = "continue"
     resends: bool = False
-    known: KnownHistory | None = None
-    fork_of: ForkOf | None = None
-    webhook_url: str | None = None
-    webhook_kind: WebhookKind = "run"
-    also: Also | None = None
-    fingerprint: str | None = None
-    own_key: str | None = None
-    continues: str | None = None
-    imported: bool = False
-    shown: ShownChoice | None = None
+    where: Where = Where()
+    how: How = How()
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """An input that was let in.
+
+    Attributes:
+        ask: what is asked.
+        who: who asks, and as whom it runs.
+        recipe: the team.
+        where: the thread: as it is asked, with what was found out of it since.
+        on_question: as `How.on_question`, or as the settings say.
+        digest: what the request of a client that repeats its requests by itself is known by (`runs.intake.repeats`).
+    """
+
+    ask: Ask
+    who: Principal
+    recipe: Recipe
+    where: Where
+    on_question: OnQuestion
+    digest: str | None = None
+
+    def but(self, **changes: Any) -> Self:
+        """Return the same with other fields of what is asked."""
+        return replace(self, ask=replace(self.ask, **changes))
+
+    def at(self, **found: Any) -> Self:
+        """Return the same with what was found of its thread: other fields of its `Where`."""
+        return replace(self, where=replace(self.where, **found))
 
     @property
     def name(self) -> ThreadName:
         """What finds the thread, which has an id by now."""
-        assert self.thread_id is not None
-        whose = self.principal.owner if self.owner is None else Owner(self.principal.tenant, self.owner)
-        return whose.thread(self.thread_id)
+        return self.where.name_of(self.who)
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeOptions:
+    """How a run is resumed.
+
+    Attributes:
+        attempt: 1 where its worker was lost.
+        retries: the deaths in the turn after `retry_turn`.
+        control: what it is asked to do at once.
+        ran: for how many seconds it ran since it stored anything.
+        is_suspect: it is handed over once it has come through a turn.
+    """
+
+    attempt: int = 0
+    retries: int = 0
+    retry_turn: int | None = None
+    control: str | None = None
+    ran: float = 0.0
+    is_suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An input on its thread, which is to be run.
+
+    Attributes:
+        ask, who, recipe, on_question, digest: as admitted; a stored run that is resumed was, too.
+        name: what finds the thread.
+        known: what was found out of the request's history.
+        is_new: the thread's id was just made up.
+        queued: the run_id of an input that comes from the queue.
+        answers: it is what the thread's run asks for.
+        resume: how a run is resumed.
+    """
+
+    ask: Ask
+    who: Principal
+    recipe: Recipe
+    name: ThreadName
+    known: KnownHistory | None = None
+    on_question: OnQuestion = "wait"
+    digest: str | None = None
+    is_new: bool = False
+    queued: str | None = None
+    answers: bool = False
+    resume: ResumeOptions = ResumeOptions()
 
     @property
     def author(self) -> str | None:
         """Who sends it, where the thread is another user's; kept in the metadata of its messages."""
-        return None if self.owner in (None, self.principal.user_id) else self.principal.user_id
+        return None if self.name.user_id == self.who.user_id else self.who.user_id

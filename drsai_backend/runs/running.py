@@ -15,7 +15,7 @@ from drsai_backend.errors import DatabaseError, LeaseLost, StateError
 from drsai_backend.models import turns
 from drsai_backend.runs.events import RunEnded
 from drsai_backend.runs.failures import HandedOver
-from drsai_backend.runs.feed.live_run import LiveRun
+from drsai_backend.runs.feed.live_run import LiveRun, LiveRuns
 from drsai_backend.runs.gate import AT_ONCE, WAITING, Gate
 from drsai_backend.runs.recovery.leases import HeldLease
 from drsai_backend.runs.start.plan import KNOWN_TEXTS
@@ -35,30 +35,34 @@ _LAST_SECONDS = 10.0
 class Running:
     """The runs under way in this process.
 
-    `_changed` is called when a run has started or ended on a thread, `_free` with the key of a thread that wants a
-    look: its run has ended and inputs wait in its queue, or its run was handed over.
+    `changed` is called when a run has started or ended on a thread, or the thread was taken elsewhere.
     """
 
     _database: Database
     _warm: WarmThreads
-    _changed: Callable[[ThreadName], None]
-    _free: Callable[[int], None]
-    _runs: dict[ThreadName, LiveRun | asyncio.Future[LiveRun]] = field(default_factory=dict)
-    """What this process does on a thread; a future while it begins."""
+    _runs: LiveRuns
+    changed: Callable[[ThreadName], None]
     _leases: dict[ThreadName, HeldLease] = field(default_factory=dict[ThreadName, HeldLease])
     _tasks: set[asyncio.Task[object]] = field(default_factory=set[asyncio.Task[object]])
     _turned_away: dict[ThreadName, int] = field(default_factory=dict[ThreadName, int])
     """Keys of threads on which somebody wanted to begin an input of the queue, and found them taken."""
-    closing: bool = False
 
     def __post_init__(self) -> None:
         at_once = AT_ONCE if self._database.dialect == "sqlite" else WAITING
         self._begin, self._end = Gate(at_once), Gate(at_once)
 
+    @property
+    def closing(self) -> bool:
+        """Whether this process shuts down."""
+        return self._runs.is_closing()
+
     def live(self, name: ThreadName) -> LiveRun | None:
         """The run of this process on a thread, once it has started."""
-        found = self._runs.get(name)
-        return found if isinstance(found, LiveRun) else None
+        return self._runs.live(name)
+
+    def refuse(self) -> None:
+        """Begin nothing new."""
+        self._runs.closing = True
 
     def live_run(self, run_id: str) -> LiveRun | None:
         """The run of this process with that id."""
@@ -86,8 +90,14 @@ class Running:
         """The leases of the runs under way."""
         return list(self._leases.values())
 
-    async def launch(self, name: ThreadName, begin: Callable[[], Awaitable[StartedRun]]) -> LiveRun:
+    async def launch(
+        self, name: ThreadName, begin: Callable[[], Awaitable[StartedRun]], freed: Callable[[int], None]
+    ) -> LiveRun:
         """Begin a run in a task of its own, whatever becomes of the caller. The thread must not be taken.
+
+        Args:
+            freed: is called with the key of the thread where that wants a look: the run has ended and inputs wait in
+                its queue, or it was handed over.
 
         Raises:
             Exception: what `begin` raised.
@@ -97,11 +107,15 @@ class Running:
         ready.add_done_callback(lambda future: future.cancelled() or future.exception())
         assert name not in self._runs
         self._runs[name] = ready
-        self.spawn(self._serve(name, begin, ready))
+        self.spawn(self._serve(name, begin, freed, ready))
         return await asyncio.shield(ready)
 
     async def _serve(
-        self, name: ThreadName, begin: Callable[[], Awaitable[StartedRun]], ready: asyncio.Future[LiveRun]
+        self,
+        name: ThreadName,
+        begin: Callable[[], Awaitable[StartedRun]],
+        freed: Callable[[int], None],
+        ready: asyncio.Future[LiveRun],
     ) -> None:
         waiting, started = None, None
         turns.owner.set(name.owner)
@@ -120,7 +134,7 @@ class Running:
             self._leases[name] = (execution.writer.lease.key, execution.writer.lease.epoch, live.run_id)
             live.leaving = self.closing and not live.is_suspect
             ready.set_result(live)
-            self._changed(name)
+            self.changed(name)
             resume = await execution.run(self._end)
             if resume is not None:
                 self._keep(name, started, resume)
@@ -146,10 +160,10 @@ class Running:
                 started.release()
                 started.execution.close()
             elif turned_away is not None:
-                self._free(turned_away)
-            self._changed(name)
+                freed(turned_away)
+            self.changed(name)
         if waiting is not None:
-            self._free(waiting)
+            freed(waiting)
 
     def spawn(self, work: Coroutine[object, None, object]) -> None:
         """Do something in a task that `close` waits for."""
@@ -226,7 +240,7 @@ class Running:
     async def close(self, grace: float) -> None:
         """Let every run come to its next turn boundary and hand it over there; after `grace` seconds cancel the turns
         in flight, which are repeated by whoever resumes them."""
-        self.closing = True
+        self._runs.closing = True
         for live in self._live_runs():
             live.leaving = True
         if self._tasks and grace > 0:

@@ -10,14 +10,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from drsai_backend.access.principal import Principal
+from drsai_backend.catalog import Offer
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner, ThreadName
-from drsai_backend.definitions.stored.serving import Offer
 from drsai_backend.errors import DrSaiError, NotFound, StaleAnswer, UnknownModel
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.events import Logged, Position, RunEnded
 from drsai_backend.runs.messages import new_messages
-from drsai_backend.runs.requests import Answer, InputMessage, RunRequest
+from drsai_backend.runs.requests import Answer, Ask, InputMessage, Origin, Where
 from drsai_backend.runs.threads.views import (
     InputRequestPage,
     RunPage,
@@ -27,7 +27,6 @@ from drsai_backend.runs.threads.views import (
     ThreadPage,
     ThreadSummary,
 )
-from drsai_backend.teams.client_tools.policy import ToolPolicy
 from tests.api.scripts import FakeHandle, Script, Step, echo, follow, said, writers
 
 
@@ -83,7 +82,8 @@ class FakeEngine:
         default_factory=lambda: {"assistant": (1, echo), "writers": (2, writers)}
     )
     refusal: DrSaiError | Exception | None = None
-    requests: list[RunRequest] = field(default_factory=list)
+    requests: list[Ask] = field(default_factory=list)
+    askers: list[Principal] = field(default_factory=list)
     handles: list[FakeHandle] = field(default_factory=list)
     threads: dict[tuple[str, str], int] = field(default_factory=dict)
     asked: list[tuple[Any, ...]] = field(default_factory=list)
@@ -114,32 +114,30 @@ class FakeEngine:
         if isinstance(model, str) and 0 < len(model) <= 255 and model not in self.scripts:
             raise UnknownModel(f"there is no model {model!r} here", param="model")
 
-    async def check_team(self, request: RunRequest) -> None:
-        if request.team not in self.scripts:
-            raise UnknownModel(f"there is no model {request.team!r} here", param="model")
+    async def check_team(self, who: Principal, team: str, thread_id: str | None = None) -> None:
+        if team not in self.scripts:
+            raise UnknownModel(f"there is no model {team!r} here", param="model")
 
     async def offers(self, who: Principal) -> list[Offer]:
         return [Offer(name, self.teams.description(name)) for name in self.scripts]
 
-    def tool_policy(self, own: ToolPolicy) -> ToolPolicy:
-        return own
-
     def stops_on_disconnect(self, team: str) -> bool:
         return False
 
-    async def start(self, request: RunRequest) -> FakeHandle:
+    async def start(self, ask: Ask, who: Principal) -> FakeHandle:
         if self.refusal is not None:
             raise self.refusal
-        if request.team not in self.scripts:
-            raise UnknownModel(f"there is no model {request.team!r} here", param="model")
-        if request.answer is None:
-            new_messages(request.messages, [], known=False, last_system=None)
-        self.requests.append(request)
-        thread_id = request.thread_id or f"thread-{len(self.requests)}"
-        self.threads.setdefault((request.principal.user_id, thread_id), len(self.threads))
-        speakers, script = self.scripts[request.team]
+        if ask.team not in self.scripts:
+            raise UnknownModel(f"there is no model {ask.team!r} here", param="model")
+        if ask.answer is None:
+            new_messages(ask.messages, [], known=False, last_system=None)
+        self.requests.append(ask)
+        self.askers.append(who)
+        thread_id = ask.where.thread_id or f"thread-{len(self.requests)}"
+        self.threads.setdefault((who.user_id, thread_id), len(self.threads))
+        speakers, script = self.scripts[ask.team]
         at = Position(0, len(self.requests))
-        handle = FakeHandle(request, f"run-{len(self.requests)}", thread_id, speakers, script, at)
+        handle = FakeHandle(ask, who.user_id, f"run-{len(self.requests)}", thread_id, speakers, script, at)
         self.handles.append(handle)
         return handle
 
@@ -149,15 +147,14 @@ class FakeEngine:
         thread_id: str,
         answer: Answer,
         *,
-        idempotency_key: str | None = None,
-        fingerprint: str | None = None,
+        origin: Origin,
     ) -> FakeHandle:
         self._detail(who, thread_id)
         if answer.request_id != "q1":
             raise StaleAnswer("the thread does not wait for this answer", param="id")
         self.asked.append(("answer", who.user_id, thread_id, answer))
         team = next(iter(self.scripts))
-        return await self.start(RunRequest(team, [], who, thread_id, answer=answer))
+        return await self.start(Ask(team, answer=answer, where=Where(thread_id)), who)
 
     async def _control(self, act: str, who: Principal, thread_id: str) -> ThreadDetail:
         detail = self._detail(who, thread_id)
@@ -195,7 +192,7 @@ class FakeEngine:
             thread_id=handle.thread_id,
             team=handle.team,
             status=ended.status if isinstance(ended, RunEnded) else RunStatus.RUNNING,
-            background=handle.request.background,
+            background=handle.ask.how.background,
             created_at=datetime.fromtimestamp(handle.created, UTC),
         )
 

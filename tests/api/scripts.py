@@ -20,7 +20,7 @@ from drsai_backend.runs.events import (
     RunStarted,
     TextDelta,
 )
-from drsai_backend.runs.requests import RunRequest
+from drsai_backend.runs.requests import Ask
 
 USAGE = {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}
 FULL_USAGE = {
@@ -37,7 +37,7 @@ COMPLETED = RunEnded(RunStatus.COMPLETED, "done", USAGE, 0.25)
 
 # A step is an event, a pause in seconds, or something to wait for.
 Step: TypeAlias = "RunEvent | float | asyncio.Event"
-Script: TypeAlias = Callable[[RunRequest], Iterable[Step]]
+Script: TypeAlias = Callable[[Ask], Iterable[Step]]
 
 
 def said(source: str, text: str, seq: int = 1, *, shown: bool = True, id: str | None = None) -> MessageDone:
@@ -53,17 +53,17 @@ def spoken(source: str, *parts: str, seq: int = 1, id: str | None = None) -> lis
     return [*(TextDelta(source, part, id) for part in parts), said(source, "".join(parts), seq, id=id)]
 
 
-def echo(request: RunRequest) -> Iterable[Step]:
+def echo(ask: Ask) -> Iterable[Step]:
     """A lone agent that repeats the last words, streamed."""
-    text = request.messages[-1].text
+    text = ask.messages[-1].text
     yield said("user", text, 1, shown=False)
     yield from spoken("assistant", "You said: ", text, seq=2)
     yield COMPLETED
 
 
-def writers(request: RunRequest) -> Iterable[Step]:
+def writers(ask: Ask) -> Iterable[Step]:
     """A group chat of two."""
-    yield said("user", request.messages[-1].text, 1, shown=False)
+    yield said("user", ask.messages[-1].text, 1, shown=False)
     yield from spoken("writer", "A draft", " of it.", seq=2)
     yield said("reviewer", "APPROVE", 3)
     yield COMPLETED
@@ -73,16 +73,16 @@ class FakeHandle:
     """A run of the fake engine: a task that plays the script, whoever listens."""
 
     def __init__(
-        self, request: RunRequest, run_id: str, thread_id: str, speakers: int, script: Script, at: Position
+        self, ask: Ask, user_id: str, run_id: str, thread_id: str, speakers: int, script: Script, at: Position
     ) -> None:
-        self.request = request
+        self.ask = ask
         self.run_id = run_id
         self.thread_id = thread_id
-        self.team = request.team
-        self.user_id = request.principal.user_id
+        self.team = ask.team
+        self.user_id = user_id
         self.created = 1_700_000_000
         self.speakers = speakers
-        self.ignored = () if request.client_tools is None else ("tools",)
+        self.ignored = () if ask.client_tools is None else ("tools",)
         self.imported = False
         self.played: list[RunEvent] = []
         self.log: list[Logged] = []
@@ -90,7 +90,7 @@ class FakeHandle:
         self._seen = 0
         self._at = at
         self._news = asyncio.Event()
-        self.task = asyncio.get_running_loop().create_task(self._play(script(request)))
+        self.task = asyncio.get_running_loop().create_task(self._play(script(ask)))
 
     async def _play(self, steps: Iterable[Step]) -> None:
         for step in steps:

@@ -19,7 +19,7 @@ from drsai_backend.api.anthropic.translation import Translation, translate
 from drsai_backend.api.anthropic.wire import EventWriter, MessageWriter
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DatabaseUnavailable, InvalidRequest
-from drsai_backend.runs import RunEnded, RunEvent, RunRequest, TextDelta
+from drsai_backend.runs import Ask, RunEnded, RunEvent, TextDelta
 from tests.api.conftest import OPEN, FakeSettings
 from tests.api.fakes import FakeEngine
 from tests.api.scripts import USAGE, Step, said
@@ -155,13 +155,13 @@ def test_errors_name_what_the_client_has_written(param: str, place: str) -> None
 
 
 async def test_a_silent_stream_is_kept_open_and_a_broken_one_ends_with_an_error(engine: FakeEngine) -> None:
-    def script(request: RunRequest) -> Iterable[Step]:
+    def script(ask: Ask) -> Iterable[Step]:
         yield TextDelta("assistant", "one")
         yield 0.4
         yield TextDelta("assistant", " two")
-        yield from broken(request)
+        yield from broken(ask)
 
-    def broken(_: RunRequest) -> Iterable[Step]:
+    def broken(_: Ask) -> Iterable[Step]:
         raise DatabaseUnavailable("the database is away")
         yield
 

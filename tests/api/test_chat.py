@@ -134,7 +134,7 @@ async def test_a_message_that_waits_behind_a_question(client: openai.AsyncOpenAI
     ended = RunEnded(RunStatus.AWAITING_INPUT, "waits", input_request=request, queued_behind="run-9")
     model = engine.play(ended)
     chunks = await stream(client, model, extra_body={"on_question": "answer"})
-    assert engine.requests[-1].on_question == "answer"
+    assert engine.requests[-1].how.on_question == "answer"
     assert text_of(chunks).startswith("This message waits")
     assert text_of(chunks).endswith("\n\nWhich colour?")
     assert [chunks[-1].drsai[key] for key in ("status", "queued_behind")] == ["awaiting_input", "run-9"]

@@ -38,8 +38,8 @@ async def test_parameters_reach_the_engine(client: openai.AsyncOpenAI, engine: F
     assert request.params == ModelParams(1.0, 10, 0.5, -3, presence_penalty=0.1)
     assert [(message.role, message.text) for message in request.messages] == [("system", "be brief"), ("user", "hello")]
     assert request.raw_messages == [{"role": "developer", "content": "be brief"}, *HELLO]
-    assert (request.team, request.principal.user_id, request.thread_id, request.n) == ("assistant", "ann", "c1", 1)
-    assert request.idempotency_key == "key-1"
+    assert (request.team, engine.askers[0].user_id, request.where.thread_id, request.n) == ("assistant", "ann", "c1", 1)
+    assert request.origin.key == "key-1"
     assert request.api_key is not None
     assert request.api_key.get_secret_value() == "sk-secret"
     assert request.extra == {"plan": {"steps": [1]}, "metadata": {"color": "blue"}}
@@ -50,7 +50,7 @@ async def test_nulls_are_as_good_as_nothing(http: httpx.AsyncClient, engine: Fak
     response = await http.post(URL, json=chat(**dict.fromkeys(names.split())))
     assert response.status_code == 200
     request = engine.requests[0]
-    assert (request.principal.user_id, request.thread_id, request.params, request.extra) == (
+    assert (engine.askers[0].user_id, request.where.thread_id, request.params, request.extra) == (
         "anonymous",
         None,
         ModelParams(),
@@ -116,7 +116,7 @@ async def test_max_completion_tokens_wins(http: httpx.AsyncClient, engine: FakeE
 )
 async def test_who_the_user_is(http: httpx.AsyncClient, engine: FakeEngine, user: Any, expected: str) -> None:
     assert (await http.post(URL, json=chat(user=user))).status_code == 200
-    assert engine.requests[0].principal.user_id == expected
+    assert engine.askers[0].user_id == expected
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_how_a_thread_is_named(
 ) -> None:
     response = await http.post(URL, json=chat(**fields), headers=headers)
     assert response.json()["thread_id"] == "t-é"
-    assert engine.requests[0].thread_id == "t-é"
+    assert engine.requests[0].where.thread_id == "t-é"
 
 
 async def test_text_parts_become_one_text(http: httpx.AsyncClient, engine: FakeEngine) -> None:

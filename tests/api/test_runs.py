@@ -36,11 +36,11 @@ async def test_what_a_request_asks_for_reaches_the_engine(client: openai.AsyncOp
     for policy in ("enqueue", "reject", "interrupt", "steer"):
         body = {"on_busy": policy, "on_disconnect": "continue", "background": False}
         await client.chat.completions.create(model="assistant", messages=HELLO, extra_body=body)
-        assert engine.requests[-1].on_busy == policy
-    assert engine.requests[-1].background is False
+        assert engine.requests[-1].how.on_busy == policy
+    assert engine.requests[-1].how.background is False
     assert engine.requests[-1].extra == {}
     await client.chat.completions.create(model="assistant", messages=HELLO)
-    assert engine.requests[-1].on_busy == "enqueue"
+    assert engine.requests[-1].how.on_busy == "enqueue"
 
 
 @pytest.mark.parametrize("user", [None, "ann", "ann@example.org & co"])
@@ -53,7 +53,7 @@ async def test_in_the_background(
     )
     assert raw.status_code == 202
     assert (raw.headers["x-thread-id"], raw.headers["x-run-id"]) == ("t1", "run-1")
-    assert engine.requests[0].background is True
+    assert engine.requests[0].how.background is True
     run = raw.http_response.json()
     assert (run["id"], run["object"], run["status"]) == ("run-1", "thread.run", "running")
     assert (run["background"], run["created_at"]) == (True, 1_700_000_000)

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 
 from drsai_backend import DrSai
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.runs import InputMessage
+from tests.support.asks import asks
 from tests.support.commands import Commands, clean_environment
 from tests.support.threads import settings
 
 KILLED = """
 import asyncio, os, signal, sys
 from drsai_backend import DrSai
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.access.principal import Principal
+from drsai_backend.runs import Ask, InputMessage, Where
 from drsai_backend.runs.start.starter import RunStarter
 
 async def killed(*_):
@@ -27,8 +29,9 @@ async def main(url, named, *said):
     async with DrSai(None, url) as drsai:
         RunStarter._take = killed
         messages = [InputMessage("assistant" if number % 2 else "user", text) for number, text in enumerate(said)]
-        thread_id = "t" if named == "named" else None
-        await drsai.engine.start(RunRequest("assistant", messages, thread_id=thread_id, resends=named == "named"))
+        is_named = named == "named"
+        ask = Ask("assistant", messages, resends=is_named, where=Where("t" if is_named else None))
+        await drsai.engine.start(ask, Principal())
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -52,7 +55,7 @@ async def test_killed_before_the_first_write(commands: Commands, database_url: s
         # The client asks again, and what was left half-way is as if it had not been.
         messages = [InputMessage("assistant" if number % 2 else "user", text) for number, text in enumerate(history)]
         request: dict[str, Any] = {"thread_id": "t", "resends": True} if named == "named" else {}
-        handle = await drsai.engine.start(RunRequest("assistant", messages, **request))
+        handle = await drsai.engine.start(*asks("assistant", messages, **request))
         async for _ in handle.events():
             pass
         stored = [str(each.content) for each in await drsai.list_messages(handle.thread_id)]

@@ -34,13 +34,14 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.models import ModelParams
 from drsai_backend.models.calls.requests import ModelRequest, digest_of
 from drsai_backend.models.images import EncodedImage
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.runs import InputMessage
 from drsai_backend.runs.history.digest import points, seed_of
 from drsai_backend.runs.intake.request_digest import RequestDigests
 from drsai_backend.runs.requests import RunLimits
 from drsai_backend.runs.start.plan import fingerprint
 from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools, ToolOutput
 from tests.golden import hour
+from tests.support.asks import admitted
 
 CALL = FunctionCall("c1", '{"at": "it"}', "look")
 IMAGE = EncodedImage(hour.PIXEL)
@@ -76,8 +77,8 @@ def of_values() -> Iterator[str]:
     for number, point in enumerate(points(seed_of(Owner("acme", "ann"), "talk"), HISTORY)):
         yield f"point {number} after {point.length} = {point.digest.hex()}"
     for name, values in WAYS.items():
-        request = RunRequest(**{"team": "talk", "messages": HISTORY, "thread_id": "t", **values})
-        yield f"fingerprint {name} = {fingerprint(request)}"
+        request = admitted(**{"team": "talk", "messages": HISTORY, "thread_id": "t", **values})
+        yield f"fingerprint {name} = {fingerprint(request.ask, request.name)}"
         yield f"digest of a chat {name} = {RequestDigests().of(request)}"
     messages = [
         SystemMessage(content="Be brief."),

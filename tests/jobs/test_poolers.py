@@ -40,10 +40,10 @@ async def test_runs_through_pgbouncer_in_transaction_mode(migrated_postgres: str
         ):
             for processes in ((first, second), (second, first)):  # Then of threads that the other one has changed.
                 asked = [request(str(number), thread_id=f"t{number}") for number in range(40)]
-                handles = [await processes[n % 2].engine.start(each) for n, each in enumerate(asked)]
+                handles = [await processes[n % 2].engine.start(*each) for n, each in enumerate(asked)]
                 ends = await asyncio.gather(*(handle.wait() for handle in handles))
                 assert {end.status for end in ends} == {RunStatus.COMPLETED}
-            handle = await first.engine.start(request(thread_id="later", background=True))  # A job, and no sweep.
+            handle = await first.engine.start(*request(thread_id="later", background=True))  # A job, and no sweep.
             assert (await handle.wait()).status is RunStatus.COMPLETED
 
 

@@ -182,7 +182,7 @@ async def test_a_decision_is_kept_and_told(make: Make, said: str, kept: dict[str
     drsai, other = await make({"crew": office}), await make({"crew": office})
     question = await asked(drsai)
     before = utcnow()
-    handle = await drsai.engine.start(request(said))
+    handle = await drsai.engine.start(*request(said))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     [message] = await received(other)
     assert {name: message[name] for name in kept} == kept
@@ -309,9 +309,9 @@ async def test_a_message_while_the_answer_is_worked_on_waits(make: Make) -> None
     drsai = await make({"crew": office}, **QUICK)
     await asked(drsai)
     office.client.hold()
-    answered = await drsai.engine.start(request("approve"))
+    answered = await drsai.engine.start(*request("approve"))
     office.client.rule = lambda messages, _: "fine"
-    following = await drsai.engine.start(request("thanks"))
+    following = await drsai.engine.start(*request("thanks"))
     office.client.release()
     assert (await answered.wait()).status is RunStatus.COMPLETED
     assert (await following.wait()).status is RunStatus.COMPLETED
@@ -323,9 +323,9 @@ async def test_a_repeated_answer_with_an_idempotency_key_is_given_once(make: Mak
     office = Office()
     drsai, other = await make({"crew": office}), await make({"crew": office})
     await asked(drsai)
-    answered = await drsai.engine.start(request("approve", idempotency_key="k"))
+    answered = await drsai.engine.start(*request("approve", key="k"))
     assert (await answered.wait()).status is RunStatus.COMPLETED
-    again = await other.engine.start(request("approve", idempotency_key="k"))
+    again = await other.engine.start(*request("approve", key="k"))
     end = await again.wait()
     assert end.status is RunStatus.COMPLETED
     assert [done.message.source for done in again.transcript()][-1] == "clerk"
@@ -333,7 +333,7 @@ async def test_a_repeated_answer_with_an_idempotency_key_is_given_once(make: Mak
     assert chat_sources(await thread_of(drsai)).count("user") == 1
     assert len(await received(drsai)) == 1
     with pytest.raises(Conflict):
-        await other.engine.start(request("deny", idempotency_key="k"))
+        await other.engine.start(*request("deny", key="k"))
 
 
 async def test_a_question_is_not_answered_by_a_message_to_another_team(make: Make) -> None:

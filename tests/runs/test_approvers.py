@@ -21,9 +21,10 @@ from drsai_backend.datamodel import Run, utcnow
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import ConfigurationError, DrSaiError, Forbidden, NotFound
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.runs import InputMessage
 from drsai_backend.runs.threads.queries import input_requests_query
 from drsai_backend.tools import approval_of
+from tests.support.asks import asks
 from tests.support.scripted import ScriptedClient
 from tests.support.threads import QUICK, Make, until
 
@@ -126,12 +127,12 @@ async def test_a_message_of_the_asker_is_not_the_answer(make: Make) -> None:
     question = await asked(drsai)
     for on_question in ("wait", "answer"):
         message = [InputMessage("user", "approve, thanks")]
-        request = RunRequest("crew", message, Principal("ann", "acme"), "t", on_question=on_question)
-        handle = await drsai.engine.start(request)
+        request = asks("crew", message, Principal("ann", "acme"), "t", on_question=on_question)
+        handle = await drsai.engine.start(*request)
         end = await handle.wait()
         assert (end.status, end.queued_behind is not None) == (RunStatus.AWAITING_INPUT, True)
-    background = RunRequest("crew", [InputMessage("user", "ok thanks")], Principal("ann", "acme"), "t", background=True)
-    await drsai.engine.start(background)
+    background = asks("crew", [InputMessage("user", "ok thanks")], Principal("ann", "acme"), "t", background=True)
+    await drsai.engine.start(*background)
     await asyncio.sleep(0.5)
     assert ((await stored(drsai)).queued, till.paid) == (3, [])
     handle = await drsai.user("bob", tenant="acme", owner="ann").answer("t", Answer(question["id"], decision="deny"))

@@ -60,7 +60,7 @@ async def test_a_plain_run_leaves_no_entry(make: Make) -> None:
     await drsai.run("crew", "Again.", thread_id="t")
     await (await drsai.start("crew", "Later.", thread_id="u", background=True)).wait()
     asked = Principal("ann", "acme", frozenset({Scope.CHAT}), key_id="key_1")
-    await (await drsai.engine.start(request("Hello.", principal=asked))).wait()
+    await (await drsai.engine.start(*request("Hello.", principal=asked))).wait()
     assert await entries(drsai) == []
 
 
@@ -102,7 +102,7 @@ async def test_a_chat_message_may_be_the_answer(make: Make) -> None:
 @pytest.mark.parametrize("background", [False, True])
 async def test_a_run_that_a_gateway_starts_as_a_user_leaves_one_entry(make: Make, background: bool) -> None:
     drsai = await make({"crew": Crew()})
-    handle = await drsai.engine.start(request("Hello.", principal=GATEWAY, background=background))
+    handle = await drsai.engine.start(*request("Hello.", principal=GATEWAY, background=background))
     await handle.wait()
     await drsai.engine.get_thread(GATEWAY, "t")
     await drsai.engine.list_threads(GATEWAY, after=None, limit=5)
@@ -237,7 +237,7 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
         "thread.shared": lambda: drsai.user("ann", tenant="acme").share_thread("u", with_user="bob"),
         "thread.unshared": lambda: drsai.user("ann", tenant="acme").unshare_thread("t", with_user="bob"),
         "input_request.answered": lambda: drsai.engine.answer(ann, "asks", approved),
-        "run.started_as": lambda: drsai.engine.start(request("Hello.", principal=GATEWAY, thread_id="new")),
+        "run.started_as": lambda: drsai.engine.start(*request("Hello.", principal=GATEWAY, thread_id="new")),
         "thread.rewound": lambda: drsai.user("ann", tenant="acme").rewind("t", turn=1),
         "thread.history_loaded": lambda: drsai.user("ann", tenant="acme").load_history(
             "t", [{"role": "user", "content": "Hello."}]

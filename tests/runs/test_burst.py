@@ -30,7 +30,7 @@ def alone() -> RoundRobinGroupChat:
 
 async def ends(drsai: DrSai, text: str, **values: Any) -> RunStatus:
     """How the run of an input ends."""
-    handle = await drsai.engine.start(request(text, **values))
+    handle = await drsai.engine.start(*request(text, **values))
     return (await handle.wait()).status
 
 
@@ -54,8 +54,8 @@ async def test_who_waits_for_a_run_that_begins_uses_up_no_try(make: Make, policy
     crew = Crew()
     one, other = [await make({"crew": crew}, **LATE) for _ in range(2)]
     crew.ann.hold()
-    first = await one.engine.start(request("x"))
-    handles = await asyncio.gather(*(other.engine.start(request(str(n), on_busy=policy)) for n in range(25)))
+    first = await one.engine.start(*request("x"))
+    handles = await asyncio.gather(*(other.engine.start(*request(str(n), on_busy=policy)) for n in range(25)))
     assert len({handle.run_id for handle in handles}) == 25
     crew.ann.release()
     await first.wait()
@@ -69,13 +69,13 @@ async def test_an_input_is_queued_where_others_are_always_faster(make: Make, pol
 
     async def outrun(*args: Any, **options: Any) -> Any:
         nonlocal lost
-        if options.get("queued") is None:
+        if args[0].queued is None:
             lost += 1
             raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
         return await start(*args, **options)
 
     drsai.engine._starter.start = outrun  # type: ignore[method-assign]
-    assert await ends(drsai, "y", on_busy=policy, idempotency_key="k") is RunStatus.COMPLETED
+    assert await ends(drsai, "y", on_busy=policy, key="k") is RunStatus.COMPLETED
     assert lost > 0
     assert said(await thread_of(drsai)) == ["x", "y"]
     with pytest.raises(ThreadBusy):
@@ -90,7 +90,7 @@ async def test_a_thread_that_each_try_finds_free_again_takes_the_input(make: Mak
     start, take, tries = drsai.engine._starter.start, drsai.engine._commands.take, 0
 
     async def outrun(*args: Any, **options: Any) -> Any:
-        if options.get("queued") is None:
+        if args[0].queued is None:
             raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
         return await start(*args, **options)
 
@@ -112,9 +112,9 @@ async def test_a_full_queue_refuses(make: Make, monkeypatch: pytest.MonkeyPatch,
     crew = Crew()
     workers = [await make({"crew": crew}, **LATE) for _ in range(2)]
     crew.ann.hold()
-    first = await workers[0].engine.start(request("x"))
+    first = await workers[0].engine.start(*request("x"))
     with Hold(database_url, "queuedinput", "SHARE") as hold:
-        starts = [asyncio.create_task(each.engine.start(request("y"))) for each in workers]
+        starts = [asyncio.create_task(each.engine.start(*request("y"))) for each in workers]
         await hold.until_wait(2)
         hold.let_go()
         results = await asyncio.gather(*starts, return_exceptions=True)

@@ -23,9 +23,9 @@ async def test_inputs_wait_in_the_order_of_their_arrival(make: Make, where: int)
     crew = Crew()
     crew.ann.hold()
     workers = await two(make, crew)
-    handles = [await workers[0].engine.start(request("0"))]
+    handles = [await workers[0].engine.start(*request("0"))]
     for number in range(1, 4):
-        handles.append(await workers[where].engine.start(request(str(number))))
+        handles.append(await workers[where].engine.start(*request(str(number))))
     crew.ann.release()
     ends = await asyncio.gather(*(handle.wait() for handle in handles))
     assert [end.status for end in ends] == [RunStatus.COMPLETED] * 4
@@ -44,9 +44,9 @@ async def test_reject(make: Make, where: int) -> None:
     crew = Crew()
     crew.ann.hold()
     workers = await two(make, crew)
-    handle = await workers[0].engine.start(request("x"))
+    handle = await workers[0].engine.start(*request("x"))
     with pytest.raises(ThreadBusy):
-        await workers[where].engine.start(request("y", on_busy="reject"))
+        await workers[where].engine.start(*request("y", on_busy="reject"))
     crew.ann.release()
     await handle.wait()
     assert said(await thread_of(workers[0])) == ["x"]
@@ -56,10 +56,10 @@ async def test_interrupt_keeps_finished_turns_and_goes_first(make: Make, where: 
     crew = Crew()
     crew.bob.delay = 30
     workers = await two(make, crew)
-    first = await workers[0].engine.start(request("x"))
+    first = await workers[0].engine.start(*request("x"))
     await turns(workers[0], 1)
-    waiting = await workers[0].engine.start(request("y"))
-    urgent = await workers[where].engine.start(request("z", on_busy="interrupt"))
+    waiting = await workers[0].engine.start(*request("y"))
+    urgent = await workers[where].engine.start(*request("z", on_busy="interrupt"))
     crew.bob.delay = 0
     assert (await first.wait()).status is RunStatus.STOPPED
     assert (await urgent.wait()).status is RunStatus.COMPLETED
@@ -73,9 +73,9 @@ async def test_steer_hands_the_message_to_everybody_at_the_next_boundary(make: M
     crew = Crew()
     crew.bob.hold()
     workers = await two(make, crew)
-    first = await workers[0].engine.start(request("x"))
+    first = await workers[0].engine.start(*request("x"))
     await crew.bob.asked.wait()  # So the boundary before him is over.
-    steered = await workers[where].engine.start(request("and y", on_busy="steer"))
+    steered = await workers[where].engine.start(*request("and y", on_busy="steer"))
     crew.bob.release()
     end = await steered.wait()
     assert (await first.wait()).status is end.status is RunStatus.COMPLETED
@@ -94,9 +94,9 @@ async def test_steer_too_late_is_the_next_input(make: Make) -> None:
     crew = Crew()
     crew.eve.hold()
     drsai = await make({"crew": crew}, **QUICK)
-    await drsai.engine.start(request("x"))
+    await drsai.engine.start(*request("x"))
     await turns(drsai, 2)
-    late = await drsai.engine.start(request("y", on_busy="steer"))
+    late = await drsai.engine.start(*request("y", on_busy="steer"))
     crew.eve.release()
     assert (await late.wait()).status is RunStatus.COMPLETED
     assert sources(await thread_of(drsai)) == ROUND * 2
@@ -109,8 +109,8 @@ async def test_inputs_that_wait_survive_the_process(make: Make, database_url: st
     crew.ann.delay = 30
     drsai = DrSai({"crew": crew}, database_url, settings=settings(**QUICK, shutdown_grace_seconds=0))
     await drsai.open()
-    await drsai.engine.start(request("x"))
-    await drsai.engine.start(request("y"))
+    await drsai.engine.start(*request("x"))
+    await drsai.engine.start(*request("y"))
     await drsai.close()
     crew.ann.delay = 0
     other = await make({"crew": crew}, **QUICK)
@@ -126,9 +126,9 @@ async def test_a_queued_input_that_cannot_run_does_not_hold_up_the_others(make: 
     crew = Crew()
     crew.ann.hold()
     drsai = await make({"crew": crew, "other": crew}, **QUICK, other_model="refuse")
-    await drsai.engine.start(request("x"))
-    stranger = await drsai.engine.start(request("y", team="other"))
-    after = await drsai.engine.start(request("z"))
+    await drsai.engine.start(*request("x"))
+    stranger = await drsai.engine.start(*request("y", team="other"))
+    after = await drsai.engine.start(*request("z"))
     crew.ann.release()
     end = await stranger.wait()
     assert end.status is RunStatus.ERROR
@@ -148,10 +148,10 @@ async def test_a_team_that_cannot_be_built_is_refused_at_once(make: Make) -> Non
         return crew()
 
     drsai = await make({"crew": factory}, **QUICK)
-    handle = await drsai.engine.start(request("x"))
+    handle = await drsai.engine.start(*request("x"))
     broken = True
     with pytest.raises(TeamBuildError):
-        await drsai.engine.start(request("y"))
+        await drsai.engine.start(*request("y"))
     crew.ann.release()
     await handle.wait()
     assert await drsai.db.get(QueuedInput) == []
@@ -161,8 +161,8 @@ async def test_a_queued_input_can_be_withdrawn(make: Make) -> None:
     crew = Crew()
     crew.ann.hold()
     drsai = await make({"crew": crew}, **QUICK)
-    first = await drsai.engine.start(request("x"))
-    second = await drsai.engine.start(request("y"))
+    first = await drsai.engine.start(*request("x"))
+    second = await drsai.engine.start(*request("y"))
     view = await drsai.engine.cancel_run(Principal(), second.run_id)
     assert view.status is RunStatus.STOPPED
     assert (await second.wait()).status is RunStatus.STOPPED
@@ -178,7 +178,7 @@ async def test_a_queued_input_can_be_withdrawn(make: Make) -> None:
 async def test_a_background_run_begins_by_itself(make: Make, thread_id: str | None) -> None:
     crew = Crew()
     drsai = await make({"crew": crew}, **QUICK)
-    handle = await drsai.engine.start(request("x", background=True, thread_id=thread_id))
+    handle = await drsai.engine.start(*request("x", background=True, thread_id=thread_id))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     view = await drsai.engine.get_run(Principal(), handle.run_id)
     assert (view.status, view.background, view.first_seq, view.last_seq) == (RunStatus.COMPLETED, True, 1, 4)
@@ -190,7 +190,7 @@ async def test_an_unknown_thread_takes_a_background_inputs_history(make: Make) -
 
     drsai = await make({"crew": Crew()}, **QUICK)
     history = [InputMessage("user", "a"), InputMessage("assistant", "b"), InputMessage("user", "c")]
-    handle = await drsai.engine.start(request("x", messages=history, background=True))
+    handle = await drsai.engine.start(*request("x", messages=history, background=True))
     await handle.wait()
     assert sources(await thread_of(drsai))[:3] == ["user", "ann", "user"]
 
@@ -211,7 +211,7 @@ async def test_runs_are_listed(make: Make) -> None:
 async def paused(drsai: DrSai, crew: Crew) -> None:
     """Start a run and pause it: ann and bob have spoken, eve has not."""
     crew.bob.hold()
-    handle = await drsai.engine.start(request("x"))
+    handle = await drsai.engine.start(*request("x"))
     await turns(drsai, 1)
     await drsai.engine.pause(Principal(), "t")
     crew.bob.release()
@@ -222,7 +222,7 @@ async def test_a_pause_takes_hold_at_the_boundary_and_survives_restarts(make: Ma
     crew = Crew()
     crew.bob.hold()
     workers = await two(make, crew)
-    first = await workers[0].engine.start(request("x"))
+    first = await workers[0].engine.start(*request("x"))
     await turns(workers[0], 1)
     await workers[where].engine.pause(Principal(), "t")
     crew.bob.release()
@@ -242,7 +242,7 @@ async def test_a_pause_can_be_taken_back(make: Make) -> None:
     crew = Crew()
     crew.bob.hold()
     drsai = await make({"crew": crew}, **QUICK)
-    handle = await drsai.engine.start(request("x"))
+    handle = await drsai.engine.start(*request("x"))
     await turns(drsai, 1)
     await drsai.engine.pause(Principal(), "t")
     await drsai.engine.resume(Principal(), "t")
@@ -254,7 +254,7 @@ async def test_a_message_to_a_paused_run_goes_on_with_it(make: Make, where: int)
     crew = Crew()
     workers = await two(make, crew)
     await paused(workers[0], crew)
-    handle = await workers[where].engine.start(request("and y"))
+    handle = await workers[where].engine.start(*request("and y"))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert sources(await thread_of(workers[0])) == ["user", "ann", "bob", "user", "eve"]
 
@@ -264,8 +264,8 @@ async def test_interrupt_a_paused_run(make: Make) -> None:
     drsai = await make({"crew": crew}, **QUICK)
     await paused(drsai, crew)
     with pytest.raises(ThreadBusy):
-        await drsai.engine.start(request("y", on_busy="reject"))
-    handle = await drsai.engine.start(request("y", on_busy="interrupt"))
+        await drsai.engine.start(*request("y", on_busy="reject"))
+    handle = await drsai.engine.start(*request("y", on_busy="interrupt"))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert sources(await thread_of(drsai)) == ["user", "ann", "bob", *ROUND]
 
@@ -274,7 +274,7 @@ async def test_cancel_ends_the_model_call_in_flight(make: Make, where: int) -> N
     crew = Crew()
     crew.bob.delay = 30
     workers = await two(make, crew)
-    handle = await workers[0].engine.start(request("x"))
+    handle = await workers[0].engine.start(*request("x"))
     await turns(workers[0], 1)
     detail = await workers[where].engine.cancel(Principal(), "t")
     assert detail.status is RunStatus.STOPPED
@@ -297,7 +297,7 @@ async def test_a_process_takes_up_only_so_many_runs_by_itself(make: Make) -> Non
     crew = Crew()
     crew.ann.hold()
     drsai = await make({"crew": crew}, **QUICK, max_runs=2)
-    handles = [await drsai.engine.start(request("x", background=True, thread_id=f"t{number}")) for number in range(5)]
+    handles = [await drsai.engine.start(*request("x", background=True, thread_id=f"t{number}")) for number in range(5)]
     most = 0
 
     async def watch() -> None:
@@ -332,7 +332,7 @@ async def test_a_message_to_a_run_that_is_ended_while_it_is_resumed_is_run(make:
         await resume(name)
 
     controls.resume = too_late  # type: ignore[method-assign]
-    handle = await drsai.engine.start(request("y"))
+    handle = await drsai.engine.start(*request("y"))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert said(await thread_of(drsai)) == ["x", "y"]
 
@@ -341,9 +341,9 @@ async def test_a_run_is_not_steered_by_a_message_to_another_team(make: Make) -> 
     crew = Crew()
     crew.ann.hold()
     drsai = await make({"crew": crew, "other": Crew()}, **QUICK)
-    first = await drsai.engine.start(request("x"))
+    first = await drsai.engine.start(*request("x"))
     with pytest.raises(InvalidRequest) as refused:
-        await drsai.engine.start(request("y", team="other", on_busy="steer"))
+        await drsai.engine.start(*request("y", team="other", on_busy="steer"))
     assert refused.value.param == "model"
     crew.ann.release()
     assert (await first.wait()).status is RunStatus.COMPLETED

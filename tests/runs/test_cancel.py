@@ -19,7 +19,7 @@ async def test_a_cancel_while_a_turn_is_stored(make: Make) -> None:
     crew = Crew()
     crew.ann.hold()
     drsai = await make({"crew": crew})
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     slow = Slow(drsai.database, "write")
     crew.ann.release()
     await slow.done.wait()
@@ -45,7 +45,7 @@ async def test_a_cancel_is_not_lost_when_the_run_asks_a_person_at_that_moment(ma
         return await write(fn, **options)
 
     workers[0].database.write = slow  # type: ignore[method-assign]
-    await workers[0].engine.start(request())
+    await workers[0].engine.start(*request())
     await ending.wait()
     cancelling = asyncio.create_task(workers[1].engine.cancel(Principal(), "t"))
 
@@ -62,7 +62,7 @@ async def test_a_cancel_beats_the_pause_that_takes_hold_at_that_moment(make: Mak
     crew = Crew()
     crew.bob.hold()
     workers = [await idle(make, crew) for _ in range(2)]
-    await workers[0].engine.start(request())
+    await workers[0].engine.start(*request())
     await turns(workers[0], 1)
     await workers[1].engine.pause(Principal(), "t")
     write = workers[0].database.write
@@ -77,7 +77,7 @@ async def test_a_cancel_beats_the_pause_that_takes_hold_at_that_moment(make: Mak
     workers[0].database.write = slow  # type: ignore[method-assign]
     crew.bob.release()
     await ending.wait()
-    interrupting = await workers[1].engine.start(request("y", on_busy="interrupt"))
+    interrupting = await workers[1].engine.start(*request("y", on_busy="interrupt"))
     go.set()
     assert (await interrupting.wait()).status is RunStatus.COMPLETED
     thread = await thread_of(workers[1])
@@ -88,7 +88,7 @@ async def test_a_cancel_is_not_lost_when_the_run_is_taken_over_at_that_moment(ma
     crew = Crew()
     crew.bob.delay = 30
     workers = [await idle(make, crew, shutdown_grace_seconds=0) for _ in range(3)]
-    await workers[0].engine.start(request())
+    await workers[0].engine.start(*request())
     await turns(workers[0], 1)
     head = await head_of(workers[0])
     await disown(workers[0])

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.runs import InputMessage
 from tests.recordings.release_0020.script import Script
 from tests.recordings.release_0020.teams import teams
+from tests.support.asks import asks
 from tests.support.model_server import ModelServer
 from tests.support.threads import Make
 
@@ -28,7 +29,7 @@ async def test_a_run_leaves_no_cycles(make: Make, tmp_path: Path, monkeypatch: p
         drsai = await make(teams, openai_base_url=server.base_url)
 
         async def run(thread_id: str) -> None:
-            handle = await drsai.engine.start(RunRequest(kind, [InputMessage("user", "Pay.")], thread_id=thread_id))
+            handle = await drsai.engine.start(*asks(kind, [InputMessage("user", "Pay.")], thread_id=thread_id))
             assert (await handle.wait()).status.value == ("awaiting_input" if kind == "person" else "completed")
             await asyncio.sleep(0.05)  # Its task ends after its readers.
 

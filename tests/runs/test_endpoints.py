@@ -19,7 +19,8 @@ from openai.types.chat import ChatCompletionChunk
 
 from drsai_backend import RunContext, Thread
 from drsai_backend.models.endpoints.chunks import Part
-from drsai_backend.runs import InputMessage, RunRequest, TextDelta
+from drsai_backend.runs import InputMessage, TextDelta
+from tests.support.asks import Asked, asks
 from tests.support.model_server import ModelServer, Raw, Reply, ToolCall
 from tests.support.threads import Make
 
@@ -46,8 +47,8 @@ def agent(context: RunContext, **more: Any) -> AssistantAgent:
     return AssistantAgent("ann", context.model_client(), **more)
 
 
-def asked() -> RunRequest:
-    return RunRequest("crew", [InputMessage("user", "x")], thread_id="t")
+def asked() -> Asked:
+    return asks("crew", [InputMessage("user", "x")], thread_id="t")
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -57,7 +58,7 @@ async def test_an_answer_without_end_ends_as_length(make: Make, server: ModelSer
     drsai = await make(
         {"crew": lambda context: agent(context, model_client_stream=streams)}, openai_base_url=server.base_url, **BOUNDS
     )
-    handle = await drsai.engine.start(asked())
+    handle = await drsai.engine.start(*asked())
     end = await handle.wait()
     assert (end.status.value, end.finish_reason) == ("completed", "length")
     [thread] = await drsai.db.get(Thread)
@@ -77,7 +78,7 @@ async def test_garbage_is_told_as_such_and_leaves_no_traceback(
     drsai = await make(
         {"crew": lambda context: agent(context, model_client_stream=streams)}, openai_base_url=server.base_url
     )
-    end = await (await drsai.engine.start(asked())).wait()
+    end = await (await drsai.engine.start(*asked())).wait()
     assert end.error_code == "model_error"
     assert "cannot be read" in str(end.error_message)
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == ["run ended"]
@@ -92,7 +93,7 @@ async def test_a_tools_text_is_cut_and_its_call_counts(make: Make, server: Model
         openai_base_url=server.base_url,
         **BOUNDS,
     )
-    end = await (await drsai.engine.start(asked())).wait()
+    end = await (await drsai.engine.start(*asked())).wait()
     assert end.status.value == "completed"
     result = server.requests[-1].messages[-1]["content"]
     assert result.startswith("abab")
@@ -112,7 +113,7 @@ async def test_pieces_of_an_answer_are_not_kept(make: Make, server: ModelServer)
         {"crew": lambda context: agent(context, model_client_stream=True)}, openai_base_url=server.base_url
     )
     before = pieces()
-    handle = await drsai.engine.start(asked())
+    handle = await drsai.engine.start(*asked())
     assert (await handle.wait()).status.value == "completed"
     assert pieces() - before < 20
 
@@ -125,7 +126,7 @@ async def test_a_process_ends_in_time_whatever_its_models_do(make: Make, server:
         max_answer_bytes=1_000_000_000,
     )
     handles = [
-        await drsai.engine.start(RunRequest("crew", [InputMessage("user", "x")], thread_id=f"t{number}"))
+        await drsai.engine.start(*asks("crew", [InputMessage("user", "x")], thread_id=f"t{number}"))
         for number in range(20)
     ]
     async with asyncio.timeout(60):
@@ -148,7 +149,7 @@ async def calls_of_a_run(drsai: Any, server: ModelServer, thread: str, pieces: i
     threading.setprofile(count)
     sys.setprofile(count)
     try:
-        handle = await drsai.engine.start(RunRequest("crew", [InputMessage("user", "x")], thread_id=thread))
+        handle = await drsai.engine.start(*asks("crew", [InputMessage("user", "x")], thread_id=thread))
         texts = [event async for event in handle.events() if isinstance(event, TextDelta)]
     finally:
         sys.setprofile(None)

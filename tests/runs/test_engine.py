@@ -243,10 +243,10 @@ async def test_one_run_at_a_time(make: Make) -> None:
         return RoundRobinGroupChat([AssistantAgent("ann", slow)], max_turns=1)
 
     drsai, other = await make({"pair": team}), await make({"pair": team})
-    handle = await drsai.engine.start(request("x"))
+    handle = await drsai.engine.start(*request("x"))
     for engine in (drsai.engine, other.engine):
         with pytest.raises(ThreadBusy):
-            await engine.start(request("y", on_busy="reject"))
+            await engine.start(*request("y", on_busy="reject"))
     with pytest.raises(Conflict):
         await drsai.engine.delete_thread(Principal(), "t")
     [live] = await drsai.db.get(Thread, filters=WHERE)

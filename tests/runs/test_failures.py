@@ -14,7 +14,8 @@ from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
 from drsai_backend import Thread
 from drsai_backend.access.principal import Principal
 from drsai_backend.errors import RunFailed
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.runs import InputMessage
+from tests.support.asks import asks
 from tests.support.scripted import Answer, ScriptedClient, counting
 from tests.support.threads import Make
 
@@ -90,8 +91,8 @@ async def test_a_failure_says_what_failed_where(
 
 async def test_a_repeated_request_is_told_the_same_failure(make: Make) -> None:
     drsai = await make({"crew": lambda: flat(refused())})
-    request = RunRequest("crew", [InputMessage("user", "x")], thread_id="t", idempotency_key="k")
-    first = await (await drsai.engine.start(request)).wait()
-    again = await (await drsai.engine.start(request)).wait()
+    request = asks("crew", [InputMessage("user", "x")], thread_id="t", key="k")
+    first = await (await drsai.engine.start(*request)).wait()
+    again = await (await drsai.engine.start(*request)).wait()
     assert (again.error_code, again.error_message) == (first.error_code, first.error_message)
     assert first.error_code == "model_auth"

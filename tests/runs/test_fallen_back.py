@@ -54,7 +54,7 @@ def name_of(user: str) -> ThreadName:
 
 
 async def say(drsai: DrSai, user: str, text: str) -> None:
-    handle = await drsai.engine.start(of(user, text))
+    handle = await drsai.engine.start(*of(user, text))
     assert (await handle.wait()).status == "completed"
 
 
@@ -84,10 +84,10 @@ async def test_a_run_under_way_does_not_write_into_the_thread_that_has_its_key_n
     drsai = await make({"crew": world.team, "others": another.team}, **LATE)
     world.client.hold()
     another.client.hold()
-    adas = await drsai.engine.start(of("ada", "secret of ada"))
+    adas = await drsai.engine.start(*of("ada", "secret of ada"))
     await world.client.asked.wait()
     await fall_back(drsai.database)
-    bobs = await drsai.engine.start(replace(of("bob", "word of bob"), team="others"))
+    bobs = await drsai.engine.start(*of("bob", "word of bob", team="others"))
     await another.client.asked.wait()
     world.client.release()
     with pytest.raises(NotFound):
@@ -125,7 +125,7 @@ async def test_an_input_of_the_queue_is_not_begun_on_the_thread_that_had_its_key
         pass
 
     other.engine._recovery.wake = nobody  # type: ignore[method-assign]
-    handle = await other.engine.start(of("bob", "word of bob", background=True))
+    handle = await other.engine.start(*of("bob", "word of bob", background=True))
     world.asked.clear()
     # The thread was looked at before, its queue is read after the database has fallen back; or between these two.
     await mine.engine._recovery._inputs.start_next(head)
@@ -145,7 +145,7 @@ class Held:
 
     async def __aenter__(self) -> Lease:
         self.world.client.hold()
-        await self.drsai.engine.start(of(self.user, f"word of {self.user}"))
+        await self.drsai.engine.start(*of(self.user, f"word of {self.user}"))
         await self.world.client.asked.wait()
         live = self.drsai.engine._running.live(name_of(self.user))
         [(key, epoch, run_id)] = self.drsai.engine._running.held()

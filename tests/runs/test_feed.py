@@ -23,7 +23,7 @@ async def test_a_run_is_followed_while_it_is_live(make: Make, where: int) -> Non
     crew = Crew()
     crew.ann.hold()
     workers = await two(make, crew)
-    handle = await workers[0].engine.start(request())
+    handle = await workers[0].engine.start(*request())
     following = asyncio.create_task(collect(workers[where].engine.follow_run(Principal(), handle.run_id)))
     await crew.ann.asked.wait()
     crew.ann.release()
@@ -37,7 +37,7 @@ async def test_a_run_is_followed_while_it_is_live(make: Make, where: int) -> Non
 async def test_from_any_position_on_there_is_no_gap_and_no_repetition(make: Make, where: int) -> None:
     crew = Crew()
     workers = await two(make, crew)
-    handle = await workers[0].engine.start(request())
+    handle = await workers[0].engine.start(*request())
     whole = await collect(workers[0].engine.follow_run(Principal(), handle.run_id))
     for place, logged in enumerate(whole[:-1]):
         rest = await collect(workers[where].engine.follow_run(Principal(), handle.run_id, logged.position))
@@ -57,7 +57,7 @@ async def test_token_by_token_in_the_same_process(make: Make) -> None:
         return RoundRobinGroupChat([*agents], max_turns=2)
 
     drsai = await make({"crew": team})
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     first = await collect(drsai.engine.follow_run(Principal(), handle.run_id), 5)
     assert isinstance(first[-1].event, TextDelta)
     log = drsai.engine.follow_run(Principal(), handle.run_id, first[-1].position)
@@ -79,7 +79,7 @@ async def test_a_thread_is_followed_run_after_run(make: Make, where: int) -> Non
     workers = await two(make, crew)
     await workers[0].run("crew", "0", thread_id="t")
     for text in "12":
-        await workers[0].engine.start(request(text))
+        await workers[0].engine.start(*request(text))
     log = await collect(workers[where].engine.follow_thread(Principal(), "t"), 18)
     assert told(log) == ONE * 3
     for place in range(0, 18, 5):
@@ -91,7 +91,7 @@ async def test_a_recovery_says_so_and_repeats_no_message(make: Make, where: int)
     crew = Crew()
     crew.bob.hold()
     workers = await two(make, crew)
-    handle = await workers[0].engine.start(request())
+    handle = await workers[0].engine.start(*request())
     reader = Reader(workers[where].engine.follow_run(Principal(), handle.run_id))
     await reader.reach(3)
     await disown(workers[0])
@@ -109,7 +109,7 @@ async def test_who_looks_late_hears_of_the_next_attempt(make: Make, where: int) 
     crew.bob.hold()
     crew.eve.hold()
     dead, other = await idle(make, crew), await idle(make, crew)
-    handle = await dead.engine.start(request())
+    handle = await dead.engine.start(*request())
     heard = await collect(dead.engine.follow_run(Principal(), handle.run_id), 3)
     assert told(heard) == [("started", 1), "user", "ann"]
     await disown(dead)
@@ -140,7 +140,7 @@ async def test_a_recovery_behind_more_than_a_page_says_so(make: Make, monkeypatc
     crew = Crew()
     crew.bob.hold()
     dead, reader = await idle(make, crew), await idle(make, crew)
-    handle = await dead.engine.start(request())
+    handle = await dead.engine.start(*request())
     heard = await collect(reader.engine.follow_run(Principal(), handle.run_id), 2)
     await turns(dead, 1)
     await disown(dead)
@@ -158,8 +158,8 @@ async def test_a_queued_run_is_followed_from_before_it_begins(make: Make, where:
     crew = Crew()
     crew.ann.hold()
     workers = await two(make, crew)
-    await workers[0].engine.start(request("x"))
-    handle = await workers[0].engine.start(request("y"))
+    await workers[0].engine.start(*request("x"))
+    handle = await workers[0].engine.start(*request("y"))
     crew.ann.release()
     log = await collect(workers[where].engine.follow_run(Principal(), handle.run_id))
     assert told(log) == ONE
@@ -169,9 +169,9 @@ async def test_a_steered_input_is_followed_in_the_run_that_took_it_up(make: Make
     crew = Crew()
     crew.bob.hold()
     workers = await two(make, crew)
-    await workers[0].engine.start(request("x"))
+    await workers[0].engine.start(*request("x"))
     await turns(workers[0], 1)
-    handle = await workers[0].engine.start(request("y", on_busy="steer"))
+    handle = await workers[0].engine.start(*request("y", on_busy="steer"))
     crew.bob.release()
     log = await collect(workers[where].engine.follow_run(Principal(), handle.run_id))
     assert told(log)[-2:] == ["eve", "completed"]
@@ -179,7 +179,7 @@ async def test_a_steered_input_is_followed_in_the_run_that_took_it_up(make: Make
 
 async def test_unknown_and_foreign_ones(make: Make) -> None:
     drsai = await make({"crew": Crew()})
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     await ended(drsai)
     for log in (
         drsai.engine.follow_run(Principal(), "run_x"),
@@ -200,7 +200,7 @@ async def test_who_has_heard_of_a_pause_hears_that_the_run_was_stopped(make: Mak
     crew = Crew()
     crew.bob.hold()
     workers = await two(make, crew)
-    handle = await workers[0].engine.start(request())
+    handle = await workers[0].engine.start(*request())
     reader = Reader(workers[where].engine.follow_thread(Principal(), "t"))
     await turns(workers[0], 1)
     await workers[0].pause("t")
@@ -235,7 +235,7 @@ async def test_a_reader_that_leaves_closes_all_that_it_reads_from(make: Make, wh
     crew = Crew()
     crew.bob.hold()
     workers = await two(make, crew)
-    handle = await workers[0].engine.start(request())
+    handle = await workers[0].engine.start(*request())
     await crew.bob.asked.wait()
     engine, run_id = workers[where].engine, handle.run_id
     logs: list[AsyncGenerator[object]] = [

@@ -28,7 +28,7 @@ async def test_readers_of_a_stopped_and_a_deleted_thread_come_to_an_end(make: Ma
     crew = Crew()
     crew.bob.delay = 30
     drsai = await make({"crew": crew}, **QUICK)
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     await turns(drsai, 1)
     following = asyncio.create_task(collect(drsai.engine.follow_run(Principal(), handle.run_id)))
     await drsai.stop("t")
@@ -44,7 +44,7 @@ async def test_readers_of_a_stopped_and_a_deleted_thread_come_to_an_end(make: Ma
 async def test_a_reader_that_takes_its_time_misses_no_end(make: Make, reader: str) -> None:
     """What happens while it works on one event is there when it asks for the next."""
     drsai = await make({"crew": Crew()})
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     seen = 0
     async with asyncio.timeout(10):
         if reader == "handle":

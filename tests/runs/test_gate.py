@@ -138,7 +138,7 @@ async def test_a_run_begins_before_most_of_those_that_another_user_has_asked_for
     drsai = await make({"crew": crew})
 
     async def answered(name: str, user: str) -> None:
-        await (await drsai.engine.start(request(thread_id=name, principal=Principal(user)))).wait()
+        await (await drsai.engine.start(*request(thread_id=name, principal=Principal(user)))).wait()
 
     tasks = [asyncio.create_task(answered(str(number), "ada")) for number in range(MANY)]
     await is_under_way.wait()

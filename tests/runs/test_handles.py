@@ -23,7 +23,7 @@ async def test_who_stops_reading_reads_on_where_they_were(make: Make, is_queued:
     """Nothing comes twice, and after the end there is nothing."""
     drsai = await make({"crew": Crew()}, **QUICK)
     async with asyncio.timeout(20):
-        handle = await drsai.engine.start(request(background=is_queued))
+        handle = await drsai.engine.start(*request(background=is_queued))
         found = [await one(handle)]
         while not isinstance(found[-1], RunEnded):
             found += [await one(handle), *handle.poll()]

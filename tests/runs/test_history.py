@@ -17,12 +17,12 @@ from drsai_backend.datamodel import AutoGenMessage
 from drsai_backend.errors import (
     InvalidRequest,
 )
-from drsai_backend.runs import RunRequest
 from drsai_backend.runs.history import compared, recognise, stored
 from drsai_backend.runs.history.stored import read_conversation
 from drsai_backend.runs.messages import first_new, new_messages, system_text
 from drsai_backend.runs.requests import InputMessage
 from drsai_backend.state.travel import Place
+from tests.support.asks import admitted, asks
 from tests.support.teams.crew import Crew, pair
 from tests.support.threads import WHERE, Make, request, thread_of, two
 from tests.support.threads import said as said_on
@@ -121,7 +121,7 @@ async def test_a_resent_history_is_stored_once(make: Make) -> None:
     history: list[InputMessage] = [InputMessage("system", "Be brief.")]
     for number in range(4):
         history.append(InputMessage("user", f"question {number}"))
-        handle = await drsai.engine.start(RunRequest("pair", list(history), thread_id="t"))
+        handle = await drsai.engine.start(*asks("pair", list(history), thread_id="t"))
         await handle.wait()
         if number != 1:  # an answer that was lost
             history.append(InputMessage("assistant", "whatever the client made of it"))
@@ -137,17 +137,17 @@ async def test_an_edit_of_a_thread_that_is_at_work(make: Make, where: int, how: 
     """Its run ends where the window does not show its question any more, and where that helps."""
     crew = Crew()
     workers = await two(make, crew)
-    first = await workers[0].engine.start(request("one"))
+    first = await workers[0].engine.start(*request("one"))
     await first.wait()
     answer = "\n\n".join(done.message.to_text() for done in first.transcript() if done.shown)
     crew.ann.hold()
-    live = await workers[0].engine.start(request("two"))
-    waiting = [await workers[0].engine.start(request("three"))] if how == "a queue" else []
+    live = await workers[0].engine.start(*request("two"))
+    waiting = [await workers[0].engine.start(*request("three"))] if how == "a queue" else []
     sent = [user("one"), assistant(answer), user("edited")]
     values = {"resends": how in ("a queue", "the window"), "on_busy": "interrupt" if how == "interrupt" else "enqueue"}
-    edited = RunRequest("crew", sent, thread_id="t", **values)  # type: ignore[arg-type]
+    edited = asks("crew", sent, thread_id="t", **values)  # type: ignore[arg-type]
     is_gone = how in ("the window", "interrupt")
-    handle = await workers[where].engine.start(edited)
+    handle = await workers[where].engine.start(*edited)
     crew.ann.release()
     assert (await live.wait()).status is (RunStatus.STOPPED if is_gone else RunStatus.COMPLETED)
     assert (await handle.wait()).status is RunStatus.COMPLETED
@@ -161,8 +161,8 @@ async def test_what_is_new_in_the_background(make: Make) -> None:
     drsai = await make({"crew": Crew()})
 
     async def texts(thread_id: str, messages: list[InputMessage], background: bool) -> list[str]:
-        asked = RunRequest("crew", messages, thread_id=thread_id, background=background)
-        handle = await drsai.engine.start(asked)
+        asked = asks("crew", messages, thread_id=thread_id, background=background)
+        handle = await drsai.engine.start(*asked)
         assert (await handle.wait()).status is RunStatus.COMPLETED
         return [done.message.to_text() for done in handle.transcript() if done.shown]
 
@@ -182,10 +182,10 @@ async def test_many_equal_conversations_are_not_all_read(make: Make, monkeypatch
     drsai = await make({"crew": Crew()}, warm_threads=0)
     answer = ""
     for number in range(6):
-        handle = await drsai.engine.start(RunRequest("crew", [user("hi")], thread_id=str(number)))
+        handle = await drsai.engine.start(*asks("crew", [user("hi")], thread_id=str(number)))
         await handle.wait()
         answer = "\n\n".join(done.message.to_text() for done in handle.transcript() if done.shown)
-        await (await drsai.engine.start(RunRequest("crew", [user("more")], thread_id=str(number)))).wait()
+        await (await drsai.engine.start(*asks("crew", [user("more")], thread_id=str(number)))).wait()
     where: list[int] = []
 
     def reading(*given: object) -> object:
@@ -193,7 +193,7 @@ async def test_many_equal_conversations_are_not_all_read(make: Make, monkeypatch
         return read_conversation(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(compared, "read_conversation", reading)
-    handle = await drsai.engine.start(RunRequest("crew", [user("hi"), assistant(answer), user("else")]))
+    handle = await drsai.engine.start(*asks("crew", [user("hi"), assistant(answer), user("else")]))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert handle.name.thread_id not in {str(number) for number in range(6)}
     assert 0 < len(where) <= 3
@@ -208,7 +208,7 @@ async def test_many_equal_conversations_are_not_all_read(make: Make, monkeypatch
 
 async def spoken(drsai: DrSai, sent: list[InputMessage], thread_id: str | None = None) -> tuple[str, str]:
     """The thread that a history leads to, and what was answered."""
-    handle = await drsai.engine.start(RunRequest("crew", sent, thread_id=thread_id))
+    handle = await drsai.engine.start(*asks("crew", sent, thread_id=thread_id))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     return handle.name.thread_id, "\n\n".join(done.message.to_text() for done in handle.transcript() if done.shown)
 
@@ -265,23 +265,23 @@ async def test_a_thread_that_is_warm_was_changed(make: Make, what: str, who: str
         thread.messages = [*thread.messages, {**thread.messages[0], "content": "by hand"}]
         await actor.db.upsert(thread)
     elif what == "another model":
-        handle = await actor.engine.start(RunRequest("other", [user("more")], thread_id="t"))
+        handle = await actor.engine.start(*asks("other", [user("more")], thread_id="t"))
         await handle.wait()
     cold = await make(teams, warm_threads=0)
     recogniser = cold.engine._recogniser
     assert recogniser is not None
-    placed = await recogniser.place(RunRequest("crew", sent))
+    placed = await recogniser.place(admitted("crew", sent))
     found, _ = await spoken(drsai, sent)
     known = {each.thread_id for each in await drsai.db.get(Thread, filters={"user_id": "anonymous"})}
     assert found in known
-    if placed.thread_id is not None:
-        assert found == placed.thread_id
+    if placed.where.thread_id is not None:
+        assert found == placed.where.thread_id
     else:
         assert found not in ("t", "equal")
         [made] = await drsai.db.get(Thread, filters={"user_id": "anonymous", "thread_id": found})
         assert said_on(made) == ["one", "two", "three"]
     expected = {"nothing": "t", "edited": "t", "an equal one": "equal"}
-    assert placed.thread_id == expected.get(what)
+    assert placed.where.thread_id == expected.get(what)
 
 
 async def test_a_window_that_slides_costs_the_same_however_long_the_thread_is(
@@ -307,10 +307,10 @@ async def test_a_window_that_slides_costs_the_same_however_long_the_thread_is(
             with monkeypatch.context() as patched:
                 patched.setattr(stored, "numbered_since", partial(counting, 0))
                 patched.setattr(stored, "said_since", partial(counting, 1))
-                handle = await drsai.engine.start(RunRequest("crew", sent, thread_id="t"))
+                handle = await drsai.engine.start(*asks("crew", sent, thread_id="t"))
             counts.append(sum(read))
         else:
-            handle = await drsai.engine.start(RunRequest("crew", sent, thread_id="t"))
+            handle = await drsai.engine.start(*asks("crew", sent, thread_id="t"))
         assert (await handle.wait()).status is RunStatus.COMPLETED
         answer = "\n\n".join(done.message.to_text() for done in handle.transcript() if done.shown)
     assert counts[0] == counts[1] > 0

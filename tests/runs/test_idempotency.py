@@ -29,7 +29,7 @@ from tests.support.threads import (
 async def test_the_same_request_at_the_same_moment_is_one_run(make: Make, values: Any) -> None:
     crew = Crew()
     workers = [await make({"crew": crew}, **QUICK) for _ in range(2)]
-    starts = [workers[n % 2].engine.start(request("x", idempotency_key="k", **values)) for n in range(4)]
+    starts = [workers[n % 2].engine.start(*request("x", key="k", **values)) for n in range(4)]
     handles = await asyncio.gather(*starts)
     assert len({handle.run_id for handle in handles}) == 1
     for handle in handles:
@@ -45,23 +45,23 @@ async def test_a_dropped_input_is_replayed_without_the_threads_messages(make: Ma
         pass
 
     drsai.engine._recovery.wake = nobody
-    handle = await drsai.engine.start(request("y", background=True, idempotency_key="k"))
+    handle = await drsai.engine.start(*request("y", background=True, key="k"))
     await drsai.engine.cancel_run(Principal(), handle.run_id)
-    again = await drsai.engine.start(request("y", background=True, idempotency_key="k"))
+    again = await drsai.engine.start(*request("y", background=True, key="k"))
     assert (await again.wait()).status is RunStatus.STOPPED
     assert list(again.transcript()) == []
 
 
 async def test_idempotency(make: Make) -> None:
     drsai = await make({"crew": pair})
-    first = await drsai.engine.start(request("x", idempotency_key="k"))
+    first = await drsai.engine.start(*request("x", key="k"))
     end = await first.wait()
-    again = await drsai.engine.start(request("x", idempotency_key="k"))
+    again = await drsai.engine.start(*request("x", key="k"))
     assert again.run_id == first.run_id
     assert (await again.wait()).status is end.status
     assert [d.message.to_text() for d in again.transcript()] == [d.message.to_text() for d in first.transcript()]
     with pytest.raises(IdempotencyMismatch):
-        await drsai.engine.start(request("y", idempotency_key="k"))
+        await drsai.engine.start(*request("y", key="k"))
     assert len(await drsai.db.get(AutoGenMessage, filters=WHERE)) == 3
 
 
@@ -70,10 +70,10 @@ async def test_idempotency_of_background_and_queued_inputs(make: Make) -> None:
     crew.ann.hold()
     drsai = await make({"crew": crew}, **QUICK)
     handles = [
-        await drsai.engine.start(request("x", background=True, idempotency_key="k")),
-        await drsai.engine.start(request("x", background=True, idempotency_key="k")),
-        await drsai.engine.start(request("y", idempotency_key="l")),
-        await drsai.engine.start(request("y", idempotency_key="l")),
+        await drsai.engine.start(*request("x", background=True, key="k")),
+        await drsai.engine.start(*request("x", background=True, key="k")),
+        await drsai.engine.start(*request("y", key="l")),
+        await drsai.engine.start(*request("y", key="l")),
     ]
     crew.ann.release()
     for handle in handles:

@@ -19,7 +19,8 @@ from drsai_backend.errors import (
     SchemaOutdated,
     UnknownModel,
 )
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.runs import InputMessage
+from tests.support.asks import asks
 from tests.support.threads import settings
 
 CALLS: dict[str, Callable[[DrSai], Awaitable[Any]]] = {
@@ -32,7 +33,7 @@ CALLS: dict[str, Callable[[DrSai], Awaitable[Any]]] = {
     "resume": lambda drsai: drsai.resume("t"),
     "retry": lambda drsai: drsai.retry("t"),
     "answer": lambda drsai: drsai.answer("t", Answer("id", "yes")),
-    "engine.start": lambda drsai: drsai.engine.start(RunRequest("writers", [InputMessage("user", "rain")])),
+    "engine.start": lambda drsai: drsai.engine.start(*asks("writers", [InputMessage("user", "rain")])),
     "list_threads": lambda drsai: drsai.engine.list_threads(Principal(), after=None, limit=1),
     "get_thread": lambda drsai: drsai.engine.get_thread(Principal(), "t"),
     "list_messages": lambda drsai: drsai.engine.list_messages(Principal(), "t", after=0, limit=1),

@@ -65,7 +65,7 @@ async def test_turns_over_takeovers(make: Make, database_url: str) -> None:
     client = ScriptedClient(counting("ann"), delay=0.02)
     teams = {"crew": lambda: RoundRobinGroupChat([AssistantAgent("ann", client)])}
     drsai = await make(teams, **QUICK, max_turns=12)
-    await drsai.engine.start(request())
+    await drsai.engine.start(*request())
     for turn in (2, 5, 8):
         await turns(drsai, turn)
         await disown(drsai)
@@ -131,7 +131,7 @@ async def test_time_goes_on_over_a_takeover_and_waits_for_nobody(make: Make, dat
     teams = {"crew": lambda: AssistantAgent("ann", client, tools=[hangs])}
     drsai = DrSai(teams, database_url, settings=settings(max_run_seconds=1.2, shutdown_grace_seconds=0))
     await drsai.open()
-    await drsai.engine.start(request())
+    await drsai.engine.start(*request())
     await asyncio.sleep(0.5)
     await drsai.close()
     ran = (await run_of(drsai := await make(teams, recovery="fail"))).seconds  # Nobody resumes it.

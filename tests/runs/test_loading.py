@@ -67,7 +67,7 @@ async def test_what_was_loaded_is_heard_as_what_a_client_brings_along(make: Make
     ears = Ears()
     drsai = await make(ears.teams)
     brought = [*as_sent(TALK), InputMessage("user", "Where do I live?")]
-    handle = await drsai.engine.start(request(team=team, thread_id="other", messages=brought))
+    handle = await drsai.engine.start(*request(team=team, thread_id="other", messages=brought))
     await handle.wait()
     asked, ears.heard = ears.heard, []
     thread = await drsai.load_history("t", TALK, model=team)

@@ -28,8 +28,9 @@ from drsai_backend import DrSai, RunStatus, Thread
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import AutoGenMessage
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.runs import InputMessage
 from drsai_backend.teams.messages import UnknownEvent, UnknownMessage, dump_of, read_message
+from tests.support.asks import asks
 from tests.support.running import comparable
 from tests.support.scripted import Answer, ScriptedClient, user_count
 from tests.support.threads import Make
@@ -182,10 +183,10 @@ async def test_a_format_string_says_how_an_answer_reads(make: Make) -> None:
 
 @pytest.mark.parametrize("team", TEAMS)
 async def test_a_repeated_request_is_told_all_messages(make: Make, team: str) -> None:
-    request = RunRequest(team, [InputMessage("user", "x")], thread_id="t", idempotency_key="k")
-    first = await (await make({team: TEAMS[team]})).engine.start(request)
+    request = asks(team, [InputMessage("user", "x")], thread_id="t", key="k")
+    first = await (await make({team: TEAMS[team]})).engine.start(*request)
     await first.wait()
-    second = await (await make({team: TEAMS[team]})).engine.start(request)
+    second = await (await make({team: TEAMS[team]})).engine.start(*request)
     await second.wait()
     assert [dump_of(done.message) for done in second.transcript()] == [
         dump_of(done.message) for done in first.transcript()

@@ -35,7 +35,7 @@ async def test_a_run_waits_for_the_database(make: Make, kinds: list[str]) -> Non
     crew = Crew()
     crew.ann.hold()
     drsai = await make({"crew": crew})
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     Outage(drsai.database, "write", kinds)
     crew.ann.release()
     end = await handle.wait()
@@ -50,8 +50,8 @@ async def test_a_run_that_is_steered_waits_for_the_database(make: Make) -> None:
     crew = Crew()
     crew.ann.hold()
     drsai = await make({"crew": crew})
-    first = await drsai.engine.start(request("x"))
-    await drsai.engine.start(request("and y", on_busy="steer"))
+    first = await drsai.engine.start(*request("x"))
+    await drsai.engine.start(*request("and y", on_busy="steer"))
     outage = Outage(drsai.database, "read", ["before"] * 2)
     crew.ann.release()
     end = await first.wait()
@@ -65,9 +65,9 @@ async def test_a_queue_is_looked_at_again_once_the_database_is_back(make: Make, 
     crew = Crew()
     crew.eve.hold()
     drsai = await make({"crew": crew}, **LATE)
-    first = await drsai.engine.start(request("x"))
+    first = await drsai.engine.start(*request("x"))
     await turns(drsai, 2)
-    second = await drsai.engine.start(request("y", on_busy="enqueue"))
+    second = await drsai.engine.start(*request("y", on_busy="enqueue"))
     read, answers, back = drsai.database.read, [*[True] * works, *[False] * 3], asyncio.Event()
 
     async def failing(fn: Any, **options: Any) -> Any:
@@ -90,7 +90,7 @@ async def test_an_end_that_was_cut_off_is_not_written_twice(make: Make) -> None:
     crew = Crew()
     crew.eve.hold()
     drsai = await make({"crew": crew})
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     await turns(drsai, 2)
     Outage(drsai.database, "write", ["after"])
     crew.eve.release()
@@ -102,7 +102,7 @@ async def test_an_outage_that_lasts_leaves_the_run_to_be_resumed(make: Make) -> 
     crew = Crew()
     crew.ann.hold()
     drsai = await make({"crew": crew}, **QUICK, outage_seconds=0.2)
-    await drsai.engine.start(request())
+    await drsai.engine.start(*request())
     outage = Outage(drsai.database, "write", ["before"] * 12)
     crew.ann.release()
     await until(lambda: _is_empty(outage), 60)
@@ -115,7 +115,7 @@ async def test_a_run_of_this_process_is_cancelled_also_while_the_database_is_awa
     crew = Crew()
     crew.bob.delay = 30
     drsai = await make({"crew": crew})
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     await turns(drsai, 1)
     read = drsai.database.read
 
@@ -144,7 +144,7 @@ async def test_readers_come_to_an_end_when_the_end_cannot_be_stored(make: Make) 
     crew = Crew()
     crew.eve.hold()
     drsai = await idle(make, crew)
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     await turns(drsai, 2)
     drsai.database.write = _refusing(Conflict("a deadlock"))  # type: ignore[method-assign]
     crew.eve.release()
@@ -165,7 +165,7 @@ async def test_the_heartbeat_and_the_sweeper_survive_a_conflict(make: Make) -> N
     crew.ann.hold()
     drsai = await make({"crew": crew}, **QUICK)
     read = drsai.database.read
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_leases, "renew_leases", _deadlock)
         drsai.database.read = _refusing(Conflict("a deadlock"))  # type: ignore[method-assign]
@@ -188,7 +188,7 @@ async def test_a_run_whose_begin_was_cut_off_is_begun_once(make: Make, key: str 
     if known:
         await drsai.run("crew", "w", thread_id="t")
     Outage(drsai.database, "write", ["after"])
-    handle = await drsai.engine.start(request("x", idempotency_key=key))
+    handle = await drsai.engine.start(*request("x", key=key))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert said(await thread_of(drsai)) == (["w", "x"] if known else ["x"])
     assert (await drsai.engine.get_run(Principal(), handle.run_id)).attempt == 1
@@ -208,7 +208,7 @@ async def test_an_input_that_no_job_can_be_put_in_for_is_begun_by_who_took_it(ma
     drsai = await make({"crew": Crew()}, **LATE)
     drsai.engine.woken_by(Lost())
     async with asyncio.timeout(20):
-        queued = await drsai.engine.start(request("x", background=True))
+        queued = await drsai.engine.start(*request("x", background=True))
         assert (await queued.wait()).status is RunStatus.COMPLETED
     assert said(await thread_of(drsai)) == ["x"]
 
@@ -255,12 +255,12 @@ async def test_what_waits_behind_a_run_that_was_ended_in_doubt_is_begun(make: Ma
     crew = Crew()
     crew.bob.hold()
     drsai = await make({"crew": crew}, **LATE)
-    first = await drsai.engine.start(request("x"))
+    first = await drsai.engine.start(*request("x"))
     await turns(drsai, 1)
     await drsai.engine.pause(Principal(), "t")
     crew.bob.release()
     assert (await first.wait()).status is RunStatus.PAUSED
-    second = await drsai.engine.start(request("y", background=True))
+    second = await drsai.engine.start(*request("y", background=True))
     Outage(drsai.database, "write", [kind])
     with pytest.raises(DatabaseUnavailable):
         await drsai.engine.cancel(Principal(), "t")
@@ -273,10 +273,10 @@ async def test_what_waits_behind_a_run_that_was_ended_in_doubt_is_begun(make: Ma
 async def test_an_input_that_was_queued_in_doubt_is_begun_when_it_is_repeated(make: Make) -> None:
     drsai = await make({"crew": Crew()}, **LATE)
     outage = Outage(drsai.database, "write", ["after"])
-    asked = request("x", background=True, idempotency_key="k")
+    asked = request("x", background=True, key="k")
     with pytest.raises(DatabaseUnavailable):
-        await drsai.engine.start(asked)
+        await drsai.engine.start(*asked)
     assert outage.fail == []
     async with asyncio.timeout(20):
-        assert (await (await drsai.engine.start(asked)).wait()).status is RunStatus.COMPLETED
+        assert (await (await drsai.engine.start(*asked)).wait()).status is RunStatus.COMPLETED
     assert said(await thread_of(drsai)) == ["x"]

@@ -72,7 +72,7 @@ class PausableCrew(Crew):
 
 async def paused(make: Make, crew: Crew) -> DrSai:
     drsai = await make({"crew": crew}, **QUICK)
-    handle = await drsai.engine.start(request("x"))
+    handle = await drsai.engine.start(*request("x"))
     await turns(drsai, 1)
     await drsai.engine.pause(Principal(), "t")
     crew.bob.release()

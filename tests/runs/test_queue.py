@@ -78,7 +78,7 @@ async def test_what_was_queued_first_runs_first_where_the_thread_is_warm(make: M
     drsai = await idle(make, crew)
     await drsai.run("crew", "x", thread_id="t")
     await queued(drsai, "y")
-    handle = await drsai.engine.start(request("z"))
+    handle = await drsai.engine.start(*request("z"))
     await drsai.engine.look_at((await head_of(drsai)).key)
     assert (await handle.wait()).status is RunStatus.COMPLETED
     thread = await thread_of(drsai)
@@ -108,8 +108,8 @@ async def test_a_steered_input_that_is_cancelled_at_that_moment_leaves_the_count
     crew = Crew()
     crew.ann.hold()
     drsai = await idle(make, crew)
-    first = await drsai.engine.start(request("x"))
-    steered = await drsai.engine.start(request("y", on_busy="steer"))
+    first = await drsai.engine.start(*request("x"))
+    steered = await drsai.engine.start(*request("y", on_busy="steer"))
     live = drsai.engine._running.live(Principal().owner.thread("t"))
     assert live is not None
     write, key = drsai.database.write, (await head_of(drsai)).key
@@ -131,7 +131,7 @@ async def test_a_steered_input_that_is_cancelled_at_that_moment_leaves_the_count
 
 async def test_background_inputs_of_a_new_thread_at_the_same_moment(make: Make) -> None:
     workers = [await make({"crew": Crew()}, **QUICK) for _ in range(2)]
-    starts = [workers[n % 2].engine.start(request(str(n), background=True)) for n in range(4)]
+    starts = [workers[n % 2].engine.start(*request(str(n), background=True)) for n in range(4)]
     for handle in await asyncio.gather(*starts):
         assert (await handle.wait()).status is RunStatus.COMPLETED
     assert sorted(said(await thread_of(workers[0]))) == ["0", "1", "2", "3"]

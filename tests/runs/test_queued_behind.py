@@ -77,8 +77,8 @@ async def status_of(drsai: DrSai, run_id: str) -> RunStatus:
 
 async def test_those_who_wait_are_told_and_keep_their_places(desk: tuple[Desk, DrSai, DrSai]) -> None:
     team, first, other = desk
-    asking = await first.engine.start(request("ask"))
-    waiting = [await other.engine.start(request(text)) for text in ("one", "two")]
+    asking = await first.engine.start(*request("ask"))
+    waiting = [await other.engine.start(*request(text)) for text in ("one", "two")]
     team.gate.set()
     question = (await told(asking)).input_request
     for handle in waiting:
@@ -92,7 +92,7 @@ async def test_those_who_wait_are_told_and_keep_their_places(desk: tuple[Desk, D
         assert (view.status, view.queued_behind, view.input_request) == (RunStatus.CREATED, asking.run_id, question)
     assert (await thread_of(first)).queued == 2
     # What is sent now was written after the question.
-    third = await other.engine.start(request("blue"))
+    third = await other.engine.start(*request("blue"))
     assert third.run_id == asking.run_id
     assert (await told(third)).status is RunStatus.COMPLETED
     await all_done(first)
@@ -102,9 +102,9 @@ async def test_those_who_wait_are_told_and_keep_their_places(desk: tuple[Desk, D
 
 async def test_the_message_that_says_so_is_the_answer(desk: tuple[Desk, DrSai, DrSai]) -> None:
     team, first, other = desk
-    asking = await first.engine.start(request("ask"))
-    waits = await other.engine.start(request("one"))
-    answers = await other.engine.start(request("blue", on_question="answer"))
+    asking = await first.engine.start(*request("ask"))
+    waits = await other.engine.start(*request("one"))
+    answers = await other.engine.start(*request("blue", on_question="answer"))
     team.gate.set()
     assert (await told(asking)).status is RunStatus.AWAITING_INPUT
     assert (await told(answers)).status is RunStatus.COMPLETED
@@ -119,25 +119,25 @@ async def test_the_message_that_says_so_is_the_answer(desk: tuple[Desk, DrSai, D
 
 async def test_what_is_no_answer_waits(desk: tuple[Desk, DrSai, DrSai]) -> None:
     team, first, other = desk
-    await first.engine.start(request("ask"))
-    green = await other.engine.start(request("green", on_question="answer"))
-    red = await other.engine.start(request("red", on_question="answer", idempotency_key="k"))
-    again = await other.engine.start(request("red", on_question="answer", idempotency_key="k"))
+    await first.engine.start(*request("ask"))
+    green = await other.engine.start(*request("green", on_question="answer"))
+    red = await other.engine.start(*request("red", on_question="answer", key="k"))
+    again = await other.engine.start(*request("red", on_question="answer", key="k"))
     assert again.run_id == red.run_id
     team.gate.set()
     assert (await told(red)).status is (await told(again)).status is RunStatus.COMPLETED
     await told(green)
     await all_done(first)
     assert await conversation(first) == ["ask", "did red", "green", "did green"]
-    late = await other.engine.start(request("red", on_question="answer", idempotency_key="k"))
+    late = await other.engine.start(*request("red", on_question="answer", key="k"))
     assert (await told(late)).status is RunStatus.COMPLETED
     assert len((await thread_of(first)).messages) == len((await thread_of(other)).messages)
 
 
 async def test_nothing_but_a_wrong_answer(desk: tuple[Desk, DrSai, DrSai]) -> None:
     team, first, other = desk
-    asking = await first.engine.start(request("ask"))
-    green = await other.engine.start(request("green", on_question="answer"))
+    asking = await first.engine.start(*request("ask"))
+    green = await other.engine.start(*request("green", on_question="answer"))
     team.gate.set()
     end = await told(green)
     assert (end.status, end.queued_behind) == (RunStatus.AWAITING_INPUT, asking.run_id)
@@ -149,9 +149,9 @@ async def test_nothing_but_a_wrong_answer(desk: tuple[Desk, DrSai, DrSai]) -> No
 async def test_a_question_that_is_never_answered(desk: tuple[Desk, DrSai, DrSai], how: str) -> None:
     team, first, other = desk
     team.seconds = 0.4 if how == "too late" else None
-    asking = await first.engine.start(request("ask"))
-    waiting = await other.engine.start(request("one"))
-    withdrawn = await other.engine.start(request("two"))
+    asking = await first.engine.start(*request("ask"))
+    waiting = await other.engine.start(*request("one"))
+    withdrawn = await other.engine.start(*request("two"))
     team.gate.set()
     await told(asking)
     assert (await other.engine.cancel_run(Principal(), withdrawn.run_id)).status is RunStatus.STOPPED
@@ -165,33 +165,33 @@ async def test_a_question_that_is_never_answered(desk: tuple[Desk, DrSai, DrSai]
 
 async def test_the_same_key_tells_the_same(desk: tuple[Desk, DrSai, DrSai]) -> None:
     team, first, other = desk
-    await first.engine.start(request("ask"))
-    once = await other.engine.start(request("one", idempotency_key="k"))
+    await first.engine.start(*request("ask"))
+    once = await other.engine.start(*request("one", key="k"))
     team.gate.set()
     told_once = await told(once)
-    again = await first.engine.start(request("one", idempotency_key="k"))
+    again = await first.engine.start(*request("one", key="k"))
     assert (again.run_id, await told(again)) == (once.run_id, told_once)
     assert (await thread_of(first)).queued == 1
     await first.run("crew", "red", thread_id="t")
     await all_done(first)
-    assert (await told(await other.engine.start(request("one", idempotency_key="k")))).status is RunStatus.COMPLETED
+    assert (await told(await other.engine.start(*request("one", key="k")))).status is RunStatus.COMPLETED
     assert await conversation(first) == ["ask", "did red", "one", "did one"]
 
 
 async def test_a_background_message_after_the_question_is_the_answer(desk: tuple[Desk, DrSai, DrSai]) -> None:
     team, first, other = desk
     team.gate.set()
-    asking = await first.engine.start(request("ask"))
+    asking = await first.engine.start(*request("ask"))
     await told(asking)
-    answer = await other.engine.start(request("blue", background=True))
+    answer = await other.engine.start(*request("blue", background=True))
     assert (await told(answer)).status is RunStatus.COMPLETED
     assert await conversation(first) == ["ask", "did blue"]
 
 
 async def test_a_background_message_before_the_question_waits(desk: tuple[Desk, DrSai, DrSai]) -> None:
     team, first, other = desk
-    asking = await first.engine.start(request("ask"))
-    early = await other.engine.start(request("one", background=True))
+    asking = await first.engine.start(*request("ask"))
+    early = await other.engine.start(*request("one", background=True))
     log = other.engine.follow_run(Principal(), early.run_id)
     team.gate.set()
     question = (await told(asking)).input_request
@@ -207,8 +207,8 @@ async def test_a_background_message_before_the_question_waits(desk: tuple[Desk, 
 
 async def test_a_second_question_is_told_too(desk: tuple[Desk, DrSai, DrSai]) -> None:
     team, first, other = desk
-    await first.engine.start(request("ask"))
-    waiting = [await other.engine.start(request(text)) for text in ("ask again", "one")]
+    await first.engine.start(*request("ask"))
+    waiting = [await other.engine.start(*request(text)) for text in ("ask again", "one")]
     team.gate.set()
     for handle in waiting:
         await told(handle)
@@ -231,10 +231,9 @@ async def test_a_worker_that_dies_before_it_gives_the_queued_answer(
     """The rows alone say that there is an answer: any sweep finds it, also where the run was being answered."""
     desk = Desk()
     first, other = await make({"crew": desk}, **QUICK), await make({"crew": desk}, **QUICK)
-    await first.engine.start(request("ask"))
-    answer = await first.engine.start(request("blue", on_question="answer"))
+    await first.engine.start(*request("ask"))
+    answer = await first.engine.start(*request("blue", on_question="answer"))
     # As if it were killed: it asks, and does nothing more.
-    monkeypatch.setattr(first.engine._running, "_free", lambda _: None)
     monkeypatch.setattr(first.engine._recovery, "look_at", AsyncMock())
     desk.gate.set()
     assert (await told(answer)).status is RunStatus.COMPLETED
@@ -250,7 +249,7 @@ async def test_a_worker_that_dies_while_the_answer_is_worked_on(make: Make, data
     desk.gate.set()
     await dying.run("crew", "ask", thread_id="t")
     desk.gate.clear()
-    await dying.engine.start(request("blue"))
+    await dying.engine.start(*request("blue"))
     await dying.close()
     await disown(dying_reader := await make({"crew": desk}, **QUICK))
     desk.gate.set()

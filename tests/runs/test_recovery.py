@@ -62,7 +62,7 @@ async def test_a_process_that_closes_hands_its_runs_over(make: Make, first: Any)
     crew = Crew()
     crew.bob.delay = 30
     drsai = await first(crew)
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     await turns(drsai, 1)
     await drsai.close()
     end = await handle.wait()
@@ -80,7 +80,7 @@ async def test_it_waits_for_the_turn_boundary(make: Make, first: Any) -> None:
     crew = Crew()
     crew.bob.hold()
     drsai = await first(crew, shutdown_grace_seconds=10)
-    await drsai.engine.start(request())
+    await drsai.engine.start(*request())
     await turns(drsai, 1)
     closing = asyncio.create_task(drsai.close())
     await asyncio.sleep(0.1)
@@ -97,7 +97,7 @@ async def test_a_run_whose_worker_died_goes_on_elsewhere_and_its_reader_follows(
     crew = Crew()
     crew.bob.hold()
     drsai = await make({"crew": crew}, **QUICK)
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     await turns(drsai, 1)
     other = await make({"crew": crew}, **QUICK)
     await disown(drsai)
@@ -117,7 +117,7 @@ async def test_who_follows_a_run_elsewhere_is_told_so_when_the_process_closes(ma
     crew = Crew()
     crew.bob.hold()
     drsai = await make({"crew": crew}, **QUICK)
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     await turns(drsai, 1)
     other = await make({"crew": crew}, **QUICK)
     await disown(drsai)
@@ -145,7 +145,7 @@ async def test_before_its_first_turn_was_stored(make: Make) -> None:
     drsai = await make({"crew": crew}, **QUICK)
     await drsai.run("crew", "x", thread_id="t")
     crew.ann.hold()
-    await drsai.engine.start(request("y"))
+    await drsai.engine.start(*request("y"))
     await crew.ann.asked.wait()
     await disown(drsai)
     other = await make({"crew": crew}, **QUICK)
@@ -160,7 +160,7 @@ async def test_recovery_fail_ends_it(make: Make, first: Any) -> None:
     crew = Crew()
     crew.bob.delay = 30
     drsai = await first(crew)
-    await drsai.engine.start(request())
+    await drsai.engine.start(*request())
     await turns(drsai, 1)
     await drsai.close()
     other = await make({"crew": crew}, recovery="fail")
@@ -176,7 +176,7 @@ async def test_a_run_that_kills_every_worker_is_given_up(make: Make) -> None:
     crew = Crew()
     crew.bob.delay = 30
     drsai = await make({"crew": crew}, **QUICK, max_attempts=2, shutdown_grace_seconds=0)
-    await drsai.engine.start(request())
+    await drsai.engine.start(*request())
     await turns(drsai, 1)
     for number in (2, 3, 4):
         await disown(drsai)
@@ -204,7 +204,7 @@ async def test_suspects_are_resumed_one_at_a_time_where_no_process_can_be_made_f
         await until(there)
 
     for name in ("t", "t1", "t2"):
-        await drsai.engine.start(request(thread_id=name))
+        await drsai.engine.start(*request(thread_id=name))
         await turns(drsai, 1)
     await are(1, 1, 1)
     for numbers in ((2, 2, 2), (3, 2, 2)):
@@ -254,7 +254,7 @@ async def test_progress_counts_as_a_new_beginning(make: Make) -> None:
     drsai = await make({"crew": crew}, **QUICK, max_attempts=1)
     crew.bob.hold()
     crew.eve.hold()
-    await drsai.engine.start(request())
+    await drsai.engine.start(*request())
     for turn, speaker in ((1, crew.bob), (2, crew.eve)):
         await turns(drsai, turn)
         await disown(drsai)
@@ -268,7 +268,7 @@ async def test_a_lease_that_ran_out_is_taken_by_another_and_the_late_worker_writ
     crew = Crew()
     crew.bob.delay = 1.5
     drsai = await make({"crew": crew}, **QUICK)
-    await drsai.engine.start(request())
+    await drsai.engine.start(*request())
     await turns(drsai, 1)
     # As if it had been stopped: no heartbeat.
     await drsai.engine._heartbeat.stop()
@@ -291,7 +291,7 @@ async def test_a_team_that_this_process_does_not_know_is_left_to_others(make: Ma
     crew = Crew()
     crew.bob.delay = 30
     drsai = await first(crew)
-    await drsai.engine.start(request())
+    await drsai.engine.start(*request())
     await turns(drsai, 1)
     await drsai.close()
     crew.bob.delay = 0
@@ -340,7 +340,7 @@ async def cut_after_the_tool(drsai: DrSai, mailroom: Mailroom) -> None:
         return answer
 
     mailroom.client.rule = slow
-    await drsai.engine.start(request())
+    await drsai.engine.start(*request())
 
     async def recorded() -> bool:
         return any("!" not in step.step and ":t" in step.step for step in await drsai.db.get(TurnStep))
@@ -355,7 +355,7 @@ async def test_what_is_asked_of_a_cut_run_does_not_forget_the_steps_of_its_turn(
     drsai = await idle(make, mailroom, shutdown_grace_seconds=0)
     await cut_after_the_tool(drsai, mailroom)
     if control == "steer":
-        await drsai.engine.start(request("hurry", on_busy="steer"))
+        await drsai.engine.start(*request("hurry", on_busy="steer"))
     else:
         await drsai.engine.pause(Principal(), "t")
     await disown(drsai)

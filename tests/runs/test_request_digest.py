@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from drsai_backend.access.principal import Principal
 from drsai_backend.models import ModelParams
 from drsai_backend.models.images import EncodedImage
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.runs import InputMessage
 from drsai_backend.runs.intake.request_digest import RequestDigests
 from drsai_backend.runs.requests import RunLimits
 from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools, ToolOutput
+from tests.support.asks import admitted
 
 contents: Any = st.one_of(
     st.text(max_size=3),
@@ -44,10 +45,10 @@ def said(message: InputMessage) -> object:
 @settings(max_examples=100, deadline=None)
 @given(histories, st.data())
 def test_it_tells_all_messages_apart(sent: list[InputMessage], data: st.DataObject) -> None:
-    digests, request = RequestDigests(), RunRequest("crew", sent)
+    digests, request = RequestDigests(), admitted("crew", sent)
     first = digests.of(request)
     for known in (digests, RequestDigests()):
-        assert known.of(replace(request, messages=[anew(each) for each in sent])) == first
+        assert known.of(request.but(messages=[anew(each) for each in sent])) == first
     changed = list(sent)
     place = data.draw(st.integers(0, len(sent)))
     other = data.draw(messages)
@@ -59,14 +60,14 @@ def test_it_tells_all_messages_apart(sent: list[InputMessage], data: st.DataObje
         changed[place : place + 1] = data.draw(st.sampled_from([[], [sent[place], other]]))
     same = [said(each) for each in changed] == [said(each) for each in sent]
     for known in (digests, RequestDigests()):
-        assert (known.of(replace(request, messages=changed)) == first) is same
+        assert (known.of(request.but(messages=changed)) == first) is same
 
 
 def test_it_tells_all_else_apart() -> None:
     """And a system prompt before a long document, which ends as the other one's does."""
     document = "x" * 5_000
     asked = [InputMessage("system", "A"), *(InputMessage("user", f"{n}{document}") for n in range(20))]
-    request, digests = RunRequest("crew", asked), RequestDigests()
+    digests = RequestDigests()
     tools = ClientTools((ClientTool("look"),))
     others = [
         *({"messages": [InputMessage("system", "B"), *asked[1:]]}, {"messages": asked[1:]}, {"team": "other"}),
@@ -77,6 +78,6 @@ def test_it_tells_all_else_apart() -> None:
         {"tool_results": [ToolOutput("1", "x")]},
         {"tool_results": [ToolOutput("1", "x", is_error=True)]},
     ]
-    found = {digests.of(replace(request, **values)) for values in ({}, *others)}
+    found = {digests.of(admitted(**{"team": "crew", "messages": asked, **values})) for values in ({}, *others)}
     assert len(found) == len(others) + 1
     assert {len(each) for each in found} == {20}

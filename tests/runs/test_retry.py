@@ -162,11 +162,11 @@ async def test_its_client_is_told_the_new_end(make: Make, server: ModelServer) -
     payer = Payer(server)
     drsai = await opened(make, server, payer)
     for _ in range(2):
-        assert (await (await drsai.engine.start(request("Go.", idempotency_key="k"))).wait()).status is RunStatus.ERROR
+        assert (await (await drsai.engine.start(*request("Go.", key="k"))).wait()).status is RunStatus.ERROR
     payer.third = Reply("All is paid.")
     await drsai.retry("t")
     await ended(drsai)
-    end = await (await drsai.engine.start(request("Go.", idempotency_key="k"))).wait()
+    end = await (await drsai.engine.start(*request("Go.", key="k"))).wait()
     assert end.status is RunStatus.COMPLETED
     assert len(await drsai.db.get(Run)) == 1
 

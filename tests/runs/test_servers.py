@@ -24,12 +24,12 @@ async def test_a_turn_waits_for_a_server_that_takes_writes_again(make: Make, own
     crew = Crew()
     crew.ann.hold()
     drsai = await make({"crew": crew})
-    handle = await drsai.engine.start(request())
+    handle = await drsai.engine.start(*request())
     postgres.read_only(own, True)
     try:
         crew.ann.release()
         with pytest.raises(DatabaseUnavailable, match="takes no writes now"):
-            await drsai.engine.start(request(thread_id="other"))
+            await drsai.engine.start(*request(thread_id="other"))
     finally:
         postgres.read_only(own, False)
     assert (await handle.wait()).status is RunStatus.COMPLETED
@@ -45,6 +45,6 @@ async def test_a_client_between_two_processes_leaves_no_error_in_the_log(make: M
     before = errors_of(server)
     processes = [await make({"crew": Crew()}) for _ in range(2)]
     for number in range(6):
-        handle = await processes[number % 2].engine.start(request(str(number)))
+        handle = await processes[number % 2].engine.start(*request(str(number)))
         assert (await handle.wait()).status is RunStatus.COMPLETED
     assert errors_of(server) == before

@@ -53,7 +53,7 @@ async def test_a_stall_costs_no_run_its_lease(make: Make, database_url: str, cap
     crew.ann.delay = 0.3
     drsai = await make({"crew": crew}, **BRIEF)
     with another_worker(database_url, others, **BRIEF), caplog.at_level(logging.WARNING, "drsai.leases"):
-        handle = await drsai.engine.start(request())
+        handle = await drsai.engine.start(*request())
         await stand_still(4)
         assert (await handle.wait()).status is RunStatus.COMPLETED
     assert crew.calls == (1, 1, 1)
@@ -69,7 +69,7 @@ async def test_a_loop_that_is_dead_holds_no_leases_for_ever(make: Make, database
     crew.ann.delay = 0.3
     drsai = await make({"crew": crew}, **BRIEF, max_stall_seconds=0.5)
     with another_worker(database_url, others, **BRIEF):
-        handle = await drsai.engine.start(request())
+        handle = await drsai.engine.start(*request())
         await stand_still(20, lambda: others.calls == (1, 1, 1))
         assert (await handle.wait()).status is RunStatus.COMPLETED, "followed to where it went"
         await ended(drsai)

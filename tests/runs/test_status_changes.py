@@ -39,7 +39,7 @@ def team() -> RoundRobinGroupChat:
 
 
 async def say(drsai: DrSai, **values: Any) -> None:
-    await drsai.engine.start(request(values.pop("text", "hello"), **values))
+    await drsai.engine.start(*request(values.pop("text", "hello"), **values))
 
 
 async def answer(drsai: DrSai) -> None:

@@ -24,9 +24,10 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions.stored.store import DefinitionSpec
 from drsai_backend.errors import Conflict, DrSaiError, FilesFull, InvalidRequest, NotFound
 from drsai_backend.tools.registered.registry import ToolSpec
+from tests.support.asks import admitted
 from tests.support.postgres import Hold, query
 from tests.support.teams.crew import Crew
-from tests.support.threads import Make, request
+from tests.support.threads import Make
 
 pytestmark = [
     pytest.mark.parametrize("database_url", ["postgresql"], indirect=True),
@@ -122,7 +123,7 @@ async def test_a_fork_that_somebody_uses_is_not_undone(pair: Pair, database_url:
     await pair[0].engine.fork(WHO, "t", new_thread_id="f")
     with Hold(database_url, "apikey", "SHARE") as hold:
         hold.connection.execute("UPDATE thread SET queued = 1 WHERE thread_id = 'f'")
-        undone = asyncio.create_task(pair[1].engine._intake._forks.undo(request(thread_id="f")))
+        undone = asyncio.create_task(pair[1].engine._intake._forks.undo(admitted("crew", thread_id="f")))
         await hold.until_wait(1)
         hold.let_go()
         await undone

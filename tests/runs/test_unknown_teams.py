@@ -59,9 +59,9 @@ async def test_an_input_whose_definition_was_deleted_ends_and_the_next_begins(ma
     crew.bob.hold()
     drsai = await make({"crew": crew})
     await drsai.agents.put("helper", DEFINITION)
-    await drsai.engine.start(request("one"))
-    lost = await drsai.engine.start(request("two", team="helper", idempotency_key="k"))
-    behind = await drsai.engine.start(request("three"))
+    await drsai.engine.start(*request("one"))
+    lost = await drsai.engine.start(*request("two", team="helper", key="k"))
+    behind = await drsai.engine.start(*request("three"))
     await drsai.agents.delete("helper")
     crew.bob.release()
     end = await lost.wait()
@@ -71,7 +71,7 @@ async def test_an_input_whose_definition_was_deleted_ends_and_the_next_begins(ma
     assert said(await thread_of(drsai)) == ["one", "three"]
     # Nothing of it was done: once there is an agent of that name, the same request is a new one.
     await drsai.agents.put("helper", DEFINITION)
-    again = await drsai.engine.start(request("two", team="helper", idempotency_key="k"))
+    again = await drsai.engine.start(*request("two", team="helper", key="k"))
     assert again.run_id != lost.run_id
     assert (await again.wait()).status is RunStatus.COMPLETED
 
@@ -81,11 +81,11 @@ async def test_one_that_was_deleted_and_made_anew_answers(make: Make) -> None:
     crew.bob.hold()
     drsai = await make({"crew": crew})
     await drsai.agents.put("helper", DEFINITION)
-    await drsai.engine.start(request("one"))
-    waits = await drsai.engine.start(request("two", team="helper"))
+    await drsai.engine.start(*request("one"))
+    waits = await drsai.engine.start(*request("two", team="helper"))
     await drsai.agents.delete("helper")
     other = await make({"crew": crew})
-    await drsai.engine.served.all(Principal())
+    await drsai.engine.catalog.all(Principal())
     with pytest.raises(Exception, match="helper"):
         await drsai.run("helper", "x")  # This process believes for a second that there is none.
     await other.agents.put("helper", DEFINITION)
@@ -98,11 +98,11 @@ async def queued_for_others(make: Make, crew: Crew) -> tuple[DrSai, DrSai, list[
     two teams in its queue. Returns the workers and the handles."""
     knows = await make({"crew": crew, "rare": Crew()}, **LATE)
     crew.bob.hold()
-    first = await knows.engine.start(request("one"))
-    rare = await knows.engine.start(request("two", team="rare", idempotency_key="k"))
-    last = await knows.engine.start(request("three"))
+    first = await knows.engine.start(*request("one"))
+    rare = await knows.engine.start(*request("two", team="rare", key="k"))
+    last = await knows.engine.start(*request("three"))
     await knows.engine._sweeper.stop()
-    knows.engine._recovery._running.closing = True  # It begins nothing.
+    knows.engine._running.refuse()  # It begins nothing.
     lacks = await make({"crew": crew}, **QUICK, **PATIENCE)
     crew.bob.release()
     await first.wait()
@@ -126,7 +126,7 @@ async def test_an_input_waits_for_a_worker_that_knows_its_team_and_not_for_ever(
     assert said(await thread_of(lacks)) == ["one", "three"]
     # The same request again, now that a worker knows the team.
     again = await make({"crew": Crew(), "rare": Crew()})
-    handle = await again.engine.start(request("two", team="rare", idempotency_key="k"))
+    handle = await again.engine.start(*request("two", team="rare", key="k"))
     assert (await handle.wait()).status is RunStatus.COMPLETED
 
 
@@ -147,9 +147,9 @@ async def test_an_orphan_of_a_team_that_nobody_knows_ends_too(make: Make) -> Non
     crew = Crew()
     crew.bob.hold()
     knows = await make({"crew": crew, "other": Crew()}, **LATE, shutdown_grace_seconds=0)
-    await knows.engine.start(request("one"))
+    await knows.engine.start(*request("one"))
     await crew.bob.asked.wait()
-    await knows.engine.start(request("two", team="other"))
+    await knows.engine.start(*request("two", team="other"))
     lacks = await make({"other": Crew()}, **QUICK, **PATIENCE)
     await disown(knows)
     await sweeps(lacks, 2)
@@ -197,9 +197,9 @@ async def test_an_input_of_a_later_release_waits_for_a_worker_that_reads_it(make
     crew = Crew()
     crew.bob.hold()
     drsai = await make({"crew": crew}, **QUICK, **PATIENCE)
-    first = await drsai.engine.start(request("one"))
-    newer = await drsai.engine.start(request("two", idempotency_key="k"))
-    last = await drsai.engine.start(request("three"))
+    first = await drsai.engine.start(*request("one"))
+    newer = await drsai.engine.start(*request("two", key="k"))
+    last = await drsai.engine.start(*request("three"))
     await store_later(drsai, newer.run_id)
     await a_later_release(drsai)
     crew.bob.release()
@@ -215,7 +215,7 @@ async def test_an_input_of_a_later_release_waits_for_a_worker_that_reads_it(make
     assert "no worker of a later one has lived for 0.2 s: start one" in (error or "")
     assert said(await thread_of(drsai)) == ["one", "three"]
     # Nothing of it was done: the same request is a new one.
-    again = await drsai.engine.start(request("two", idempotency_key="k"))
+    again = await drsai.engine.start(*request("two", key="k"))
     assert (await again.wait()).status is RunStatus.COMPLETED
 
 
@@ -224,8 +224,8 @@ async def test_a_stored_request_without_a_version_is_of_the_first(make: Make) ->
     crew = Crew()
     crew.bob.hold()
     drsai = await make({"crew": crew})
-    await drsai.engine.start(request("one"))
-    waits = [await drsai.engine.start(request(text)) for text in ("two", "three")]
+    await drsai.engine.start(*request("one"))
+    waits = [await drsai.engine.start(*request(text)) for text in ("two", "three")]
     queue = table_of(QueuedInput)
     for handle, change in zip(waits, ({"version": None}, {"more": {"a": 1}}), strict=True):
         [row] = await drsai.db.get(QueuedInput, {"run_id": handle.run_id})
@@ -245,9 +245,9 @@ async def test_a_run_is_not_steered_by_what_it_cannot_read(make: Make) -> None:
     crew = Crew()
     crew.bob.hold()
     drsai = await make({"crew": crew}, **LATE)
-    first = await drsai.engine.start(request("one"))
+    first = await drsai.engine.start(*request("one"))
     await crew.bob.asked.wait()
-    newer = await drsai.engine.start(request("two", on_busy="steer"))
+    newer = await drsai.engine.start(*request("two", on_busy="steer"))
     await store_later(drsai, newer.run_id)
     await a_later_release(drsai)
     crew.bob.release()
@@ -260,7 +260,7 @@ async def test_an_orphan_of_a_later_release_is_left_to_a_worker_that_reads_it(ma
     crew = Crew()
     crew.bob.hold()
     knows = await make({"crew": crew}, **LATE, shutdown_grace_seconds=0)
-    handle = await knows.engine.start(request("one"))
+    handle = await knows.engine.start(*request("one"))
     await crew.bob.asked.wait()
     journal = table_of(JournalEntry)
     [entry] = await knows.database.read(lambda session: session.execute(sa.select(journal)).mappings().all())

@@ -90,7 +90,7 @@ async def test_usage_is_what_the_models_counted_whatever_the_kills(make: Make, d
     values = {**QUICK, "sweep_seconds": 0.05, "shutdown_grace_seconds": 0}
     drsai = DrSai({"crew": team}, database_url, settings=settings(**values))
     await drsai.open()
-    await drsai.engine.start(request())
+    await drsai.engine.start(*request())
     assert (await run_of(drsai)).usage == {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
     team.delay(0.02)
     for turn in (1, 3, 4):
@@ -130,7 +130,7 @@ async def test_a_handed_over_run_and_one_that_was_killed_count_once(make: Make, 
     crew.bob.delay = 30
     drsai = DrSai({"crew": crew}, database_url, settings=settings(shutdown_grace_seconds=0))
     await drsai.open()
-    await drsai.engine.start(request())
+    await drsai.engine.start(*request())
     await turns(drsai, 1)
     assert (await run_of(drsai)).usage == {"prompt_tokens": 2, "completion_tokens": 1, "total_tokens": 3}
     await drsai.close()
@@ -162,7 +162,7 @@ async def test_queued_and_paused_runs(make: Make) -> None:
     crew = Crew()
     crew.bob.hold()
     drsai = await make({"crew": crew}, **QUICK)
-    await drsai.engine.start(request())
+    await drsai.engine.start(*request())
     await turns(drsai, 1)
     await drsai.engine.pause(Principal(), "t")
     crew.bob.release()

@@ -52,17 +52,17 @@ async def test_another_host_answers_soon_and_nobody_is_asked_again(host: Host, r
     url = relay.url(f"{host.address},{relay.host}", QUICK)
     relay.refuses = True
     async with DrSai({"crew": crew}, url, settings=settings()) as drsai:
-        handle = await drsai.engine.start(request())
+        handle = await drsai.engine.start(*request())
         await turns(drsai, 1)
         relay.refuses = False
         host.vanish()
         began = time.monotonic()
-        other = await drsai.engine.start(request(thread_id="other"))
+        other = await drsai.engine.start(*request(thread_id="other"))
         waited = time.monotonic() - began
         crew.bob.release()
         async with asyncio.timeout(60):
             ends = [await handle.wait(), await other.wait()]
-            background = await drsai.engine.start(request(thread_id="later", background=True))
+            background = await drsai.engine.start(*request(thread_id="later", background=True))
             ends.append(await background.wait())
         assert {end.status for end in ends} == {RunStatus.COMPLETED}
         assert sources(await thread_of(drsai)) == ["user", "ann", "bob", "eve"]

@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drsai_backend.access.principal import Principal
+from drsai_backend.catalog import Recipe
 from drsai_backend.config import Settings
 from drsai_backend.models import ContinueRules, ModelClientFactory
-from drsai_backend.runs.requests import RunRequest
+from drsai_backend.runs import Ask
 from drsai_backend.runs.start.build import inject
 from drsai_backend.runs.start.parameters import allot
 from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.client_tools.policy import ToolPolicy
 from drsai_backend.teams.context import BuiltTeam, RunContext, build_team
+from drsai_backend.teams.limits import NO_LIMITS
+from drsai_backend.teams.options import options_of
 from drsai_backend.teams.replay.steps import Step, ToolEvent, TurnSteps
 from drsai_backend.teams.suspension import InputBroker, InputRequired, parse_decision
 from drsai_backend.teams.team_tree import as_team, tree_of
@@ -93,8 +96,8 @@ class Story:
         context = RunContext(Principal("u"), "t", "r", {}, **given)
         team = as_team(await build_team(self.build, context))
         members = tree_of(team)
-        request = RunRequest("t", (), Principal("u"), client_tools=self.tools)
-        allotted = allot(members, request, self.build, ToolPolicy("offer"), ContinueRules())
+        recipe = Recipe("t", self.build, options_of(self.build), NO_LIMITS, ToolPolicy("offer"))
+        allotted = allot(members, Ask("t", client_tools=self.tools), recipe, ContinueRules())
         inject(members, context, broker, steps, None, allotted)
         run = TurnRun(team, self.stored, broker=broker, steps=steps)
         await run.prepare()

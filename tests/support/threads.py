@@ -14,7 +14,8 @@ from drsai_backend.config import Settings
 from drsai_backend.database.runs.reads import read_head
 from drsai_backend.datamodel import Run
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.runs import InputMessage
+from tests.support.asks import Asked, asks
 
 Make = Callable[..., Awaitable[DrSai]]
 """Opens a `DrSai` on the test's database: another process, to all the others."""
@@ -28,8 +29,8 @@ def settings(**values: Any) -> Settings:
     return Settings(_env_file=None, **{**defaults, **values})
 
 
-def request(text: str = "x", **values: Any) -> RunRequest:
-    return RunRequest(**{"team": "crew", "thread_id": "t", "messages": [InputMessage("user", text)], **values})
+def request(text: str = "x", **values: Any) -> Asked:
+    return asks(**{"team": "crew", "thread_id": "t", "messages": [InputMessage("user", text)], **values})
 
 
 async def thread_of(drsai: DrSai) -> Thread:
@@ -124,6 +125,6 @@ async def queued(drsai: DrSai, *texts: str) -> list[str]:
         pass
 
     wake, drsai.engine._recovery.wake = drsai.engine._recovery.wake, nobody
-    handles = [await drsai.engine.start(request(text, background=True)) for text in texts]
+    handles = [await drsai.engine.start(*request(text, background=True)) for text in texts]
     drsai.engine._recovery.wake = wake
     return [handle.run_id for handle in handles]

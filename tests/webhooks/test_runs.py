@@ -17,10 +17,11 @@ from drsai_backend.database.webhook_views import DeliveryInfo
 from drsai_backend.datamodel import RunWebhook, WebhookDelivery, table_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InsufficientScope, InvalidRequest, NotFound, RefusedAddress
-from drsai_backend.runs import InputMessage, RunRequest
+from drsai_backend.runs import InputMessage
 from tests.e2e.conftest import Serve
 from tests.e2e.conftest import model as _model
 from tests.e2e.conftest import serve as _serve
+from tests.support.asks import Asked, asks
 from tests.support.model_server import Failure, ModelServer
 from tests.support.peer import Answer, Peer
 from tests.support.threads import settings, until
@@ -209,21 +210,21 @@ async def test_a_background_response_is_told_of_in_openais_words(serve: Serve, m
     assert (event.type, event.data.id) == ("response.completed", response["id"])
 
 
-def named(url: str, who: Principal, **more: Any) -> RunRequest:
-    return RunRequest("assistant", [InputMessage("user", "x")], who, background=True, webhook_url=url, **more)
+def named(url: str, who: Principal, **more: Any) -> Asked:
+    return asks("assistant", [InputMessage("user", "x")], who, background=True, webhook_url=url, **more)
 
 
 async def test_what_is_refused_stores_nothing(serve: Serve, model: ModelServer, peer: Peer) -> None:
     service = await serve(**QUICK)
     engine, who = service.drsai.engine, Principal("ann")
     with pytest.raises(InvalidRequest, match="secret") as none:
-        await engine.start(named(peer.url(), who))
+        await engine.start(*named(peer.url(), who))
     assert none.value.param == "webhook_url"
     await service.drsai.webhooks.make_secret(Owner("default", "ann"))
     with pytest.raises(InsufficientScope, match="webhooks:write"):
-        await engine.start(named(peer.url(), Principal("ann", scopes=frozenset({Scope.CHAT}))))
+        await engine.start(*named(peer.url(), Principal("ann", scopes=frozenset({Scope.CHAT}))))
     with pytest.raises(RefusedAddress):
-        await engine.start(named("https://169.254.169.254/latest", who))
+        await engine.start(*named("https://169.254.169.254/latest", who))
     body = {"model": "assistant", "messages": HELLO, "user": "ann", "webhook_url": peer.url()}
     refused = await service.http.post("/v1/chat/completions", json=body)
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "webhook_url")

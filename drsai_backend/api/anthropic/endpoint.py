@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from drsai_backend import log_context
+from drsai_backend.access.principal import Principal
 from drsai_backend.api.anthropic.body import TEXTS, MessagesBody, Prompt
 from drsai_backend.api.anthropic.errors import ERROR_SCHEMA, anthropic_response, login_response
 from drsai_backend.api.anthropic.translation import Translation, translate, translate_prompt
@@ -43,7 +44,7 @@ from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.tokens import TOKENS_PER_IMAGE, TOKENS_PER_MESSAGE, estimate_text
-from drsai_backend.runs import Engine, Handle, RunRequest
+from drsai_backend.runs import Engine, Handle
 
 _STATUSES: Final = {
     400: "Something in the request cannot be used; `param` names it.",
@@ -79,9 +80,9 @@ class _MessagesExchange(Exchange):
     translation: Translation
     thinks: bool
 
-    async def start(self, engine: Engine, call: ChatCall) -> Handle:
+    async def start(self, engine: Engine, call: ChatCall, who: Principal) -> Handle:
         try:
-            return await engine.start(call.request)
+            return await engine.start(call.ask, who)
         except DrSaiError as error:
             self.translation.rename(error)
             raise
@@ -98,7 +99,7 @@ class _MessagesExchange(Exchange):
         return MessageWriter(handle, thinks=self.thinks, after=self.after, name=self.name(handle))
 
     def aside(self, call: ChatCall, kind: str) -> SideMessage:
-        return SideMessage(call.request.team, kind)
+        return SideMessage(call.ask.team, kind)
 
     def error_frame(self, body: JsonObject) -> bytes:
         return error_event(body)
@@ -136,8 +137,8 @@ class MessagesRoute(ChatRoute):
             made.rename(error)
             raise
         if made.failed:
-            results = [replace(each, is_error=each.call_id in made.failed) for each in call.request.tool_results]
-            call = call._replace(request=replace(call.request, tool_results=results))
+            results = [replace(each, is_error=each.call_id in made.failed) for each in call.ask.tool_results]
+            call = call._replace(ask=replace(call.ask, tool_results=results))
         made.body.clear()  # the call has it
         thinks = asked.thinking is not None and asked.thinking.is_told
         return _MessagesExchange(call, made, thinks)
@@ -176,7 +177,7 @@ class CountTokensRoute(ChatRoute):
             await self._engine.check_name(who, body)
             counting = partial(_count, body)
             model, count = await self._bodies.off_loop(counting) if is_heavy(body) else counting()
-            await self._engine.check_team(RunRequest(model, [], who))
+            await self._engine.check_team(who, model)
         await json_response({"input_tokens": count})(scope, receive, send)
 
 

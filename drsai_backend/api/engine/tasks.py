@@ -28,7 +28,7 @@ from drsai_backend.definitions.modes import (
 from drsai_backend.errors import Forbidden, InvalidRequest, NotFound
 from drsai_backend.explain import did_you_mean
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs import Engine, Handle, InputMessage, RunRequest
+from drsai_backend.runs import Ask, Engine, Handle, InputMessage, Origin, Where
 from drsai_backend.runs.steps.events import (
     Mark,
     StepCalled,
@@ -104,16 +104,15 @@ class Tasks:
         asked = ModeRequest(max_steps=body.max_steps, tools=await self._names(who, body))
         definition_of(body.mode, asked, self.settings)
         name = None if body.conversation_id is None else check_name(body.conversation_id, "conversation_id")
-        request = RunRequest(
-            team=team,
-            messages=[InputMessage("user", body.task)],
-            principal=who,
-            thread_id=name,
+        ask = Ask(
+            team,
+            [InputMessage("user", body.task)],
+            [{"role": "user", "content": body.task}],
             extra={ASKED: asked.model_dump()},
-            raw_messages=[{"role": "user", "content": body.task}],
-            idempotency_key=key,
+            where=Where(name),
+            origin=Origin(key),
         )
-        return await self.engine.start(request)
+        return await self.engine.start(ask, who)
 
     def check_tenant(self, who: Principal, tenant: str | None) -> None:
         """Raises Forbidden where a request names another tenant than that of who asks."""

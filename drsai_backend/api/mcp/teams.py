@@ -34,7 +34,7 @@ from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, UnknownModel
 from drsai_backend.explain import explain
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs import Answer, Engine, Handle, InputMessage, RunEnded, RunEvent, RunRequest
+from drsai_backend.runs import Answer, Ask, Engine, Handle, InputMessage, Origin, RunEnded, RunEvent, Where
 from drsai_backend.runs.events import MessageDone
 from drsai_backend.runs.feed.live_run import as_done
 
@@ -143,7 +143,8 @@ class TeamTools:
             if name is not None:
                 check_name(name, param)
         try:
-            await self._engine.check_team(RunRequest(team, [], who, thread_id=thread, idempotency_key=key))
+            if key is None:
+                await self._engine.check_team(who, team, thread)
             events, thread_id, run_id, ended = await self._begin(who, team, arguments)
         except UnknownModel:
             raise NotFound(f"there is no tool {tool!r}", param="name") from None
@@ -157,14 +158,8 @@ class TeamTools:
         """The events of the run that the call is about, its thread, and its id."""
         if arguments.message is not None:
             message = InputMessage("user", arguments.message)
-            request = RunRequest(
-                team=team,
-                messages=[message],
-                principal=who,
-                thread_id=arguments.thread_id,
-                idempotency_key=arguments.idempotency_key,
-            )
-            return _of(await self._engine.start(request))
+            where, origin = Where(arguments.thread_id), Origin(arguments.idempotency_key)
+            return _of(await self._engine.start(Ask(team, [message], where=where, origin=origin), who))
         if arguments.thread_id is None:
             raise InvalidRequest("say something with `message`, or name a thread with `thread_id`", param="message")
         thread = await self._engine.get_thread(who, arguments.thread_id)
@@ -175,7 +170,7 @@ class TeamTools:
                 raise StaleAnswer("the thread does not ask anything (any more)", param="answer")
             answer = _answer(str(question["id"]), decision_of(arguments.answer, question))
             key = arguments.idempotency_key
-            return _of(await self._engine.answer(who, arguments.thread_id, answer, idempotency_key=key))
+            return _of(await self._engine.answer(who, arguments.thread_id, answer, origin=Origin(key)))
         if thread.run_id is None:
             raise NotFound(f"the thread {arguments.thread_id!r} has no run", param="thread_id")
         log = self._engine.follow_run(who, thread.run_id)

@@ -18,7 +18,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import json_response
 from drsai_backend.api.http.parameters import new_router
-from drsai_backend.definitions.stored.serving import Offer
+from drsai_backend.catalog import Offer
 from drsai_backend.errors import InvalidRequest, UnknownModel
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
@@ -52,11 +52,7 @@ def model_routes(engine: Engine, models: ModelClientFactory | None = None) -> AP
             "created_at": datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z"),
         }
         facts = None if models is None else models.facts()
-        return (
-            told
-            if facts is None
-            else told | _known(facts, offers=engine.tool_policy(offer.client_tools).mode == "offer")
-        )
+        return told if facts is None else told | _known(facts, offers=offer.client_tools.mode == "offer")
 
     @router.get("")
     async def list_models(who: _Reader, limit: _Limit = None, after_id: _Id = None, before_id: _Id = None) -> Response:

@@ -1,7 +1,6 @@
 """Agents and teams that are defined over the API: checked, kept with versions, and served by every worker."""
 
 from drsai_backend.definitions.stored.document import checked
-from drsai_backend.definitions.stored.serving import ServedTeams, StoredTeam
 from drsai_backend.definitions.stored.store import DefinitionSpec, StoredDefinitions, Visibility
 
-__all__ = ["DefinitionSpec", "ServedTeams", "StoredDefinitions", "StoredTeam", "Visibility", "checked"]
+__all__ = ["DefinitionSpec", "StoredDefinitions", "Visibility", "checked"]

@@ -66,7 +66,7 @@ from drsai_backend.datamodel import Right, RunStatus
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import cut
-from drsai_backend.runs import Answer, Engine, Position
+from drsai_backend.runs import Answer, Engine, Origin, Position
 from drsai_backend.runs.events import ENDED
 from drsai_backend.runs.steps.events import Mark
 from drsai_backend.runs.steps.views import shortened
@@ -285,7 +285,7 @@ def _thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
             ]
         answer = Answer(body.id, body.text, body.decision, body.reason, body.arguments, results)
         said = None if key is None else fingerprint_of(request, body)
-        handle = await engine.answer(who, thread, answer, idempotency_key=key, fingerprint=said)
+        handle = await engine.answer(who, thread, answer, origin=Origin(key, fingerprint=said))
         if body.stream:
             return await follow_run(engine, request, Scope.CHAT, who, handle.run_id, position, ping=ping)
         response = json_response(run_object(await engine.run_answered(handle)), 202)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -28,23 +29,23 @@ from drsai_backend.database.runs.values import Also, StoredInput
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
 from drsai_backend.datamodel.owner import Owner, ThreadName
-from drsai_backend.definitions.stored.serving import StoredTeam
 from drsai_backend.errors import Conflict, Forbidden, IllegalTransition, InvalidRequest, NotFound, ThreadBusy
 from drsai_backend.runs.audited import started_as
 from drsai_backend.runs.commands.stored_request import STORED, to_json
 from drsai_backend.runs.recovery.recovery import Recovery
-from drsai_backend.runs.requests import RunRequest, new_run_id
+from drsai_backend.runs.requests import Admitted, InputMessage, Placed, ResumeOptions, new_run_id
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.parameters import Outlook
 from drsai_backend.runs.start.plan import fingerprint, last_messages
-from drsai_backend.runs.start.read import ResumeOptions
 from drsai_backend.runs.start.starter import RunStarter
+from drsai_backend.runs.threads.loading import Load, Loading
 from drsai_backend.runs.threads.rights import may_answer, told_to_asker
+from drsai_backend.runs.threads.travel import Travel
+from drsai_backend.runs.threads.views import ThreadDetail
 from drsai_backend.runs.warm import WarmThreads
 from drsai_backend.state import travel
 from drsai_backend.state.travel import Place
 from drsai_backend.teams.client_tools.definitions import calls_of
-from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.kept_calls import taken_back
 from drsai_backend.teams.suspension import is_decision
 from drsai_backend.webhooks.webhooks import Webhooks
@@ -75,6 +76,8 @@ class Commands:
     _warm: WarmThreads
     _webhooks: Webhooks
     _hooks: Hooks
+    _travel: Travel
+    _loading: Loading
 
     async def head(self, name: ThreadName) -> ThreadHead:
         """The thread. Raises NotFound for an unknown or foreign one."""
@@ -215,11 +218,33 @@ class Commands:
         if not is_known or await self._recovery.resume(head, ResumeOptions(attempt=1)) is None:
             await self._recovery.wake(head.key)
 
+    # --- where a thread stands ---------------------------------------------------------------------------------------
+
+    async def rewind(self, who: Principal, name: ThreadName, place: Place) -> ThreadDetail:
+        """Have a thread go back to a place; see `Engine.rewind`."""
+        return await self._changed(name, partial(self._travel.rewind, who, name, place))
+
+    async def load(self, who: Principal, name: ThreadName, messages: Sequence[InputMessage], how: Load) -> ThreadDetail:
+        """Put a conversation into a thread; see `Loading.load`."""
+        return await self._changed(name, partial(self._loading.load, who, name, messages, how))
+
+    async def _changed(self, name: ThreadName, change: Callable[[], Awaitable[ThreadDetail]]) -> ThreadDetail:
+        """Change a thread on which nothing runs. Raises ThreadBusy where something does."""
+        if self._running.is_taken(name):
+            raise ThreadBusy(f"a run is live on thread {name.thread_id!r}: stop it first, or wait for its end")
+        made = await change()
+        # Whoever begins a run meanwhile is refused by its guard, and reads anew.
+        self._warm.take(name)
+        self._running.changed(name)
+        return made
+
+    async def outlook(self, request: Admitted) -> Outlook:
+        """What can be told of a request's run before it begins; see `RunStarter.outlook`. Raises what its team does."""
+        return await self._starter.outlook(request)
+
     # --- inputs whose thread is busy -----------------------------------------------------------------------------
 
-    async def take(
-        self, request: RunRequest, factory: TeamFactory, head: ThreadHead | None, *, anyway: bool = False
-    ) -> Queued | None:
+    async def take(self, given: Placed, head: ThreadHead | None, *, anyway: bool = False) -> Queued | None:
         """Do with an input what its policy says, on a thread that was busy a moment ago. `head=None`: this process runs
         it. `anyway`: queue it even if the thread is free. None: the thread is free now, and nothing was done.
 
@@ -229,36 +254,36 @@ class Commands:
             InvalidRequest: it is to steer a run of another team.
             TeamBuildError: the team's factory failed.
         """
-        name = request.name
-        policy = request.on_busy
+        name = given.name
+        policy = given.ask.how.on_busy
         # It waits for somebody else than who sends this, or this would be the answer.
         behind = head is not None and head.status is RunStatus.AWAITING_INPUT
         if head is None:
             head = await self._db.database.read(lambda session: read_head(session, name))
             if head is None:
                 return None
-        await self._refuse_decision(request, head)
+        await self._refuse_decision(given, head)
         if policy == "reject":
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
         if policy == "rollback":
-            await self._roll_back(request.principal, name, head)
+            await self._roll_back(given.who, name, head)
             return None
-        if await self._withdraw_calls(request, head):
+        if await self._withdraw_calls(given, head):
             return None
         if policy == "interrupt" and (behind or head.status is RunStatus.PAUSED or self._is_orphan(head)):
-            await self._recovery.end(head, RunStatus.STOPPED, reason=_STOPPED, by=request.principal.user_id)
+            await self._recovery.end(head, RunStatus.STOPPED, reason=_STOPPED, by=given.who.user_id)
             return None
         if head.status is RunStatus.PAUSED:
             policy = "steer"  # A message to a paused run is handed to everybody, and the run is resumed.
-        if policy == "steer" and head.team not in (None, request.team):
+        if policy == "steer" and head.team not in (None, given.ask.team):
             raise InvalidRequest(
                 f"the run on thread {name.thread_id!r} is one of model {head.team!r}: it takes no message to "
-                f"{request.team!r}",
+                f"{given.ask.team!r}",
                 param="model",
             )
         with self._recovery.looking_after(head.key):
             control, anyway = _CONTROLS.get(policy), anyway and not behind
-            queued, key = await self._store(request, factory, policy, control, behind=behind, anyway=anyway)
+            queued, key = await self._store(given, policy, control, behind=behind, anyway=anyway)
         if key is None:
             return None
         if anyway:
@@ -277,7 +302,7 @@ class Commands:
                 self._running.stop(live)
             else:
                 await self._recovery.tell(key)
-        elif request.on_question == "answer":
+        elif given.on_question == "answer":
             await self._recovery.wake(key)  # The run may have asked meanwhile.
         return queued
 
@@ -308,27 +333,27 @@ class Commands:
         await self._db.database.write(go_back)
         self._warm.take(name)
 
-    async def _refuse_decision(self, request: RunRequest, head: ThreadHead) -> None:
+    async def _refuse_decision(self, given: Placed, head: ThreadHead) -> None:
         """Refuse an "approve" of somebody who may not decide: in the queue, it would reach the model once others have
         decided."""
         question = head.input_request or {}
-        waits = head.status is RunStatus.AWAITING_INPUT and request.messages
-        if not waits or not is_decision(request.messages[-1].text, question):
+        waits = head.status is RunStatus.AWAITING_INPUT and given.ask.messages
+        if not waits or not is_decision(given.ask.messages[-1].text, question):
             return
         joined = await self._db.database.read(lambda session: users_joined(session, head))
-        if not may_answer(request.principal, question, joined):
+        if not may_answer(given.who, question, joined):
             text = f"{told_to_asker(question)} This message is a decision: it was not taken."
             raise Forbidden(text, param="messages")
 
-    async def _withdraw_calls(self, request: RunRequest, head: ThreadHead) -> bool:
+    async def _withdraw_calls(self, given: Placed, head: ThreadHead) -> bool:
         """End a run that waits for its client's tools: with a message instead of the results, nobody will bring these
         any more. False: it waits for none."""
         waits = head.status is RunStatus.AWAITING_INPUT and bool(calls_of(head.input_request))
         if waits:
-            await self._recovery.end(head, RunStatus.STOPPED, reason=_WITHDRAWN, by=request.principal.user_id)
+            await self._recovery.end(head, RunStatus.STOPPED, reason=_WITHDRAWN, by=given.who.user_id)
         return waits
 
-    async def enqueue(self, request: RunRequest, factory: TeamFactory) -> Queued:
+    async def enqueue(self, given: Placed) -> Queued:
         """Queue an input in any case, for whichever process has time.
 
         Raises:
@@ -336,35 +361,30 @@ class Commands:
             ThreadBusy: the queue is full.
             Forbidden: it is a decision about an approval, of somebody who may not decide.
         """
-        head = await self._db.database.read(lambda session: read_head(session, request.name))
+        head = await self._db.database.read(lambda session: read_head(session, given.name))
         if head is not None:
-            await self._refuse_decision(request, head)
-            await self._withdraw_calls(request, head)
+            await self._refuse_decision(given, head)
+            await self._withdraw_calls(given, head)
         for attempt in range(_ATTEMPTS):
             try:
-                queued, key = await self._store(request, factory, "enqueue", None, anyway=True)
+                queued, key = await self._store(given, "enqueue", None, anyway=True)
             except Conflict as error:
                 # Two made the thread at the same moment.
                 if attempt == _ATTEMPTS - 1 or isinstance(error, ThreadBusy):
                     raise
                 continue
             if key is None:  # A thread that was shared, and is deleted just now.
-                raise NotFound(f"no thread {request.thread_id!r}", param="thread_id")
+                raise NotFound(f"no thread {given.name.thread_id!r}", param="thread_id")
             await self._recovery.wake(key)
             return queued
         raise AssertionError("the last attempt returns or raises")
-
-    async def wake(self, key: int) -> None:
-        """Have some process look at a thread that may have inputs in its queue."""
-        await self._recovery.wake(key)
 
     def _is_orphan(self, head: ThreadHead) -> bool:
         return head.status is RunStatus.RUNNING and self._recovery.is_orphan(head)
 
     async def _store(
         self,
-        request: RunRequest,
-        factory: TeamFactory,
+        given: Placed,
         policy: str,
         control: str | None,
         *,
@@ -372,28 +392,27 @@ class Commands:
         anyway: bool = False,
     ) -> tuple[Queued, int | None]:
         # A team that cannot be built is refused now, not when nobody listens any more.
-        outlook = await self._starter.outlook(request, factory)
-        api_key = request.api_key
-        run_id = new_run_id()
-        wanted = self._webhooks.wanted(request.principal, request.webhook_url, request.webhook_kind)
+        outlook = await self._starter.outlook(given)
+        ask, origin, who, run_id = given.ask, given.ask.origin, given.who, new_run_id()
+        wanted = self._webhooks.wanted(who, origin.webhook_url, origin.webhook_kind)
         new = NewInput(
             run_id=run_id,
-            team=request.team,
+            team=ask.team,
             policy=policy,
-            request=to_json(request) | ({STORED: True} if isinstance(factory, StoredTeam) else {}),
-            api_key=None if api_key is None else self._db.secrets.encrypt(api_key.get_secret_value()),
-            background=request.background,
-            idempotency_key=request.idempotency_key or request.own_key,
-            fingerprint=fingerprint(request) if request.idempotency_key else request.digest,
+            request=to_json(given) | ({STORED: True} if given.recipe.version is not None else {}),
+            api_key=None if ask.api_key is None else self._db.secrets.encrypt(ask.api_key.get_secret_value()),
+            background=ask.how.background,
+            idempotency_key=origin.key or origin.own_key,
+            fingerprint=fingerprint(ask, given.name) if origin.key else given.digest,
             request_id=log_context.current_request(),
-            on_question=request.on_question or "wait",
-            principal=request.principal.dump(request.name.owner),
-            audit=started_as(request, run_id),
-            wanted=wanted if request.background else None,
-            also=None if request.also is None else partial(_store_also, request.also, run_id, outlook.speakers),
+            on_question=given.on_question,
+            principal=who.dump(given.name.owner),
+            audit=started_as(given, run_id),
+            wanted=wanted if ask.how.background else None,
+            also=None if origin.also is None else partial(_store_also, origin.also, run_id, outlook.speakers),
         )
         key = await self._db.database.write(
-            lambda session: enqueue(session, request.name, new, control=control, behind_question=behind, anyway=anyway)
+            lambda session: enqueue(session, given.name, new, control=control, behind_question=behind, anyway=anyway)
         )
         return (new.run_id, outlook, int(new.at.timestamp())), key
 

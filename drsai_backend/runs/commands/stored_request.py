@@ -1,4 +1,4 @@
-"""A `RunRequest` as JSON, for inputs that wait in the queue; and the request of a resumed run, from its rows."""
+"""An input as JSON, while it waits in the queue; and what the run of a thread was asked, from its rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from autogen_agentchat.messages import BaseChatMessage
 from autogen_core import FunctionCall, Image
 from pydantic import SecretStr
 
-from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import UserInput
 from drsai_backend.datamodel.owner import ThreadName
@@ -18,7 +17,7 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
 from drsai_backend.models.images import EncodedImage
 from drsai_backend.runs.messages import CONTINUES, SHOWN
-from drsai_backend.runs.requests import InputMessage, RunLimits, RunRequest
+from drsai_backend.runs.requests import Ask, How, InputMessage, Placed, RunLimits, Where
 from drsai_backend.state.codec import load_json
 from drsai_backend.teams.client_tools.definitions import STORED_AS, ClientTools
 from drsai_backend.teams.messages import read_message
@@ -31,48 +30,45 @@ STORED: Final = "stored"
 """The key of a stored request that says that its team is a stored definition."""
 
 
-def to_json(request: RunRequest) -> JsonObject:
-    """Everything of a request but whose it is, its thread, its team and its key, which have columns of their own."""
+def to_json(given: Placed) -> JsonObject:
+    """Everything of an input but whose it is, its thread, its team and its key, which have columns of their own."""
+    ask, limits = given.ask, given.ask.how.limits
     return {
         "version": VERSION,
-        "messages": [_dump_message(message) for message in request.messages],
-        "params": request.params.create_args(),
-        "stream": request.stream,
-        "n": request.n,
-        "extra": request.extra,
-        "limits": request.limits.as_dict() or {},
-        "raw": list(request.raw_messages),
-        **({} if request.history == "continue" else {"history": request.history}),
-        **({} if request.shown is None else {"shown": request.shown}),
-        **({} if request.author is None else {"author": request.author}),
-        **({} if request.client_tools is None else {"tools": request.client_tools.to_json()}),
+        "messages": [_dump_message(message) for message in ask.messages],
+        "params": ask.params.create_args(),
+        "stream": ask.stream,
+        "n": ask.n,
+        "extra": ask.extra,
+        "limits": limits.as_dict() or {},
+        "raw": list(ask.raw_messages),
+        **({} if ask.history == "continue" else {"history": ask.history}),
+        **({} if ask.shown is None else {"shown": ask.shown}),
+        **({} if given.author is None else {"author": given.author}),
+        **({} if ask.client_tools is None else {"tools": ask.client_tools.to_json()}),
     }
 
 
-def from_json(
-    stored: JsonObject, *, team: str, principal: Principal, name: ThreadName, api_key: str | None
-) -> RunRequest:
-    """The request that `to_json` was given.
+def from_json(stored: JsonObject, *, team: str, name: ThreadName, api_key: str | None) -> Ask:
+    """What was asked by the input that `to_json` was given.
 
     Raises:
         UnsupportedStateVersion: it was stored by a later version of this package.
     """
-    return RunRequest(
-        team=team,
-        messages=messages_from(stored),
-        principal=principal,
-        owner=name.user_id,
-        thread_id=name.thread_id,
-        params=ModelParams(**stored["params"]),
+    return Ask(
+        team,
+        messages_from(stored),
+        stored["raw"],
+        ModelParams(**stored["params"]),
         api_key=None if api_key is None else SecretStr(api_key),
         stream=stored["stream"],
         n=stored["n"],
         extra=stored["extra"],
-        raw_messages=stored["raw"],
-        limits=RunLimits(**stored.get("limits", {})),
-        history=stored.get("history", "continue"),
-        shown=stored.get("shown"),
         client_tools=ClientTools.from_json(stored["tools"]) if "tools" in stored else None,
+        shown=stored.get("shown"),
+        history=stored.get("history", "continue"),
+        where=Where(name.thread_id, name.user_id),
+        how=How(limits=RunLimits(**stored.get("limits", {}))),
     )
 
 
@@ -107,20 +103,16 @@ def _load_message(stored: JsonObject) -> InputMessage:
     return InputMessage(stored["role"], parts, name=stored.get("name"))
 
 
-async def request_of_thread(db: DatabaseManager, team: str, principal: Principal, name: ThreadName) -> RunRequest:
-    """The latest request of a thread without its messages: parameters, key and extra fields, for a resumed run."""
+async def ask_of_thread(db: DatabaseManager, team: str, name: ThreadName) -> Ask:
+    """The latest input of a thread without its messages: parameters, key and extra fields, for a resumed run."""
     named = name._asdict()
     rows = await db.get(UserInput, filters=named)
     given = rows[0] if rows else UserInput(**named)
     columns = {"temperature": given.temperature, "max_tokens": given.max_tokens, "top_p": given.top_p}
     params, extra = ModelParams.of_stored({**columns, "seed": given.cache_seed}, given.extra_requests or {})
     tools, continues, shown = (extra.pop(name, None) for name in (STORED_AS, CONTINUES, SHOWN))
-    return RunRequest(
-        team=team,
-        messages=(),
-        principal=principal,
-        owner=name.user_id,
-        thread_id=name.thread_id,
+    return Ask(
+        team,
         params=params,
         api_key=None if given.api_key is None else SecretStr(given.api_key),
         stream=bool(given.stream),
@@ -129,4 +121,5 @@ async def request_of_thread(db: DatabaseManager, team: str, principal: Principal
         client_tools=None if tools is None else ClientTools.from_json(tools),
         continues=continues,
         shown=shown,
+        where=Where(name.thread_id, name.user_id),
     )

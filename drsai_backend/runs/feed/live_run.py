@@ -236,3 +236,22 @@ def as_done(event: RunEvent) -> RunEvent:
         return event
     message = read_message(event.config)
     return MessageDone(event.seq, message, is_shown(message) if event.shown is None else event.shown)
+
+
+class LiveRuns(dict[ThreadName, "LiveRun | asyncio.Future[LiveRun]"]):
+    """The runs of this process by their threads; a future while one begins.
+
+    Attributes:
+        closing: nothing new is begun.
+    """
+
+    closing = False
+
+    def live(self, name: ThreadName) -> LiveRun | None:
+        """Return the run on a thread, once it has begun."""
+        found = self.get(name)
+        return found if isinstance(found, LiveRun) else None
+
+    def is_closing(self) -> bool:
+        """Return whether this process shuts down."""
+        return self.closing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drsai_backend.database.runs.history import StoredPoint, find_points_of
@@ -13,7 +13,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.runs.history.digest import Conversation, History, HistoryPoint, began, points
 from drsai_backend.runs.history.results import are_of
 from drsai_backend.runs.history.stored import Walk, newest_turn, read_conversation, reworded_point, walk_beginning
-from drsai_backend.runs.requests import KnownHistory, RunRequest
+from drsai_backend.runs.requests import Admitted, KnownHistory
 from drsai_backend.state.travel import Place
 
 if TYPE_CHECKING:
@@ -42,27 +42,27 @@ class Rewind:
 
 
 def at_its_end(
-    point: StoredPoint, head: ThreadHead, request: RunRequest, history: History, last: HistoryPoint
-) -> RunRequest | None:
+    point: StoredPoint, head: ThreadHead, request: Admitted, history: History, last: HistoryPoint
+) -> Admitted | None:
     """The request on a thread that nothing was said on since a point; None: something was, or will be soon."""
     if head.status is RunStatus.RUNNING or head.queued:
         return None
     if head.run_id != point.run_id or head.last_seq != point.last_seq or head.branch is not None:
         return None
     known = continued(history, last, Conversation(point.digest), head)
-    return None if known is None else replace(request, thread_id=head.thread_id, known=known)
+    return None if known is None else request.at(thread_id=head.thread_id, known=known)
 
 
 def find_end(
     session: Session,
     places: Sequence[tuple[StoredPoint, ThreadHead]],
-    request: RunRequest,
+    request: Admitted,
     results: Mapping[str, str],
 ) -> tuple[ThreadHead | None, bool]:
     """The first thread whose last answer is at its place; or the one on which the request was served before, and
     whether it was."""
     for point, head in _of_results(session, places, results):
-        if request.idempotency_key is not None and find_run(session, head.key, request.idempotency_key) is not None:
+        if request.ask.origin.key is not None and find_run(session, head.key, request.ask.origin.key) is not None:
             return head, True
         is_idle = head.status is not RunStatus.RUNNING and not head.queued
         if is_idle and (head.run_id, head.last_seq) == (point.run_id, point.last_seq):
@@ -73,11 +73,11 @@ def find_end(
 def find_thread(
     session: Session,
     places: Sequence[tuple[StoredPoint, ThreadHead]],
-    request: RunRequest,
+    request: Admitted,
     history: History,
     last: HistoryPoint,
     results: Mapping[str, str],
-) -> RunRequest | Fork | None:
+) -> Admitted | Fork | None:
     """The thread that stands where a history ends, of those that are or were there, newest first; else one that was.
     Not one whose client's tools have returned something else than the history says."""
     looked_at: set[int] = set()
@@ -88,8 +88,8 @@ def find_thread(
         if head.key in looked_at:
             continue
         looked_at.add(head.key)
-        if request.idempotency_key is not None and find_run(session, head.key, request.idempotency_key) is not None:
-            return replace(request, thread_id=head.thread_id)
+        if request.ask.origin.key is not None and find_run(session, head.key, request.ask.origin.key) is not None:
+            return request.at(thread_id=head.thread_id)
         if (found := at_its_end(point, head, request, history, last)) is not None:
             return found
         if head.status is RunStatus.RUNNING or head.queued or reads == _CANDIDATES:
@@ -97,10 +97,10 @@ def find_thread(
         reads += 1
         if results and are_of(session, head.line, results) is False:
             continue  # It stands on another branch.
-        conversation, _ = read_conversation(session, head, request.team)
+        conversation, _ = read_conversation(session, head, request.ask.team)
         known = continued(history, last, conversation, head)
         if known is not None:
-            return replace(request, thread_id=head.thread_id, known=known)
+            return request.at(thread_id=head.thread_id, known=known)
     # A question is no place to go back to: its turn is not stored.
     earlier = next(((point, head) for point, head in fitting if not point.asks), None)
     return None if earlier is None else Fork(earlier[1], Place(at=earlier[0].last_seq))
@@ -133,7 +133,7 @@ def line_to(session: Session, point: StoredPoint, head: ThreadHead) -> Line:
 def compare(
     session: Session,
     head: ThreadHead,
-    request: RunRequest,
+    request: Admitted,
     history: History,
     last: HistoryPoint,
     seed: bytes,
@@ -142,10 +142,10 @@ def compare(
     """How a history stands to a thread of the request's team. `also`: its points with a team that had the thread."""
     is_busy = head.status is RunStatus.RUNNING or bool(head.queued)
     # What a window shows is what counts. Of others, an input that comes late must not end what somebody listens to.
-    may_stop = not head.queued and (request.resends or request.on_busy == "interrupt")
-    if is_busy and (request.on_busy == "steer" or not may_stop):
+    may_stop = not head.queued and (request.ask.resends or request.ask.how.on_busy == "interrupt")
+    if is_busy and (request.ask.how.on_busy == "steer" or not may_stop):
         return None
-    conversation, seq = read_conversation(session, head, request.team)
+    conversation, seq = read_conversation(session, head, request.ask.team)
     known = continued(history, last, conversation, head)
     if known is not None:
         return None if is_busy else known
@@ -159,14 +159,14 @@ def compare(
 
 
 def _in_other_words(
-    session: Session, head: ThreadHead, request: RunRequest, conversation: Conversation, history: History
+    session: Session, head: ThreadHead, request: Admitted, conversation: Conversation, history: History
 ) -> KnownHistory | Rewind | None:
     """The thread stands where the history ends, or was there, but for the words of questions. A client that puts a
     date or what it found around its newest question resends it without that: the question stays as it was answered.
     Other words than these are an edit."""
     if history.last is None or not history.asked:
         return None
-    found = reworded_point(session, head, request.team, history)
+    found = reworded_point(session, head, request.ask.team, history)
     if found is None:
         return None
     point, length = found
@@ -185,7 +185,7 @@ def _in_other_words(
 def _parted(
     session: Session,
     head: ThreadHead,
-    request: RunRequest,
+    request: Admitted,
     conversation: Conversation,
     seed: bytes,
     is_busy: bool,
@@ -194,10 +194,10 @@ def _parted(
     also: Sequence[HistoryPoint],
 ) -> KnownHistory | Rewind | None:
     """Where a thread and a history part that ends elsewhere."""
-    theirs = points(seed, request.messages)
+    theirs = points(seed, request.ask.messages)
     if not theirs:
         # Who names a thread and does not resend the conversation may mean any of its questions.
-        is_first = request.resends or began(request.messages) == walk_beginning(session, head).began
+        is_first = request.ask.resends or began(request.ask.messages) == walk_beginning(session, head).began
         return Rewind(Place(at=0), is_busy) if is_first else None
     counts = {each.digest: each.length for each in theirs[-_LOOKED_AT:]}
     if conversation.point in counts and not is_busy:
@@ -213,21 +213,21 @@ def _parted(
     walk = walk_beginning(session, head)
     # They part within what the thread has imported: it is imported anew. So is what a window shows otherwise of the
     # first answer, as the beginning of one that was stopped; or later, if its first question was in other words.
-    first = began(request.messages)
-    parts_here = request.resends and (first == walk.began or (bool(first) and first in walk.began))
+    first = began(request.ask.messages)
+    parts_here = request.ask.resends and (first == walk.began or (bool(first) and first in walk.began))
     parts_here = parts_here or _is_begun_anew(session, head, request, history, walk)
     is_common = parts_here or any(each.digest in {*walk.passed, walk.conversation.point} for each in theirs)
     return Rewind(Place(at=0), is_busy) if is_common else None
 
 
-def _is_begun_anew(session: Session, head: ThreadHead, request: RunRequest, history: History, walk: Walk) -> bool:
+def _is_begun_anew(session: Session, head: ThreadHead, request: Admitted, history: History, walk: Walk) -> bool:
     """Whether a history has the first answer of a thread to another question. One that ends with the thread's newest
     turn is a part of it: a client sends a window, or a summary in place of the rest."""
     first, last = history.first_turn, history.last_turns(1)[0]
     began = walk.conversation
     if walk.passed or first.answered != began.answered or first.is_of(began.said):
         return False
-    newest = newest_turn(session, head, request.team)
+    newest = newest_turn(session, head, request.ask.team)
     return newest is None or newest.answered != last.answered or not last.is_of(newest.said)
 
 

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database
 from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.retention import delete_thread
 from drsai_backend.database.runs.reads import read_head
 from drsai_backend.errors import Conflict, DrSaiError, IdempotencyMismatch, InvalidRequest, NotFound, StateError
-from drsai_backend.runs.requests import RunRequest
-from drsai_backend.runs.threads.rights import Named
-from drsai_backend.runs.threads.views import ThreadDetail
-from drsai_backend.state.travel import Place
+from drsai_backend.runs.requests import Admitted
+from drsai_backend.runs.threads.queries import read_detail
+from drsai_backend.runs.threads.travel import Travel
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
-
-
-class Travels(Protocol):
-    """Forks threads, and says what they are forks of: the engine."""
-
-    async def fork(
-        self, who: Principal, thread_id: Named, place: Place | None = None, *, new_thread_id: str | None = None
-    ) -> object: ...
-
-    async def get_thread(self, who: Principal, thread_id: Named) -> ThreadDetail: ...
 
 
 @dataclass(eq=False)
@@ -36,9 +24,9 @@ class Forks:
     """The forks that the requests of one engine begin with."""
 
     _database: Database
-    _travels: Travels
+    _travel: Travel
 
-    async def make(self, request: RunRequest) -> tuple[RunRequest, bool]:
+    async def make(self, request: Admitted) -> tuple[Admitted, bool]:
         """Fork what a request says, under the id of its thread. Returns the request on that thread, and whether it was
         made now: an earlier try with the same idempotency key may have left it. A fork of a known history whose turns
         were not kept is none: then the texts of the request are all there is.
@@ -48,27 +36,30 @@ class Forks:
             NotFound, Forbidden: the source is not there for who asks.
             InvalidRequest, StateError: the place is none to begin at.
         """
-        fork = request.fork_of
+        fork = request.where.fork_of
         assert fork is not None
-        placed = replace(request, fork_of=None)
+        placed = request.at(fork_of=None)
         try:
-            await self._travels.fork(request.principal, fork.source, fork.place, new_thread_id=request.thread_id)
+            await self._travel.fork(
+                request.who, fork.source, fork.place, thread_id=request.where.thread_id, to_user=None
+            )
         except Conflict:
-            found = (await self._travels.get_thread(request.principal, request.name)).forked_from or {}
+            made = await self._database.read(lambda session: read_detail(session, request.name))
+            found = made.forked_from or {}
             source = (found.get("user_id"), found.get("thread_id"), found.get("seq"))
             if source != (fork.source.user_id, fork.source.thread_id, fork.place.at):
                 text = "this Idempotency-Key was used with another request"
                 raise IdempotencyMismatch(text, param="Idempotency-Key") from None
             return placed, False
         except (InvalidRequest, NotFound, StateError):
-            if request.known is None:
+            if request.where.known is None:
                 raise
-            return replace(placed, known=None), False
+            return placed.at(known=None), False
         return placed, True
 
-    async def undo(self, request: RunRequest) -> None:
+    async def undo(self, request: Admitted) -> None:
         """Delete the fork that was made for a request which is refused, unless somebody has begun a run on it."""
-        name, actor = request.name, request.principal.actor
+        name, actor = request.name, request.who.actor
 
         def drop(session: Session) -> None:
             lock_thread(session, name)

@@ -30,7 +30,7 @@ from drsai_backend.runs.feed.handle import Handle
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.feed.replay import StoredRequest, find_repeated_request, find_run_of
 from drsai_backend.runs.intake.request_digest import RequestDigests
-from drsai_backend.runs.requests import RunRequest, run_ids_since
+from drsai_backend.runs.requests import Admitted, run_ids_since
 
 Mode = Literal["left", "always", "off"]
 _UNDER_WAY: Final = frozenset({RunStatus.CREATED, RunStatus.RUNNING})
@@ -43,11 +43,11 @@ _KEPT: Final = 256
 class Starts(Protocol):
     """What begins runs, and reads requests that were served: the intake."""
 
-    async def begin(self, request: RunRequest) -> Handle:
+    async def begin(self, request: Admitted) -> Handle:
         """Begin the run of a request."""
         ...
 
-    async def again(self, request: RunRequest, found: StoredRequest) -> Handle:
+    async def again(self, request: Admitted, found: StoredRequest) -> Handle:
         """A request that was served before, read once more."""
         ...
 
@@ -90,13 +90,13 @@ class Repeats:
         self._waiting: dict[str, list[Attempt]] = {}
         self._left: dict[str, list[Attempt]] = {}
 
-    async def begin(self, request: RunRequest) -> Handle:
+    async def begin(self, request: Admitted) -> Handle:
         """Begin the run of a request, unless that is a repeat of one whose run is there.
 
         Raises:
             Exception: what `Starts.begin` raises.
         """
-        if request.repeated is None or request.idempotency_key is not None or self._mode == "off":
+        if request.ask.origin.repeated is None or request.ask.origin.key is not None or self._mode == "off":
             return await self._starts.begin(request)
         digest = self._digests.of(request)
         joined = await self._joined(request, digest)
@@ -115,9 +115,9 @@ class Repeats:
         handle.attempt = attempt
         return handle
 
-    async def _joined(self, request: RunRequest, digest: str) -> Handle | None:
+    async def _joined(self, request: Admitted, digest: str) -> Handle | None:
         """A handle of the run that another try of the request has started."""
-        is_repeat = bool(request.repeated)
+        is_repeat = bool(request.ask.origin.repeated)
         for attempt in self._candidates(digest, is_repeat=is_repeat):
             if attempt.listeners and not is_repeat and self._mode != "always":
                 continue  # Another one has joined it meanwhile.
@@ -134,7 +134,7 @@ class Repeats:
             self._gone(attempt, told=True)
         return await self._joined_stored(request, digest) if is_repeat else None
 
-    async def _handle_of(self, request: RunRequest, attempt: Attempt, *, is_repeat: bool) -> Handle | None:
+    async def _handle_of(self, request: Admitted, attempt: Attempt, *, is_repeat: bool) -> Handle | None:
         """A handle of the attempt's run, if that may be joined."""
         await attempt.started.wait()
         if attempt.run is None:
@@ -149,23 +149,23 @@ class Repeats:
             found = await self._database.read(lambda session: find_run_of(session, name, run_id, attempt.digest))
             if found is None:
                 return None
-            handle = await self._starts.again(replace(request, thread_id=name.thread_id), found)
+            handle = await self._starts.again(request, found)
         handle.attempt = attempt
         return handle
 
-    async def _joined_stored(self, request: RunRequest, digest: str) -> Handle | None:
+    async def _joined_stored(self, request: Admitted, digest: str) -> Handle | None:
         """The same by what is stored, where this process knows nothing of it."""
-        owner = request.principal.owner if request.thread_id is None else request.name.owner
+        owner = request.where.owner_of(request.who)
         since = run_ids_since(_SECONDS)
         found = await self._database.read(
-            lambda session: find_repeated_request(session, owner, request.thread_id, digest, since)
+            lambda session: find_repeated_request(session, owner, request.where.thread_id, digest, since)
         )
         if found is None:
             return None
         live = self._live(found.head.name)
         if live is not None and live.run_id == found.run_id and live.stop_requested:
             return None
-        return await self._starts.again(replace(request, thread_id=found.head.thread_id), found)
+        return await self._starts.again(request, found)
 
     def _candidates(self, digest: str, *, is_repeat: bool) -> Sequence[Attempt]:
         """The attempts that a request may join, the best first."""

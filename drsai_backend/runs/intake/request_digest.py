@@ -15,7 +15,7 @@ import orjson
 from cachetools import LRUCache
 
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.runs.requests import InputMessage, RunRequest
+from drsai_backend.runs.requests import Admitted, InputMessage
 
 _SIZE: Final = 15
 _FEW: Final = 16
@@ -36,22 +36,23 @@ class RequestDigests:
     def __init__(self, size: int = 2_000) -> None:
         self._prefixes: LRUCache[int, _Prefix] = LRUCache(size)
 
-    def of(self, request: RunRequest) -> str:
+    def of(self, request: Admitted) -> str:
         """The digest of a request: who asks whom on which thread, what is said, the client's tools, and all other
         fields but keys; or what it brings of its own to be known by. 20 characters that can stand in a URL."""
-        if request.fingerprint is not None:
-            return digest_of_own(request.principal.owner, request.team, request.fingerprint)
-        who, tools = request.principal, request.client_tools
+        ask, who = request.ask, request.who
+        where, how, origin = ask.where, ask.how, ask.origin
+        if origin.fingerprint is not None:
+            return digest_of_own(who.owner, ask.team, origin.fingerprint)
         rest = (
-            *(who.tenant, who.user_id, request.owner, request.thread_id, request.team, len(request.messages)),
-            *(request.params.create_args(), request.extra, request.n, request.stream, request.limits.as_dict()),
-            *(request.on_busy, request.on_question, request.background, request.webhook_url, request.history),
-            None if tools is None else tools.to_json(),
-            [each.is_error for each in request.tool_results],
-            *(() if request.continues is None else (request.continues,)),
-            *(() if request.shown is None else ({"shown": request.shown},)),
+            *(who.tenant, who.user_id, where.owner, where.thread_id, ask.team, len(ask.messages)),
+            *(ask.params.create_args(), ask.extra, ask.n, ask.stream, how.limits.as_dict()),
+            *(how.on_busy, request.on_question, how.background, origin.webhook_url, ask.history),
+            None if ask.client_tools is None else ask.client_tools.to_json(),
+            [each.is_error for each in ask.tool_results],
+            *(() if ask.continues is None else (ask.continues,)),
+            *(() if ask.shown is None else ({"shown": ask.shown},)),
         )
-        digest = self._said(request.messages)
+        digest = self._said(ask.messages)
         digest.update(orjson.dumps(rest, default=str))
         return base64.urlsafe_b64encode(digest.digest()).decode()
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
+from drsai_backend.catalog import Catalog
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.hooks import Hooks
 from drsai_backend.database.runs.commands import count_begun, drop_queued, leave_waiting, queued_inputs
 from drsai_backend.database.runs.reads import QueuedRow, RunRow, ThreadHead, queued_answer, read_run
 from drsai_backend.datamodel import RunStatus, utcnow
-from drsai_backend.definitions.stored.serving import ServedTeams
 from drsai_backend.errors import (
     Conflict,
     DatabaseError,
@@ -31,6 +32,7 @@ from drsai_backend.errors import (
 from drsai_backend.runs.commands.stored_request import STORED, from_json
 from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.recovery.known import Known
+from drsai_backend.runs.requests import Placed
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.starter import Busy, RunStarter
 
@@ -42,12 +44,13 @@ class WaitingInputs:
     """Begins the inputs that wait, for one engine."""
 
     _db: DatabaseManager
-    _teams: ServedTeams
+    _catalog: Catalog
     _starter: RunStarter
     _running: Running
     _settings: Settings
     _known: Known
     _hooks: Hooks
+    _freed: Callable[[int], None]
     _began: datetime = field(default_factory=utcnow)
     """When this process did."""
     _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -93,16 +96,15 @@ class WaitingInputs:
             key = None if row["api_key"] is None else self._db.secrets.decrypt(row["api_key"])
             asked_by = Principal.load(name.owner, run["principal"])
             if row["request"].get(STORED):
-                self._teams.changed()  # One that was deleted and made anew is found at once.
-            request = from_json(row["request"], team=team, principal=asked_by, name=name, api_key=key)
-            registered = await self._teams.find_for(asked_by, team, name)
+                self._catalog.changed()  # One that was deleted and made anew is found at once.
+            ask = from_json(row["request"], team=team, name=name, api_key=key)
+            recipe = await self._catalog.find(asked_by, team, name)
+            given = Placed(ask, asked_by, recipe, name, queued=run_id, answers=answers)
             async with self._counted(row, run):
                 if self._running.is_taken(name):
                     self._running.turn_away(name, head.key)
                 elif self._running.count < self._settings.max_runs:
-                    await self._running.launch(
-                        name, lambda: self._starter.start(request, registered.factory, queued=run_id, answers=answers)
-                    )
+                    await self._running.launch(name, partial(self._starter.start, given), self._freed)
         except DatabaseUnavailable:
             raise
         except Exception as raised:

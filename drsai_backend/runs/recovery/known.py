@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from drsai_backend.catalog import Catalog
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.runs.reads import ThreadHead, read_run
 from drsai_backend.database.runs.workers import ANNOUNCE_SECONDS, announce, unknown_for
 from drsai_backend.datamodel import utcnow
-from drsai_backend.definitions.stored.serving import ServedTeams
 from drsai_backend.errors import DrSaiError, UnknownModel, UnsupportedStateVersion
 
 FORMS: Final = 1
@@ -27,7 +27,7 @@ class Known:
     """What this process knows, and tells the others."""
 
     _db: DatabaseManager
-    _teams: ServedTeams
+    _catalog: Catalog
     _worker_id: str
     _settings: Settings
     _announced: float = -ANNOUNCE_SECONDS
@@ -35,7 +35,7 @@ class Known:
 
     async def serves(self, head: ThreadHead) -> bool:
         """Whether this process serves the thread's team. Another worker may."""
-        if head.team in self._teams.registry:
+        if head.team in self._catalog.registry:
             return True
         if (run_id := head.run_id) is None:
             return False
@@ -47,7 +47,7 @@ class Known:
         """Say which teams this process knows, if it has not just now."""
         if time.monotonic() - self._announced < ANNOUNCE_SECONDS:
             return
-        patience, teams = timedelta(seconds=self._settings.unknown_team_seconds), [*self._teams.registry]
+        patience, teams = timedelta(seconds=self._settings.unknown_team_seconds), [*self._catalog.registry]
         teams += map(_FORM.format, range(1, FORMS + 1))
         await self._db.database.write(lambda session: announce(session, self._worker_id, teams, patience))
         self._announced = time.monotonic()

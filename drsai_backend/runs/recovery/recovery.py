@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
+from drsai_backend.catalog import Catalog
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.hooks import Hooks
@@ -31,7 +32,6 @@ from drsai_backend.database.runs.commands import (
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, read_head_of, read_run
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.lifecycle import SUSPENDED
-from drsai_backend.definitions.stored.serving import ServedTeams
 from drsai_backend.errors import (
     Conflict,
     DatabaseError,
@@ -41,19 +41,17 @@ from drsai_backend.errors import (
     UnsupportedStateVersion,
 )
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.commands.stored_request import request_of_thread
+from drsai_backend.runs.commands.stored_request import ask_of_thread
 from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.recovery.inputs import WaitingInputs
 from drsai_backend.runs.recovery.known import Known
 from drsai_backend.runs.recovery.leases import is_orphan, was_in
 from drsai_backend.runs.recovery.suspects import DEATHS, Suspects
-from drsai_backend.runs.requests import NoAnswer, RunRequest
+from drsai_backend.runs.requests import NoAnswer, Placed, ResumeOptions
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.plan import last_messages
-from drsai_backend.runs.start.read import ResumeOptions
 from drsai_backend.runs.start.starter import RunStarter, StartedRun
-from drsai_backend.teams.context import TeamFactory
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -96,7 +94,7 @@ class Recovery:
     """Looks at threads for one engine."""
 
     _db: DatabaseManager
-    _teams: ServedTeams
+    _catalog: Catalog
     _starter: RunStarter
     _running: Running
     _worker_id: str
@@ -113,9 +111,9 @@ class Recovery:
 
     def __post_init__(self) -> None:
         self.suspects = Suspects(self, self._settings.max_attempts)
-        self.known = Known(self._db, self._teams, self._worker_id, self._settings)
-        parts = (self._db, self._teams, self._starter, self._running, self._settings, self.known, self._hooks)
-        self._inputs = WaitingInputs(*parts)
+        self.known = Known(self._db, self._catalog, self._worker_id, self._settings)
+        parts = (self._db, self._catalog, self._starter, self._running, self._settings, self.known, self._hooks)
+        self._inputs = WaitingInputs(*parts, self.freed)
 
     def is_orphan(self, head: ThreadHead) -> bool:
         """Whether nobody runs this RUNNING thread any more."""
@@ -247,7 +245,7 @@ class Recovery:
             DatabaseError: the database cannot be used now. Those that were not begun are taken by others when this
                 process is gone.
         """
-        self._running.closing = True  # Nothing follows them here.
+        self._running.refuse()  # Nothing follows them here.
         found = [head for key in keys if (head := await self.suspect(key)) is not None]
         # Deaths in such processes are not stored: releases that do not tell them apart give up sooner.
         taken = [head for head in found if await self._hold(head, DEATHS)]
@@ -280,24 +278,29 @@ class Recovery:
         ERROR."""
         if options.attempt and self._is_full():
             return None
-        return await self._taken_up(
-            head, lambda request, factory: self._starter.resume(head, request, factory, options)
-        )
+        return await self._taken_up(head, partial(self._starter.resume, head), options)
 
     async def _taken_up(
-        self, head: ThreadHead, start: Callable[[RunRequest, TeamFactory], Awaitable[StartedRun]]
+        self,
+        head: ThreadHead,
+        start: Callable[[Placed], Awaitable[StartedRun]],
+        options: ResumeOptions = ResumeOptions(),  # noqa: B008 - it is frozen
+        *,
+        answer: NoAnswer | None = None,
     ) -> LiveRun | None:
-        """Have `start` take up a run that nobody holds, with the thread's latest request, which has no messages. As
-        `resume`."""
+        """Have `start` take up a run that nobody holds, with the thread's latest input, which has no messages, and with
+        an answer. As `resume`."""
         name = head.name
         assert head.team is not None
         try:
             run = await self._run_of(head)
-            factory = (await self._teams.of_run(head.team, None if run is None else run["definition"])).factory
-            request = await request_of_thread(self._db, head.team, Principal.load(name.owner, None), name)
+            recipe = await self._catalog.of_run(head.team, None if run is None else run["definition"])
+            ask = await ask_of_thread(self._db, head.team, name)
+            who = Principal.load(name.owner, None)
+            placed = Placed(replace(ask, answer=answer), who, recipe, name, resume=options)
             if self._running.is_taken(name):
                 return None
-            return await self._running.launch(name, lambda: start(request, factory))
+            return await self._running.launch(name, partial(start, placed), self.freed)
         except (Conflict, DatabaseError, UnknownModel) as error:
             # Another worker has it, or will have it; or one that knows the team.
             log.info("not resumed: %s", error.message, extra={"thread_id": head.thread_id})
@@ -369,8 +372,7 @@ class Recovery:
         elif await self.known.serves(head):
             denied = NoAnswer(question["id"], decision="deny", reason=_reason(question))
             await self._taken_up(
-                head,
-                lambda request, factory: self._starter.start(replace(request, answer=denied), factory),
+                head, lambda given: self._starter.start(replace(given, ask=replace(given.ask, answer=denied)))
             )
         return True
 

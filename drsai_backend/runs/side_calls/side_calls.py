@@ -16,13 +16,14 @@ from typing import Final, Literal, TypeAlias
 
 from autogen_core.models import AssistantMessage, CreateResult, LLMMessage, SystemMessage, UserMessage
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DrSaiError, RunFailed
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory, RunModelClient, UsageMeter
 from drsai_backend.runs.failures import safe_message
-from drsai_backend.runs.requests import InputMessage, RunRequest
+from drsai_backend.runs.requests import Ask, InputMessage
 from drsai_backend.runs.side_calls.housekeeping import Housekeeping
 
 log = logging.getLogger("drsai.side_calls")
@@ -65,25 +66,25 @@ class SideCalls:
             return (self._rule.kind_of(messages) or "other") if said else None
         return self._rule.kind_of(messages)
 
-    async def ask(self, request: RunRequest, kind: str, form: JsonObject | None = None) -> SideAnswer:
+    async def ask(self, ask: Ask, who: Principal, kind: str, form: JsonObject | None = None) -> SideAnswer:
         """Ask the model what a request asks, with its parameters and its key. `form`: its `response_format`.
 
         Raises:
             RunFailed: the model has failed, or the time is over; `run_code` says which, and the text is safe to show.
             InvalidRequest: the key cannot be used.
         """
-        owner, meter, since = request.principal.owner, UsageMeter(), time.monotonic()
+        owner, meter, since = who.owner, UsageMeter(), time.monotonic()
         code = "answered"
         try:
             async with asyncio.timeout(self._seconds), self._places.of(owner):
                 client = RunModelClient(
-                    self._models.create(self._model, request.api_key),
-                    params=request.params,
+                    self._models.create(self._model, ask.api_key),
+                    params=ask.params,
                     meter=meter,
                     rules=self._models.rules,
                 )
                 options = {} if form is None else {"extra_create_args": {"response_format": form}}
-                result = await client.create(_as_model_messages(request.messages), **options)
+                result = await client.create(_as_model_messages(ask.messages), **options)
         except asyncio.CancelledError:
             code = "cancelled"
             raise

@@ -25,7 +25,9 @@ from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
 from drsai_backend.agents import RunBound, bind
 from drsai_backend.agents.contexts import CompactionContext, OutputsContext
+from drsai_backend.catalog import Recipe
 from drsai_backend.datamodel import utcnow
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import CallRecord, RunModelClient, facade, run_client_of
@@ -33,14 +35,14 @@ from drsai_backend.models.calls.seen_images import SeenImages
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.feed.live_run import Continued, LiveRun
 from drsai_backend.runs.messages import CONTINUES, SHOWN
-from drsai_backend.runs.requests import InputMessage, RunRequest, new_run_id
+from drsai_backend.runs.requests import Ask, InputMessage, Placed, new_run_id
 from drsai_backend.runs.start.parameters import NO_ALLOTMENT, Allotment, allot
 from drsai_backend.runs.start.plan import Plan
-from drsai_backend.runs.start.read import Input, Services, StoredThread
+from drsai_backend.runs.start.read import Services, StoredThread
 from drsai_backend.runs.transcript import Transcript
 from drsai_backend.teams.client_tools.definitions import STORED_AS
 from drsai_backend.teams.client_tools.workbench import give_tools
-from drsai_backend.teams.context import BuiltTeam, RunContext, TeamFactory, build_team
+from drsai_backend.teams.context import BuiltTeam, RunContext, build_team
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.limits import LimitReached, RunLimits
 from drsai_backend.teams.replay.steps import OwnSteps, Step, TurnSteps
@@ -79,43 +81,42 @@ class BuiltRun:
     at: datetime
 
 
-async def build(services: Services, given: Input, thread: StoredThread | None, plan: Plan, held: Held) -> BuiltRun:
+async def build(services: Services, given: Placed, thread: StoredThread | None, plan: Plan, held: Held) -> BuiltRun:
     """Build the team. `held` takes what it holds open.
 
     Raises:
         TeamBuildError: the team's factory failed.
     """
-    request, at = given.request, utcnow()
+    ask, at = given.ask, utcnow()
     run_id = plan.run_id or given.queued or new_run_id()
     resumed = thread if thread is not None and plan.resumes else None
     run = None if resumed is None else resumed.run
     # Whoever answers a question, or has a run resumed: it stays the run of who asked.
-    principal = request.principal if run is None else Principal.load(request.name.owner, run["principal"])
-    context = context_of(services, request, principal, run_id, plan, None if run is None else run["started_at"])
-    limits, turns, seconds = request.limits, 0, given.resume.ran
+    principal = given.who if run is None else Principal.load(given.name.owner, run["principal"])
+    context = context_of(services, ask, given.name, principal, run_id, plan, None if run is None else run["started_at"])
+    limits, turns, seconds = ask.how.limits, 0, given.resume.ran
     if run is not None:
         limits = RunLimits(**(run["limits"] or {})).lowered(limits)
         context.meter.start_from(run["usage"] or {}, cast("list[CallRecord] | None", run["calls"]))
         turns, seconds = run["turns"], run["seconds"] + seconds
-    bounds = Bounds(services.limits(given.factory).lowered(limits), context.meter, turns, seconds)
+    bounds = Bounds(given.recipe.limits.lowered(limits), context.meter, turns, seconds)
     broker = InputBroker(list(plan.answers or []), asker=principal)
     context.meter.check = partial(_may_ask, bounds, broker)
-    log_context.bind(log_context.current_request(), request.name.thread_id, run_id)
-    tree = await build_team_of(services, given.factory, context, request.team, held)
+    log_context.bind(log_context.current_request(), given.name.thread_id, run_id)
+    tree = await build_team_of(services, given.recipe, context, held)
     recorded = () if resumed is None else resumed.steps
-    if request.continues is not None and (recorded or turns):
-        request = replace(request, continues=None)  # It is continued already.
+    if ask.continues is not None and (recorded or turns):
+        ask = replace(ask, continues=None)  # It is continued already.
     allotted = allot(
         tree,
-        request,
-        given.factory,
-        services.tool_policy(given.factory),
+        ask,
+        given.recipe,
         services.models.continues,
         returned=bool(broker.results) or _has_calls(thread, plan),
     )
-    live = LiveRun(run_id, request.name, request.team, int(at.timestamp()), allotted.speakers, ignored=allotted.ignored)
-    if request.continues is not None:
-        live.continued = Continued(tree.agents[0].name, request.continues)
+    live = LiveRun(run_id, given.name, ask.team, int(at.timestamp()), allotted.speakers, ignored=allotted.ignored)
+    if ask.continues is not None:
+        live.continued = Continued(tree.agents[0].name, ask.continues)
     steps = TurnSteps((Step(row.agent, row.step, row.digest, row.value) for row in recorded), on_tool=live.emit)
     tree = inject(tree, context, broker, steps, plan.system or None, allotted)
     next_seq = 1 if thread is None else thread.head.last_seq + 1
@@ -147,52 +148,51 @@ def _has_calls(thread: StoredThread | None, plan: Plan) -> bool:
     return any(each.calls for each in plan.new) or any(imported_role(each) == "calls" for each in stored.values())
 
 
-async def build_team_of(
-    services: Services, factory: TeamFactory, context: RunContext, name: str, held: Held
-) -> TeamTree:
+async def build_team_of(services: Services, recipe: Recipe, context: RunContext, held: Held) -> TeamTree:
     # Endpoints and factories repeat keys in what they raise, which is logged.
     log_context.hide(context.api_key)
     try:
-        built: BuiltTeam = await build_team(factory, context)
+        built: BuiltTeam = await build_team(recipe.factory, context)
     except TeamBuildError as error:
         # Its client is told no more than that; what it was is for whoever wrote the factory.
-        log.error("team factory failed", extra={"team": name}, exc_info=error.__cause__ or error)
+        log.error("team factory failed", extra={"team": recipe.name}, exc_info=error.__cause__ or error)
         raise
     tree = tree_of(as_team(built))
-    services.resources.hold(held, name, tree.parts, fresh=isinstance(factory, Mapping))
+    services.resources.hold(held, recipe.name, tree.parts, fresh=isinstance(recipe.factory, Mapping))
     return tree
 
 
 def context_of(
     services: Services,
-    request: RunRequest,
+    ask: Ask,
+    name: ThreadName,
     principal: Principal,
     run_id: str,
     plan: Plan,
     began_at: datetime | None = None,
 ) -> RunContext:
     """What the team's factory and its agents know of the run. Its `input_values` are stored as the user input."""
-    own: JsonObject = {} if request.client_tools is None else {STORED_AS: request.client_tools.to_json()}
-    own |= {} if request.shown is None else {SHOWN: request.shown}
-    if request.continues is not None:
-        own[CONTINUES] = request.continues
+    own: JsonObject = {} if ask.client_tools is None else {STORED_AS: ask.client_tools.to_json()}
+    own |= {} if ask.shown is None else {SHOWN: ask.shown}
+    if ask.continues is not None:
+        own[CONTINUES] = ask.continues
     values: dict[str, object] = {
         "user_messages": plan.raw,
         "user_last_message": plan.new[-1].text if plan.new else None,
-        "temperature": request.params.temperature,
-        "max_tokens": request.params.max_tokens,
-        "top_p": request.params.top_p,
-        "cache_seed": request.params.seed,
-        "n": request.n,
-        "stream": request.stream,
-        "extra_requests": {**request.extra, **request.params.without_columns(), **own} or None,
+        "temperature": ask.params.temperature,
+        "max_tokens": ask.params.max_tokens,
+        "top_p": ask.params.top_p,
+        "cache_seed": ask.params.seed,
+        "n": ask.n,
+        "stream": ask.stream,
+        "extra_requests": {**ask.extra, **ask.params.without_columns(), **own} or None,
     }
-    who = (principal, request.name.thread_id, run_id, values)
-    rest = (services.db.of_tenant(principal.tenant), services.models, request.params, request.api_key)
+    who = (principal, name.thread_id, run_id, values)
+    rest = (services.db.of_tenant(principal.tenant), services.models, ask.params, ask.api_key)
     return RunContext(
         *who,
         *rest,
-        owner=request.name.owner,
+        owner=name.owner,
         files=services.files,
         tools=services.tools,
         began_at=began_at,

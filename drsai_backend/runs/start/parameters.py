@@ -8,15 +8,14 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import ChatCompletionClient
 
+from drsai_backend.catalog import Recipe
 from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.models import ContinueRules, ContinuingClient, ModelParams, ProfileClient, run_client_of
 from drsai_backend.models.calls.run_client import takes_parameter
-from drsai_backend.runs.requests import RunRequest
+from drsai_backend.runs.requests import Ask
 from drsai_backend.teams.answering import answering_agent
 from drsai_backend.teams.client_tools.definitions import ClientTools
-from drsai_backend.teams.client_tools.policy import ToolPolicy, agent_for_tools
-from drsai_backend.teams.context import TeamFactory
-from drsai_backend.teams.options import options_of
+from drsai_backend.teams.client_tools.policy import agent_for_tools
 from drsai_backend.teams.shown import Shown, shown_of
 from drsai_backend.teams.team_tree import Part, TeamTree, is_a, known_tools
 
@@ -70,9 +69,8 @@ NO_ALLOTMENT: Final = Allotment(0, (), None, None, None, None, None, None, Shown
 
 def allot(
     tree: TeamTree,
-    request: RunRequest,
-    factory: TeamFactory,
-    policy: ToolPolicy,
+    ask: Ask,
+    recipe: Recipe,
     continues: ContinueRules,
     *,
     returned: bool = False,
@@ -85,45 +83,45 @@ def allot(
             continued, and it cannot.
         TeamBuildError: the team has no participant of the name that its setting says.
     """
-    team, params, tools, choice = tree.team, request.params, request.client_tools, None
+    team, params, tools, choice, policy = tree.team, ask.params, ask.client_tools, None, recipe.client_tools
     if tools is not None and tools.is_of_agent:
         tools, choice = None, tools
     needs_tools = tools is not None or returned
     answering = client = None
     if needs_tools or choice is not None or params.response_format is not None:
-        answering = answering_agent(team, options_of(factory).answered_by)
+        answering = answering_agent(team, recipe.options.answered_by)
     if needs_tools:
         client = agent_for_tools(tree, answering, policy)
     offered = tools if client is not None and policy.mode == "offer" else None
     ignored = ignored_parameters(tree, params)
     if tools is not None and offered is None:
-        if tools.choice == "required" and request.messages:
+        if tools.choice == "required" and ask.messages:
             raise InvalidRequest(
-                f"model {request.team!r} calls no tools of its clients, so none can be demanded", param="tool_choice"
+                f"model {ask.team!r} calls no tools of its clients, so none can be demanded", param="tool_choice"
             )
         ignored = ("tools", *ignored)
     if choice is not None:
-        _check_choice(answering, choice, request.team)
-    continuing = None if request.continues is None else _continuing(team, continues, request.continues)
+        _check_choice(answering, choice, ask.team)
+    continuing = None if ask.continues is None else _continuing(team, continues, ask.continues)
     formed = _formed(answering, params)
     chooser = None if choice is None else answering
     names = [each.name for each in tree.agents if not getattr(each, "only_thinks", False)]
     # A lone agent says one message, and it is shown as it comes.
     is_lone = len(names) == len(team._participants) == team._max_turns == 1  # pyright: ignore[reportPrivateUsage]
-    shown = _shown(tree, None if is_lone else formed, request, factory)
+    shown = _shown(tree, None if is_lone else formed, ask, recipe)
     speaking = names if shown.names is None else [name for name in names if name in shown.names]
     speakers = 1 if shown.is_last else len(speaking)
     return Allotment(speakers, ignored, formed, client, offered, continuing, chooser, choice, shown)
 
 
-def _shown(tree: TeamTree, formed: Part | None, request: RunRequest, factory: TeamFactory) -> Shown:
+def _shown(tree: TeamTree, formed: Part | None, ask: Ask, recipe: Recipe) -> Shown:
     """Whose messages are the answer. `formed`: the agent of several that answers in a form: as JSON, of its messages
     one alone can be read."""
-    choice, form = request.shown, request.params.response_format or {"type": "text"}
+    choice, form = ask.shown, ask.params.response_format or {"type": "text"}
     if choice is None and formed is not None and form["type"] != "text":
         return Shown(frozenset({formed.name}), is_last=True)
     try:
-        return shown_of(tree, choice or options_of(factory).shown)
+        return shown_of(tree, choice or recipe.options.shown)
     except ValueError as error:
         raise (TeamBuildError if choice is None else InvalidRequest)(str(error), param="shown") from None
 

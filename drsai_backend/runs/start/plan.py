@@ -16,12 +16,13 @@ from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import JsonText
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest, OtherModel, StaleAnswer
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.history.digest import Conversation
 from drsai_backend.runs.history.hidden import hidden_in
 from drsai_backend.runs.messages import first_new, new_messages, system_text
-from drsai_backend.runs.requests import Answer, InputMessage, KnownHistory, NoAnswer, RunRequest
+from drsai_backend.runs.requests import Answer, Ask, InputMessage, KnownHistory, NoAnswer, Placed
 from drsai_backend.runs.start.read import StoredThread
 from drsai_backend.runs.start.results import match_results, raw_results, stale_results
 from drsai_backend.runs.threads.rights import check_may_answer
@@ -80,7 +81,7 @@ def plan_resumed(thread: StoredThread) -> Plan:
     )
 
 
-def plan(request: RunRequest, thread: StoredThread | None, *, may_move: bool) -> Plan:
+def plan(given: Placed, thread: StoredThread | None, *, may_move: bool) -> Plan:
     """Decide what a request adds to its thread. `may_move`: a thread may go over to another team.
 
     Raises:
@@ -89,48 +90,49 @@ def plan(request: RunRequest, thread: StoredThread | None, *, may_move: bool) ->
         Conflict: the question was answered already, or is another one, or its time is over.
         Forbidden: it is not for who asks to answer.
     """
-    if request.answer is not None:
-        return _plan_answer(request, request.answer, thread)
-    if request.tool_results and thread is not None:
-        return _plan_results(request, thread, request.tool_results)
-    sent = request.messages
+    if given.ask.answer is not None:
+        return _plan_answer(given, given.ask.answer, thread)
+    if given.ask.tool_results and thread is not None:
+        return _plan_results(given, thread, given.ask.tool_results)
+    sent = given.ask.messages
     known_texts = [] if thread is None else thread.user_texts
     known_system = None if thread is None else thread.system_text
     is_known = thread is not None and thread.is_known
-    if request.continues is not None and is_known and request.known is None:
+    if given.ask.continues is not None and is_known and given.known is None:
         raise InvalidRequest(_NOT_THERE, param="messages")
-    if request.known is not None and is_known:
-        new, raw = _after(request, request.known, known_system)
+    if given.known is not None and is_known:
+        new, raw = _after(given, given.known, known_system)
     elif any(message.message is not None for message in sent):
-        new, raw = list(sent), request.raw_messages
+        new, raw = list(sent), given.ask.raw_messages
     else:
         new = new_messages(sent, known_texts, known=is_known, last_system=known_system)
-        raw = request.raw_messages[first_new(sent, known_texts, known=is_known) :]
-    system = _system_text(request)
+        raw = given.ask.raw_messages[first_new(sent, known_texts, known=is_known) :]
+    system = _system_text(given)
     if system is None:
         system = known_system
     texts = [*known_texts, *(message.text for message in new if message.role == "user")][-KNOWN_TEXTS:]
-    conversation = _conversation(request, thread, new)
+    conversation = _conversation(given, thread, new)
     if thread is None:
         # A new thread is one's own.
         hidden = hidden_in(new)
         return Plan(new=new, raw=list(raw), system=system, texts=texts, conversation=conversation, hidden=hidden)
     head = thread.head
     waits = head.status is RunStatus.AWAITING_INPUT
-    is_moved = head.team is not None and head.team != request.team and (bool(head.turn) or waits or thread.has_answers)
+    is_other = head.team not in (None, given.ask.team)
+    is_moved = is_other and (bool(head.turn) or waits or thread.has_answers)
     if is_moved and (waits or not may_move):
         if waits:
             raise _other_model(head)
         text = f"thread {head.thread_id!r} is a conversation with model {head.team!r}; start a new thread to talk to "
-        raise OtherModel(f"{text}{request.team!r}", param="model")
+        raise OtherModel(f"{text}{given.ask.team!r}", param="model")
     answers, event = None, None
     if waits:
         question, text = head.input_request or {}, new[-1].text
         if calls_of(question):
             raise InvalidRequest("the run waits for the results of its client's tools", param="messages")
-        check_may_answer(request.principal, question, thread.steered_by)
+        check_may_answer(given.who, question, thread.steered_by)
         _check_in_time(question)
-        user_id = request.principal.user_id
+        user_id = given.who.user_id
         if question.get("kind") == "handoff":
             event = _received(question, user_id, {"content": text})
         else:
@@ -146,46 +148,46 @@ def plan(request: RunRequest, thread: StoredThread | None, *, may_move: bool) ->
         received=event,
         system=system,
         texts=texts,
-        author=request.author,
+        author=given.author,
         conversation=conversation,
         is_moved=is_moved,
-        hidden=None if waits else _hidden(request, thread, new),
+        hidden=None if waits else _hidden(given, thread, new),
     )
 
 
-def _hidden(request: RunRequest, thread: StoredThread, new: Sequence[InputMessage]) -> frozenset[bytes] | None:
+def _hidden(given: Placed, thread: StoredThread, new: Sequence[InputMessage]) -> frozenset[bytes] | None:
     before = None if thread.warm is None else thread.warm.hidden
-    if request.known is not None and request.known.hidden is not None:
-        before = request.known.hidden
+    if given.known is not None and given.known.hidden is not None:
+        before = given.known.hidden
     return None if before is None else before | hidden_in(new)
 
 
 def _after(
-    request: RunRequest, known: KnownHistory, known_system: str | None
+    given: Placed, known: KnownHistory, known_system: str | None
 ) -> tuple[list[InputMessage], Sequence[JsonObject]]:
     """What of a request is new to a thread that knows the messages before, and the same in OpenAI's shape."""
-    sent, start = request.messages, known.new_from
+    sent, start = given.ask.messages, known.new_from
     # It need not stand among what is new.
-    is_changed = _system_text(request) not in (None, known_system or "")
+    is_changed = _system_text(given) not in (None, known_system or "")
     changed = [sent[index] for index in known.systems] or [InputMessage("system", "")] if is_changed else []
-    return [*changed, *(each for each in sent[start:] if each.role != "system")], request.raw_messages[start:]
+    return [*changed, *(each for each in sent[start:] if each.role != "system")], given.ask.raw_messages[start:]
 
 
-def _system_text(request: RunRequest) -> str | None:
+def _system_text(given: Placed) -> str | None:
     """As `system_text`, without looking for them again in a history that was digested. A client that names no thread
     sends all that holds: "", where it sends none."""
-    sent, known = request.messages, request.known
+    sent, known = given.ask.messages, given.known
     if known is None:
         return system_text(sent)
     text = system_text([sent[index] for index in known.systems])
     return "" if text is None and known.by_words else text
 
 
-def _conversation(request: RunRequest, thread: StoredThread | None, new: Sequence[InputMessage]) -> Conversation:
-    if request.known is not None:
-        return request.known.conversation.copy()
+def _conversation(given: Placed, thread: StoredThread | None, new: Sequence[InputMessage]) -> Conversation:
+    if given.known is not None:
+        return given.known.conversation.copy()
     if thread is None:
-        return Conversation.begin(request.name.owner, request.team).heard(new)
+        return Conversation.begin(given.name.owner, given.ask.team).heard(new)
     return _known_conversation(thread).heard(new)
 
 
@@ -194,21 +196,21 @@ def _known_conversation(thread: StoredThread) -> Conversation:
     return thread.conversation
 
 
-def _plan_answer(request: RunRequest, answer: Answer, thread: StoredThread | None) -> Plan:
+def _plan_answer(given: Placed, answer: Answer, thread: StoredThread | None) -> Plan:
     question = None if thread is None else thread.head.input_request
     _check_current(question, answer)
     assert thread is not None
     assert question is not None
     if isinstance(answer, NoAnswer):
         return _plan_denied(answer, question, thread)
-    who = request.principal
+    who = given.who
     check_may_answer(who, question, thread.steered_by)
     _check_in_time(question)
     head = thread.head
     if question.get("kind") == "client_tool":
         if answer.results is None:
             raise InvalidRequest("`results` is required: those of the calls that the run waits for", param="results")
-        return _plan_results(request, thread, answer.results)
+        return _plan_results(given, thread, answer.results)
     if answer.results is not None:
         raise InvalidRequest("this question is not answered by results of tools", param="results")
     if question.get("kind") == "handoff":
@@ -221,23 +223,23 @@ def _plan_answer(request: RunRequest, answer: Answer, thread: StoredThread | Non
             received=_received(question, who.user_id, {"content": text}),
             system=thread.system_text,
             texts=[*thread.user_texts, text][-KNOWN_TEXTS:],
-            author=request.author,
-            conversation=_conversation(request, thread, [InputMessage("user", text)]),
+            author=given.author,
+            conversation=_conversation(given, thread, [InputMessage("user", text)]),
         )
-    given = _answer_to(question, answer)
-    said = [InputMessage("user", given.get("content") or "")]
+    reply = _answer_to(question, answer)
+    said = [InputMessage("user", reply.get("content") or "")]
     return Plan(
         run_id=head.run_id,
         resumes=True,
-        answers=[*_answers_so_far(thread), given],
-        received=_received(question, who.user_id, given),
+        answers=[*_answers_so_far(thread), reply],
+        received=_received(question, who.user_id, reply),
         system=thread.system_text,
         texts=thread.user_texts,
-        conversation=_conversation(request, thread, said),
+        conversation=_conversation(given, thread, said),
     )
 
 
-def _plan_results(request: RunRequest, thread: StoredThread, results: Sequence[ToolOutput]) -> Plan:
+def _plan_results(given: Placed, thread: StoredThread, results: Sequence[ToolOutput]) -> Plan:
     """The run that waits for the client's tools is resumed with their results.
 
     Raises:
@@ -249,30 +251,30 @@ def _plan_results(request: RunRequest, thread: StoredThread, results: Sequence[T
     question = thread.head.input_request or {}
     if thread.head.status is not RunStatus.AWAITING_INPUT or not calls_of(question):
         raise stale_results(results)
-    if thread.head.team not in (None, request.team):
+    if thread.head.team not in (None, given.ask.team):
         # It would begin its turn anew, and do again what that one's agents have done.
         raise _other_model(thread.head)
-    check_may_answer(request.principal, question, thread.steered_by)
+    check_may_answer(given.who, question, thread.steered_by)
     _check_in_time(question)
-    sent = request.messages
+    sent = given.ask.messages
     said = list(takewhile(lambda message: message.role != "tool", reversed(sent)))[::-1]
     matched = match_results(question, results, said)
     system = system_text(sent)
     returned: JsonObject = {"results": [each["content"] for each in matched]}
     texts = [each.text for each in said if each.role == "user" and each.text.strip()]
     return Plan(
-        raw=list(request.raw_messages[-len(results) - len(said) :]) or raw_results(question, matched),
+        raw=list(given.ask.raw_messages[-len(results) - len(said) :]) or raw_results(question, matched),
         run_id=thread.head.run_id,
         resumes=True,
         answers=[*_answers_so_far(thread), {**_frame(question), "content": "", "results": matched}],
         received=_received(
             question,
-            request.principal.user_id,
+            given.who.user_id,
             {"content": "\n\n".join(texts), "decision": "results", "arguments": returned},
         ),
         system=thread.system_text if system is None else system,
         texts=thread.user_texts[-KNOWN_TEXTS:],
-        conversation=_conversation(request, thread, said),
+        conversation=_conversation(given, thread, said),
     )
 
 
@@ -403,23 +405,23 @@ def _from_text(question: JsonObject, text: str) -> JsonObject:
         raise InvalidRequest(error.message, param="text") from None
 
 
-def fingerprint(request: RunRequest) -> str:
+def fingerprint(ask: Ask, name: ThreadName) -> str:
     """What makes a request the same request: SHA-256 over it, unless it brings something of its own."""
-    if request.fingerprint is not None:
-        return request.fingerprint
+    if ask.origin.fingerprint is not None:
+        return ask.origin.fingerprint
     texts = [
         [each.role, each.text if each.message is None else dump_of(each.message), *([each.name] if each.name else ())]
-        for each in request.messages
+        for each in ask.messages
     ]
-    value: list[object] = [request.team, *request.name[1:], texts, request.params.create_args(), request.extra]
-    if request.client_tools is not None or request.tool_results:
-        tools = None if request.client_tools is None else request.client_tools.to_json()
-        value += [tools, [[each.call_id, each.name, each.content, each.is_error] for each in request.tool_results]]
-    if request.continues is not None:
-        value.append({"continues": request.continues})
-    value += [] if request.shown is None else [{"shown": request.shown}]
+    value: list[object] = [ask.team, *name[1:], texts, ask.params.create_args(), ask.extra]
+    if ask.client_tools is not None or ask.tool_results:
+        tools = None if ask.client_tools is None else ask.client_tools.to_json()
+        value += [tools, [[each.call_id, each.name, each.content, each.is_error] for each in ask.tool_results]]
+    if ask.continues is not None:
+        value.append({"continues": ask.continues})
+    value += [] if ask.shown is None else [{"shown": ask.shown}]
     digest = hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=str))
-    for index, message in enumerate(request.messages):
+    for index, message in enumerate(ask.messages):
         for place, part in enumerate(message.content):
             if isinstance(part, Image):
                 # Not its pixels: to decode an image takes seconds.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import cast
 
 from sqlalchemy.orm import Session
 
+from drsai_backend.catalog import Catalog
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.hooks import NO_HOOKS, Hooks
+from drsai_backend.database.hooks import Hooks
 from drsai_backend.database.runs.history import which_are_shown
 from drsai_backend.database.runs.reads import (
     RunRow,
@@ -32,70 +33,49 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.history.digest import Conversation
 from drsai_backend.runs.history.stored import read_conversation
-from drsai_backend.runs.requests import RunRequest
+from drsai_backend.runs.requests import Placed
 from drsai_backend.runs.warm import WarmThread, WarmThreads
-from drsai_backend.teams.client_tools.policy import ToolPolicy
-from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.imported import imported_role
-from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.messages import aside_of, is_received
-from drsai_backend.teams.registry import RegisteredTeam
 from drsai_backend.teams.resources import Resources
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.registered.registry import ToolRegistry
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What an engine starts its runs with. `limits` gives what runs of a team may use, by its factory; `outage` is for
-    how many seconds a write waits for a database that is away; `tool_policy` is what a team makes of its clients'
-    tools; `may_move`: a thread may go over to another team; `by_history`: histories are recognised; `on_events` is
-    called when events for webhooks may be there; `files` are those of users, `tools` the registered ones; `settings`
-    are for teams that are built; `hooks` are told of the ends of runs; `own_tools` are those of extensions, by name;
-    `team_of_run` is the team of a run that has begun, by its name and the key of its stored definition."""
+    """What an engine starts its runs with.
+
+    Attributes:
+        worker_id: the process's, in leases.
+        lease: for how long one holds.
+        settings: those of the server; teams that are built read them, too.
+        catalog: finds the team of a run that has begun.
+        resources: what teams hold open.
+        files, tools: those of users, and the registered ones of tenants.
+        own_tools: those of extensions, by name.
+        hooks: are told of the ends of runs.
+        on_events: is called when events for webhooks may be there.
+    """
 
     db: DatabaseManager
     models: ModelClientFactory
+    settings: Settings
+    catalog: Catalog
     warm: WarmThreads
     worker_id: str
     lease: timedelta
-    outage: float
-    limits: Callable[[TeamFactory], RunLimits]
     resources: Resources
-    tool_policy: Callable[[TeamFactory], ToolPolicy]
-    may_move: bool = True
-    by_history: bool = True
-    on_events: Callable[[], None] = lambda: None
-    files: Files | None = None
-    tools: ToolRegistry | None = None
-    settings: Settings | None = None
-    hooks: Hooks = NO_HOOKS
-    own_tools: Mapping[str, ToolBase] = field(default_factory=dict[str, ToolBase])
-    team_of_run: Callable[[str, int | None], Awaitable[RegisteredTeam]] | None = None
+    files: Files
+    tools: ToolRegistry
+    own_tools: Mapping[str, ToolBase]
+    hooks: Hooks
+    on_events: Callable[[], None]
 
-
-@dataclass(frozen=True, slots=True)
-class ResumeOptions:
-    """How a run is resumed: `attempt` is 1 where its worker was lost, `retries` counts the deaths in the turn after
-    `retry_turn`, `control` is what it is asked to do at once, and `ran` for how many seconds it ran since it stored
-    anything. `is_suspect`: it is handed over once it has come through a turn."""
-
-    attempt: int = 0
-    retries: int = 0
-    retry_turn: int | None = None
-    control: str | None = None
-    ran: float = 0.0
-    is_suspect: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """What is to be run. `queued`: the run_id of an input that comes from the queue."""
-
-    request: RunRequest
-    factory: TeamFactory
-    queued: str | None = None
-    resume: ResumeOptions = ResumeOptions()
+    @property
+    def may_move(self) -> bool:
+        """Whether a thread may go over to another team."""
+        return self.settings.other_model == "continue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +108,9 @@ class StoredThread:
         return any(imported_role(config) in ("assistant", "calls") for config in configs)
 
 
-async def read(services: Services, request: RunRequest, *, trust_warm: bool) -> StoredThread | None:
+async def read(services: Services, given: Placed, *, trust_warm: bool) -> StoredThread | None:
     """The thread, warm or from the database; None: it does not exist."""
-    name = request.name
+    name = given.name
     warm = services.warm.take(name)
     # Of a run that is resumed, its row is wanted, too.
     if warm is not None and trust_warm and warm.head.status is not RunStatus.AWAITING_INPUT:
@@ -144,10 +124,10 @@ async def read(services: Services, request: RunRequest, *, trust_warm: bool) -> 
         head = await database.read(lambda session: read_head(session, name), short=True)
         if head is None:
             return None
-    texts = len(request.messages)
+    texts = len(given.ask.messages)
     # What is known of a history tells the conversation, too.
-    has_history = request.known is not None
-    return await database.read(lambda session: read_thread(session, name, texts, request.team, has_history))
+    has_history = given.known is not None
+    return await database.read(lambda session: read_thread(session, name, texts, given.ask.team, has_history))
 
 
 def read_thread(

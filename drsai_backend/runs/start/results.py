@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from drsai_backend.database import Database
@@ -12,13 +11,13 @@ from drsai_backend.database.runs.reads import ThreadHead, read_head
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import InvalidRequest, StaleAnswer
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.requests import InputMessage, RunRequest
+from drsai_backend.runs.requests import Admitted, InputMessage
 from drsai_backend.teams.client_tools.definitions import THE_USER_ADDS, ToolOutput, calls_of, run_of_call
 
 _INSTEAD: Final = "send a message, or the whole conversation with the calls and their results"
 
 
-async def waiting_for(database: Database, request: RunRequest) -> tuple[RunRequest, bool]:
+async def waiting_for(database: Database, request: Admitted) -> tuple[Admitted, bool]:
     """A request that brings results, with the thread whose run waits for them: the ids of the calls lead to it. Where
     nothing here waits for them, they are a part of a history that was had elsewhere, and `tool_results` is empty.
     False: the thread is known, and may not wait for them (any more).
@@ -27,38 +26,38 @@ async def waiting_for(database: Database, request: RunRequest) -> tuple[RunReque
         StaleAnswer: the run has taken them already, and is at work.
         InvalidRequest: they are of several runs; `param` names the first that is not of the first one's.
     """
-    results, named = request.tool_results, request.thread_id
+    results, named = request.ask.tool_results, request.where.thread_id
     run_id = run_of_call(results[0].call_id)
     for each in results:
         if run_of_call(each.call_id) != run_id:
             text = f"`{each.where}`: {each.call_id!r} is a call of another run than {results[0].call_id!r}"
             raise InvalidRequest(text, param=each.where)
     if run_id is not None:
-        owner = request.principal.owner if named is None else request.name.owner
+        owner = request.where.owner_of(request.who)
         head = await database.read(lambda session: head_of_run(session, owner, run_id))
         if head is not None and head.run_id == run_id and named in (None, head.thread_id):
-            if named is None and head.team not in (None, request.team):
-                return replace(request, tool_results=()), True  # What another model's run has done is not done again.
+            if named is None and head.team not in (None, request.ask.team):
+                return request.but(tool_results=()), True  # What another model's run has done is not done again.
             waits, is_at_work = _waits(head, request), head.status in (RunStatus.RUNNING, RunStatus.PAUSED)
-            if waits or request.idempotency_key is not None:
+            if waits or request.ask.origin.key is not None:
                 # With a key, it may be a request that comes again; else the plan says that they were taken.
-                return replace(request, thread_id=head.thread_id), waits or is_at_work
+                return request.at(thread_id=head.thread_id), waits or is_at_work
             if is_at_work:
                 raise stale_results(results)
     if named is not None:
         head = await database.read(lambda session: read_head(session, request.name))
         if head is not None:
             return request, _waits(head, request)  # They may have no ids.
-    return replace(request, tool_results=()), True
+    return request.but(tool_results=()), True
 
 
-def _waits(head: ThreadHead, request: RunRequest) -> bool:
+def _waits(head: ThreadHead, request: Admitted) -> bool:
     """Whether a thread waits for one of the results that a request brings; the plan says what is wrong with the others,
     and with all of them where the request does not show what they are of."""
     calls = calls_of(head.input_request) if head.status is RunStatus.AWAITING_INPUT else ()
     ids = {"", *(call["id"] for call in calls)}
-    is_bare = not any(each.calls for each in request.messages)
-    return bool(calls) and (is_bare or any(each.call_id in ids for each in request.tool_results))
+    is_bare = not any(each.calls for each in request.ask.messages)
+    return bool(calls) and (is_bare or any(each.call_id in ids for each in request.ask.tool_results))
 
 
 def match_results(

@@ -22,13 +22,15 @@ from typing import TYPE_CHECKING, Any, Final
 from autogen_agentchat.messages import BaseChatMessage
 
 from drsai_backend import log_context
+from drsai_backend.access.principal import Principal
+from drsai_backend.catalog import Recipe
 from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.database.runs.values import Also, FirstWrite, Lease, NewRun, QueuedRun, ResumedRun, StoredInput
 from drsai_backend.database.runs.writes import begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE
-from drsai_backend.definitions.stored.serving import StoredTeam
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest, NotFound
 from drsai_backend.runs.audited import answered, started_as
 from drsai_backend.runs.events import MessageDone
@@ -38,15 +40,14 @@ from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.feed.replay import OF_AN_ANSWER
 from drsai_backend.runs.history.digest import Conversation, Histories, seed_of
 from drsai_backend.runs.messages import check_types, history_messages, title_of
-from drsai_backend.runs.requests import RunRequest, new_run_id
+from drsai_backend.runs.requests import Admitted, Ask, Placed, new_run_id
 from drsai_backend.runs.start.build import BuiltRun, build, build_team_of, context_of, refuse_unseen_images
 from drsai_backend.runs.start.load import LoadedRun, NotMovable, load
 from drsai_backend.runs.start.parameters import Outlook, allot
 from drsai_backend.runs.start.plan import Plan, fingerprint, plan, plan_resumed
-from drsai_backend.runs.start.read import Input, ResumeOptions, Services, StoredThread, read
+from drsai_backend.runs.start.read import Services, StoredThread, read
 from drsai_backend.runs.threads.rights import may_answer
 from drsai_backend.teams.client_tools.definitions import calls_of
-from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.recording.base import unsaved
 from drsai_backend.teams.resources import Held
 from drsai_backend.teams.runtime.wiring import share_message_types
@@ -93,18 +94,8 @@ class RunStarter:
         self._warned: set[str] = set()
         """Classes of agents of which it was said that attributes of theirs are not stored."""
 
-    async def start(
-        self,
-        request: RunRequest,
-        factory: TeamFactory,
-        *,
-        is_new: bool = False,
-        queued: str | None = None,
-        answers: bool = False,
-    ) -> StartedRun:
-        """Take the thread for a user input. `is_new`: its id was just made up; `queued`: the input comes from the
-        queue, with this run_id, and is the next one, or `answers` what the thread's run asks. Whatever is raised,
-        nothing was stored.
+    async def start(self, given: Placed) -> StartedRun:
+        """Take the thread for a user input. Whatever is raised, nothing was stored.
 
         Raises:
             Moved: the thread was continued, or rewound, since the request's history was looked up.
@@ -114,18 +105,17 @@ class RunStarter:
         """
         for attempt in range(_ATTEMPTS):
             thread = None
-            if not is_new:
-                thread = await read(self._services, request, trust_warm=attempt == 0)
-            if thread is None and request.name.owner != request.principal.owner:
-                raise NotFound(f"no thread {request.thread_id!r}", param="thread_id")  # It was deleted just now.
-            _refuse_moved(request, thread)
-            if thread is not None and request.answer is None and not request.tool_results:
-                mine = may_answer(request.principal, thread.head.input_request or {}, thread.steered_by)
-                _refuse_busy(thread.head, queued=queued is not None, answers=answers, may_answer=mine)
+            if not given.is_new:
+                thread = await read(self._services, given, trust_warm=attempt == 0)
+                if thread is None and given.author is not None:
+                    raise NotFound(f"no thread {given.name.thread_id!r}", param="thread_id")  # It was deleted just now.
+                _refuse_moved(given, thread)
+            if thread is not None and given.ask.answer is None and not given.ask.tool_results:
+                _refuse_busy(given, thread)
             try:
-                asked = request
-                if queued is not None and thread is not None and self._services.by_history:
-                    asked = await _recognised(request, thread)
+                asked = given
+                if given.queued is not None and thread is not None and self._services.settings.resume_by_history:
+                    asked = await _recognised(given, thread)
                 made = plan(asked, thread, may_move=self._services.may_move)
             except InvalidRequest:
                 if thread is None or thread.warm is None:
@@ -134,34 +124,31 @@ class RunStarter:
             if made.is_moved and thread is not None and thread.warm is not None:
                 continue  # The other team's state is no use; what was said is.
             try:
-                return await self._take(Input(asked, factory, queued), thread, made)
+                return await self._take(asked, thread, made)
             except NotMovable:
                 continue
             except Conflict:
-                if request.known is not None and request.known.newest is not None:
+                if given.known is not None and given.known.newest is not None:
                     raise Moved from None
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def resume(
-        self, head: ThreadHead, request: RunRequest, factory: TeamFactory, options: ResumeOptions
-    ) -> StartedRun:
-        """Take a thread whose run was cut, or paused, and resume it at the turn after the last one stored. `request`
-        has the run's parameters, and no messages.
+    async def resume(self, head: ThreadHead, given: Placed) -> StartedRun:
+        """Take a thread whose run was cut, or paused, and resume it at the turn after the last one stored. `given` has
+        the run's parameters, and no messages.
 
         Raises:
             Conflict: the thread is not what `head` says any more.
             StateError, TeamBuildError, DatabaseError: see `drsai_backend.errors`.
         """
-        thread = await read(self._services, request, trust_warm=False)
+        thread = await read(self._services, given, trust_warm=False)
         seen = (head.seen, head.turn, head.status)
         if thread is None or (thread.head.seen, thread.head.turn, thread.head.status) != seen:
             raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
-        given = Input(request, factory, resume=options)
         return await self._take(given, thread, plan_resumed(thread))
 
-    async def outlook(self, request: RunRequest, factory: TeamFactory) -> Outlook:
+    async def outlook(self, request: Admitted | Placed) -> Outlook:
         """What can be told of a run before it begins.
 
         Raises:
@@ -169,30 +156,28 @@ class RunStarter:
                 or cannot answer in its form.
             TeamBuildError: the team's factory failed.
         """
-        services = self._services
-        tree = await self._team_for(request, factory)
-        check_types(tree.team, request.messages)
-        refuse_unseen_images(tree.team, request.messages)
-        policy = services.tool_policy(factory)
-        return allot(tree, request, factory, policy, services.models.continues).outlook
+        tree = await self._team_for(request.ask, request.who, request.recipe, request.name)
+        check_types(tree.team, request.ask.messages)
+        refuse_unseen_images(tree.team, request.ask.messages)
+        return allot(tree, request.ask, request.recipe, self._services.models.continues).outlook
 
-    async def history(self, request: RunRequest, factory: TeamFactory) -> list[BaseChatMessage]:
+    async def history(self, ask: Ask, who: Principal, recipe: Recipe, name: ThreadName) -> list[BaseChatMessage]:
         """The messages of a request as a conversation that its team has had, to be stored.
 
         Raises:
             InvalidRequest: they are none, or hold images that the team does not see.
             TeamBuildError: the team's factory failed.
         """
-        team = (await self._team_for(request, factory)).team
-        refuse_unseen_images(team, request.messages)
-        return history_messages(team, request.messages)
+        team = (await self._team_for(ask, who, recipe, name)).team
+        refuse_unseen_images(team, ask.messages)
+        return history_messages(team, ask.messages)
 
-    async def _team_for(self, request: RunRequest, factory: TeamFactory) -> TeamTree:
+    async def _team_for(self, ask: Ask, who: Principal, recipe: Recipe, name: ThreadName) -> TeamTree:
         """A team that is asked about itself, and runs nothing."""
         services, held = self._services, Held()
-        made = Plan(new=request.messages, conversation=Conversation(b""))
-        context = context_of(services, request, request.principal, "", made)
-        tree = await build_team_of(services, factory, context, request.team, held)
+        made = Plan(new=ask.messages, conversation=Conversation(b""))
+        context = context_of(services, ask, name, who, "", made)
+        tree = await build_team_of(services, recipe, context, held)
         services.resources.release(held)
         share_message_types(tree)
         return tree
@@ -206,19 +191,18 @@ class RunStarter:
                 log.warning(text, cls, ", ".join(names))
             self._warned.add(cls)
 
-    async def _as_begun(self, given: Input, thread: StoredThread | None, made: Plan) -> Input:
-        """The input, with the team as it was when the run began that is resumed."""
-        run, find = None if thread is None else thread.run, self._services.team_of_run
-        if run is None or not made.resumes or find is None:
-            return given
-        if run["definition"] is None and _definition_of(given) is None:
+    async def _as_begun(self, given: Placed, thread: StoredThread | None) -> Placed:
+        """The input of a run that is resumed, with the team as it was when that began."""
+        run = None if thread is None else thread.run
+        if run is None or (run["definition"] is None and given.recipe.version is None):
             return given
         # Raises where this process lacks the operator's team: a stored definition of its name is another team.
-        return replace(given, factory=(await find(run["team"], run["definition"])).factory)
+        return replace(given, recipe=await self._services.catalog.of_run(run["team"], run["definition"]))
 
-    async def _take(self, given: Input, thread: StoredThread | None, made: Plan) -> StartedRun:
+    async def _take(self, given: Placed, thread: StoredThread | None, made: Plan) -> StartedRun:
         services, database, held = self._services, self._services.db.database, Held()
-        given = await self._as_begun(given, thread, made)
+        if made.resumes:
+            given = await self._as_begun(given, thread)
         try:
             built = await build(services, given, thread, made, held)
             self._warn(built.tree)
@@ -239,7 +223,7 @@ class RunStarter:
             database,
             lease,
             live,
-            outage=services.outage,
+            outage=services.settings.outage_seconds,
             bounds=built.bounds,
             broker=built.broker,
             steps=built.steps,
@@ -247,7 +231,7 @@ class RunStarter:
             conversation=made.conversation,
             keyed=not isinstance(write, NewRun) or write.idempotency_key is not None,
             usage_before=usage_before,
-            streams=given.request.stream,
+            streams=given.ask.stream,
             # Webhooks are for runs of the background, which have waited in the queue.
             on_events=None if isinstance(write, NewRun) else services.on_events,
             hooks=services.hooks,
@@ -266,29 +250,22 @@ class RunStarter:
         return StartedRun(execution, made, head, partial(services.resources.release, held))
 
 
-def _definition_of(given: Input) -> dict[str, object] | None:
-    """The stored definition that an input's team is made of, as `FirstWrite.definition` names it; None: it is a team of
-    the operator."""
-    if not isinstance(given.factory, StoredTeam):
-        return None
-    return {"of_key": given.factory.version.id, "of_time": given.factory.version.created_at}
-
-
-async def _recognised(request: RunRequest, thread: StoredThread) -> RunRequest:
+async def _recognised(given: Placed, thread: StoredThread) -> Placed:
     """An input of the queue, with what of its history is new to the thread now, which others may have changed since it
     came; as it is, where the thread stands elsewhere."""
-    sent, conversation = request.messages, thread.conversation
-    if request.history == "import" or len(sent) == 1 or any(each.message is not None for each in sent):
-        return request
-    if conversation is None or request.answer is not None or request.tool_results:
-        return request
-    history = await Histories(1).digested(seed_of(request.name.owner, request.team), sent)
+    ask, conversation = given.ask, thread.conversation
+    sent = ask.messages
+    if ask.history == "import" or len(sent) == 1 or any(each.message is not None for each in sent):
+        return given
+    if conversation is None or ask.answer is not None or ask.tool_results:
+        return given
+    history = await Histories(1).digested(seed_of(given.name.owner, ask.team), sent)
     new_from = history.new_to(conversation)
-    return replace(request, known=None if new_from is None else history.known(new_from))
+    return replace(given, known=None if new_from is None else history.known(new_from))
 
 
-def _refuse_moved(request: RunRequest, thread: StoredThread | None) -> None:
-    known = request.known
+def _refuse_moved(given: Placed, thread: StoredThread | None) -> None:
+    known = given.known
     seen = None if known is None else known.seen
     if seen is not None and (thread is None or thread.head.seen != seen):
         raise Moved
@@ -296,13 +273,15 @@ def _refuse_moved(request: RunRequest, thread: StoredThread | None) -> None:
         raise Moved  # It was chosen as a warm one, and is none any more: now the database is asked.
 
 
-def _refuse_busy(head: ThreadHead, *, queued: bool, answers: bool, may_answer: bool) -> None:
+def _refuse_busy(given: Placed, thread: StoredThread) -> None:
+    head, queued, answers = thread.head, given.queued is not None, given.answers
     if head.status is RunStatus.AWAITING_INPUT and calls_of(head.input_request):
         is_free = False  # No message is the answer; see `Commands.take`.
     elif head.status is RunStatus.AWAITING_INPUT:
         # A new message is the answer, one of before the question only if it says so. Of who may not answer, none is;
         # one of the queue is refused as an answer by the plan.
-        is_free = answers or (not queued and may_answer)
+        mine = may_answer(given.who, head.input_request or {}, thread.steered_by)
+        is_free = answers or (not queued and mine)
     else:
         is_free = head.status in IDLE and (queued or not head.queued)
     if not is_free or (answers and head.status is not RunStatus.AWAITING_INPUT):
@@ -310,16 +289,16 @@ def _refuse_busy(head: ThreadHead, *, queued: bool, answers: bool, may_answer: b
 
 
 def _first_write(
-    services: Services, given: Input, thread: StoredThread | None, plan: Plan, built: BuiltRun, loaded: LoadedRun
+    services: Services, given: Placed, thread: StoredThread | None, plan: Plan, built: BuiltRun, loaded: LoadedRun
 ) -> NewRun | QueuedRun | ResumedRun:
     """What is to be stored when the run starts."""
-    request, key = given.request, None
-    if request.api_key is not None:
-        key = services.db.secrets.encrypt(request.api_key.get_secret_value())
+    ask, origin, key = given.ask, given.ask.origin, None
+    if ask.api_key is not None:
+        key = services.db.secrets.encrypt(ask.api_key.get_secret_value())
     common: dict[str, Any] = {
         "head": None if thread is None else thread.head,
-        "name": request.name,
-        "team": request.team,
+        "name": given.name,
+        "team": ask.team,
         "run_id": built.live.run_id,
         "owner": services.worker_id,
         "lease": services.lease,
@@ -330,33 +309,33 @@ def _first_write(
         "request_id": log_context.current_request(),
         "clear_steps": thread is not None and bool(thread.steps) and not plan.resumes,
         "at": built.at,
-        "newest": None if request.known is None else request.known.newest,
-        "definition": _definition_of(given),
+        "newest": None if given.known is None else given.known.newest,
+        "definition": given.recipe.definition,
     }
-    keyed = request.idempotency_key or request.own_key
+    keyed = origin.key or origin.own_key
     answer_id = None if plan.run_id is None or not keyed else new_run_id()
-    if request.also is not None:
-        told = request.also, common["head"], answer_id or built.live.run_id, built.live
+    if origin.also is not None:
+        told = origin.also, common["head"], answer_id or built.live.run_id, built.live
         common["also"] = partial(_store_also, *told)
     unique: dict[str, Any] = {
         "idempotency_key": keyed,
-        "fingerprint": fingerprint(request) if request.idempotency_key else request.digest,
+        "fingerprint": fingerprint(ask, given.name) if origin.key else given.digest,
     }
     if plan.run_id is None:
         if given.queued is not None:
             return QueuedRun(**common)
-        acted = started_as(request, built.live.run_id)
-        return NewRun(**common, **unique, principal=request.principal.dump(request.name.owner), audit=acted)
+        acted = started_as(given, built.live.run_id)
+        return NewRun(**common, **unique, principal=given.who.dump(given.name.owner), audit=acted)
     run = None if thread is None else thread.run
     options = given.resume
-    if not keyed and request.digest is not None:
-        unique["fingerprint"] = request.digest + OF_AN_ANSWER
+    if not keyed and given.digest is not None:
+        unique["fingerprint"] = given.digest + OF_AN_ANSWER
     return ResumedRun(
         **common,
         **unique,
         progress=built.bounds.progress(),
         answers=plan.answers or None,
-        audit=answered(request, built.live.run_id, plan.received),
+        audit=answered(given, built.live.run_id, plan.received),
         attempt=(1 if run is None else run["attempt"]) + options.attempt,
         retries=options.retries,
         retry_turn=options.retry_turn,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from autogen_agentchat.messages import BaseChatMessage
 
 from drsai_backend.access.principal import Principal
+from drsai_backend.catalog import Catalog
 from drsai_backend.database import Database
 from drsai_backend.database.audit import audit
 from drsai_backend.database.runs.loaded import append_messages, make_thread
@@ -23,11 +24,10 @@ from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import IDLE
 from drsai_backend.datamodel.owner import ThreadName
-from drsai_backend.definitions.stored.serving import ServedTeams
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.messages import sign, title_of
-from drsai_backend.runs.requests import InputMessage, RunRequest
+from drsai_backend.runs.requests import Ask, InputMessage
 from drsai_backend.runs.start.plan import last_messages
 from drsai_backend.runs.start.starter import RunStarter
 from drsai_backend.runs.threads.queries import read_detail
@@ -64,10 +64,10 @@ class Load:
 class Loading:
     """Loads histories for one engine."""
 
-    def __init__(self, database: Database, starter: RunStarter, teams: ServedTeams) -> None:
+    def __init__(self, database: Database, starter: RunStarter, catalog: Catalog) -> None:
         self._database = database
         self._starter = starter
-        self._teams = teams
+        self._catalog = catalog
 
     async def load(self, who: Principal, name: ThreadName, given: Sequence[InputMessage], how: Load) -> ThreadDetail:
         """Put a conversation, oldest message first, into a thread that there is, or a new one of one's own: all of it,
@@ -87,8 +87,7 @@ class Loading:
             team = None if head is None else head.team
         if team is None:
             raise InvalidRequest("`model` is required: nobody has answered on this thread yet", param="model")
-        request = RunRequest(team, given, principal=who, owner=name.user_id, thread_id=name.thread_id)
-        told = await self._starter.history(request, (await self._teams.find(who, team)).factory)
+        told = await self._starter.history(Ask(team, given), who, await self._catalog.find(who, team), name)
         rows, actor = _storable(told, None if name.owner == who.owner else who.user_id), who.actor
         for attempt in range(1, _ATTEMPTS + 1):
             try:

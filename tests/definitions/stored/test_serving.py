@@ -237,12 +237,12 @@ async def test_after_a_failover_nobody_gets_the_definition_that_had_the_key_of_t
     async with make(database_url) as here, make(database_url) as there:
         await here.user("ann").agents.put("helper", marked("v1", description="ann's"))
         assert (await here.user("ann").run("helper", "x")).text == "v1 v1"
-        offers = await here.engine.served.all(Principal("ann"))
+        offers = await here.engine.catalog.all(Principal("ann"))
         assert [each.description for each in offers if each.name == "helper"] == ["ann's"]
         await fall_back(here.database)
         await there.user("bob").agents.put("helper", marked("v2", description="bob's"))
         assert (await here.user("bob").run("helper", "x")).text == "v2 v2"
-        offers = await here.engine.served.all(Principal("bob"))
+        offers = await here.engine.catalog.all(Principal("bob"))
         assert [each.description for each in offers if each.name == "helper"] == ["bob's"]
         # What it has read of Ann's is believed for a moment; but her run is none of what has its key now.
         assert (await here.user("ann").run("helper", "x", thread_id="last")).text == "v1 v1"

@@ -14,10 +14,11 @@ from autogen_core import FunctionCall
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.runs import Answer, InputMessage, RunRequest
+from drsai_backend.runs import Answer, InputMessage
 from drsai_backend.teams.replay.steps import ToolPartial
 from drsai_backend.tools.mcp import McpWorkbench
 from drsai_backend.tools.mcp.pool import pool
+from tests.support.asks import asks
 from tests.support.scripted import ScriptedClient
 from tests.support.threads import settings
 from tests.tools.mcp.conftest import soon, stdio
@@ -65,9 +66,7 @@ async def test_who_asks_needs_the_permission_of_a_server(migrated_sqlite: str, t
     async with DrSai(teams, migrated_sqlite, settings=settings()) as drsai:
         for scopes, text in (({Scope.CHAT}, "needs the scope"), ({Scope.CHAT, Scope.TOOLS_REGISTER}, "done: counted")):
             who = Principal(scopes=frozenset(scopes))
-            handle = await drsai.engine.start(
-                RunRequest(team="crew", messages=[InputMessage("user", "x")], principal=who)
-            )
+            handle = await drsai.engine.start(*asks(team="crew", messages=[InputMessage("user", "x")], principal=who))
             await handle.wait()
             assert text in handle.transcript()[-1].message.to_text()
 

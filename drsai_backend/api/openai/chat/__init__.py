@@ -1,1 +1,1 @@
-"""Chat Completions: `endpoint` (the route), `inputs` (from a request to a `RunRequest`), `wire` (the answer's JSON)."""
+"""Chat Completions: `endpoint` (the route), `inputs` (from a request to an `Ask`), `wire` (the answer's JSON)."""

@@ -1,6 +1,6 @@
 """`POST /v1/chat/completions`: a user input for a thread, answered by a team.
 
-1. `http.body.Bodies` reads the JSON, `inputs.parse_call` makes a `RunRequest` of it.
+1. `http.body.Bodies` reads the JSON, `inputs.parse_call` makes an `Ask` of it.
 2. The engine starts the run, or queues it; from here on it is the engine's, whatever the client does.
 3. What happens is sent as it comes (or when it is over), in the words of `wire`.
 """
@@ -99,24 +99,25 @@ class ChatRoute(APIRoute):
             except InvalidRequest:
                 await named()  # One with a key may have been served before its model was deleted; this one was not.
                 raise
-            call = exchange.call
-            await self._engine.check_team(call.request)
-            handle, kind = None, None
-            if self.takes_housekeeping and call.request.continues is None:
-                kind = self._engine.side_calls.kind_of(call.request.messages, call.housekeeping)
+            call, who = exchange.call, sender.who
+            ask, handle, kind = call.ask, None, None
+            if self.takes_housekeeping and ask.continues is None:
+                kind = self._engine.side_calls.kind_of(ask.messages, call.housekeeping)
             if kind is None:
-                handle = await exchange.start(self._engine, call)
+                handle = await exchange.start(self._engine, call, who)
+            elif ask.origin.key is None:
+                await self._engine.check_team(who, ask.team, ask.where.thread_id)
         still = partial(self._access.check_again, scope, self.scope, caller)
         if handle is None:
             calls = self._engine.side_calls
-            await answer_on_the_side(calls, exchange, call, kind or "", scope, receive, send, self._ping, still)
+            await answer_on_the_side(calls, exchange, call, who, kind or "", scope, receive, send, self._ping, still)
             return
         headers = headers_of_answer(handle)
         if ignored := exchange.ignored(handle):
             headers.append((b"x-ignored-fields", ", ".join(ignored).encode()))
         try:
             with self._engine.repeats.listening(handle):
-                if call.request.stream:
+                if ask.stream:
                     writer = exchange.streamed(handle)
                     stream = EventStream(
                         headers,
@@ -129,16 +130,16 @@ class ChatRoute(APIRoute):
                     )
                     await stream.send(_frames(handle, writer), receive, send)
                     return
-                if call.request.background:
-                    response = await self._accepted(call, handle, scope)
+                if ask.how.background:
+                    response = await self._accepted(call, who, handle, scope)
                 else:
                     response = await self._whole(exchange, handle, receive)
         except ClientLeft:
             stops = call.cancel_on_disconnect
             if stops is None:
-                stops = self._engine.stops_on_disconnect(call.request.team)
+                stops = self._engine.stops_on_disconnect(ask.team)
             if stops and self._engine.repeats.withdraw(handle):
-                await self._cancel(call, handle)
+                await self._cancel(who, handle)
             return
         response.raw_headers.extend(headers)
         await response(scope, receive, send)
@@ -166,13 +167,12 @@ class ChatRoute(APIRoute):
             return json_response(writer.body(ended))
         error = failure(ended)
         response = exchange.error_response(error, ended.error_code)
-        if isinstance(error, RunMoved) and exchange.call.request.idempotency_key is None:
+        if isinstance(error, RunMoved) and exchange.call.ask.origin.key is None:
             # The input is stored: to send it again by itself, as OpenAI's clients do, would say it twice.
             response.headers["x-should-retry"] = "false"
         return response
 
-    async def _accepted(self, call: ChatCall, handle: Handle, scope: ASGIScope) -> Response:
-        who = call.request.principal
+    async def _accepted(self, call: ChatCall, who: Principal, handle: Handle, scope: ASGIScope) -> Response:
         # Where the application is mounted, or what a proxy in front has taken away.
         path = quote(scope.get("root_path", "").rstrip("/"))
         named = call.user is not None and who.user_id == call.user
@@ -181,10 +181,10 @@ class ChatRoute(APIRoute):
         run = await self._engine.get_run(who, handle.run_id)
         return json_response(run_object(run), 202, {"location": location})
 
-    async def _cancel(self, call: ChatCall, handle: Handle) -> None:
+    async def _cancel(self, who: Principal, handle: Handle) -> None:
         try:
             with suppress(IllegalTransition, NotFound):  # it has just ended
-                await self._engine.cancel_run(call.request.principal, handle.run_id)
+                await self._engine.cancel_run(who, handle.run_id)
         except DrSaiError as error:
             _log.warning("run %s was not cancelled when its client left: %s", handle.run_id, error.message)
         except Exception:  # noqa: BLE001 - nobody is left to be told

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from starlette.responses import Response
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.errors import error_response
 from drsai_backend.api.http.json import ERROR_CONTENT, EVENTS, NO_MODEL, answers
 from drsai_backend.api.objects import RUN_SCHEMA
@@ -71,19 +72,19 @@ class Exchange:
     @property
     def after(self) -> str:
         """The answer that is continued: its client has it, and is told the rest."""
-        return self.call.request.continues or ""
+        return self.call.ask.continues or ""
 
     def name(self, handle: Handle) -> str:
         """What the answer's id is made of. A run that asks for calls of the client's tools has several answers, and
         clients take two of one id for one."""
-        for result in self.call.request.tool_results:
+        for result in self.call.ask.tool_results:
             if run_of_call(result.call_id) == handle.run_id:
                 return f"run_{result.call_id.removeprefix('call_')}"
         return handle.run_id
 
-    async def start(self, engine: Engine, call: ChatCall) -> Handle:
+    async def start(self, engine: Engine, call: ChatCall, who: Principal) -> Handle:
         """Start its run, `call` being that of whoever asks. Raises as `Engine.start`."""
-        return await engine.start(call.request)
+        return await engine.start(call.ask, who)
 
     def ignored(self, handle: Handle) -> Sequence[str]:
         """The fields of the request with which nothing is done."""

@@ -1,4 +1,4 @@
-"""From the body and headers of a chat request to a `RunRequest`."""
+"""From the body and headers of a chat request to an `Ask`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import CallableUrl
-from drsai_backend.runs import OnBusy, OnQuestion, RunRequest
+from drsai_backend.runs import Ask, How, OnBusy, OnQuestion, Origin, Where
 from drsai_backend.runs.messages import CONTINUES, SHOWN, continued
 from drsai_backend.runs.requests import RunLimits, ShownChoice, UseOfHistory
 from drsai_backend.teams.client_tools.definitions import STORED_AS
@@ -134,7 +134,7 @@ class ChatCall(NamedTuple):
     are set; `housekeeping`: whether it is, where that is certain; `form`: its `response_format`; `aside`: fields of its
     messages that nobody reads."""
 
-    request: RunRequest
+    ask: Ask
     user: str | None
     include_usage: bool
     cancel_on_disconnect: bool | None
@@ -182,36 +182,34 @@ def parse_call(body: JsonObject, sender: Sender, *, max_messages: int) -> ChatCa
             raise InvalidRequest(f"`{own}` is a name of this server's own", param=own)
     if (answer := continued(messages)) is not None:
         messages, raw = messages[:-1], raw[:-1]
-    request = RunRequest(
-        team=chat.model,
-        messages=messages,
-        principal=sender.who,
-        thread_id=thread_id,
-        owner=owner,
-        params=model_params(chat, body),
-        api_key=api_key,
+    limits = RunLimits(chat.max_turns, chat.max_run_seconds, chat.max_run_tokens)
+    ask = Ask(
+        chat.model,
+        messages,
+        raw,
+        model_params(chat, body),
+        api_key,
         stream=bool(chat.stream),
         n=chat.n,
         extra={**(chat.model_extra or {}), **kept_fields(chat), **({} if sender.tag is None else {"user": sender.tag})},
-        raw_messages=raw,
-        idempotency_key=check_name(key, "Idempotency-Key") if key is not None else None,
-        on_busy=chat.on_busy or "enqueue",
-        on_question=chat.on_question,
-        background=bool(chat.background),
-        history=chat.history or "continue",
-        resends=WINDOW in headers,
-        webhook_url=chat.webhook_url,
-        limits=RunLimits(chat.max_turns, chat.max_run_seconds, chat.max_run_tokens),
-        repeated=repeated_of(sender.headers),
         client_tools=tools,
         tool_results=results,
         continues=answer,
         shown=chat.shown,
+        history=chat.history or "continue",
+        resends=WINDOW in headers,
+        where=Where(thread_id, owner),
+        how=How(chat.on_busy or "enqueue", chat.on_question, bool(chat.background), limits),
+        origin=Origin(
+            check_name(key, "Idempotency-Key") if key is not None else None,
+            repeated=repeated_of(sender.headers),
+            webhook_url=chat.webhook_url,
+        ),
     )
     include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
     is_housekeeping = False if chat.housekeeping is None and (tool_fields or chat.background) else chat.housekeeping
     return ChatCall(
-        request,
+        ask,
         sender.user,
         include_usage,
         None if chat.on_disconnect is None else chat.on_disconnect == "cancel",

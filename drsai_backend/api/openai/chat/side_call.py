@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.json import dumps, json_response
 from drsai_backend.api.http.stream import ClientLeft, EventStream, Watch
 from drsai_backend.api.openai.chat.inputs import ChatCall
@@ -29,6 +30,7 @@ async def answer_on_the_side(
     calls: SideCalls,
     exchange: Exchange,
     call: ChatCall,
+    who: Principal,
     kind: str,
     scope: ASGIScope,
     receive: Receive,
@@ -45,16 +47,16 @@ async def answer_on_the_side(
 
     async def frames() -> AsyncGenerator[tuple[bytes, bool]]:
         # In one write: what a program reads is read when it is complete.
-        yield writer.frames(await calls.ask(call.request, kind, call.form)), False
+        yield writer.frames(await calls.ask(call.ask, who, kind, call.form)), False
 
     try:
-        if call.request.stream:
+        if call.ask.stream:
             what, failing = f"housekeeping {kind!r}", exchange.error_frame
             stream = EventStream(headers, opening=b"", failing=failing, what=what, ping=ping, still=still)
             await stream.send(frames(), receive, send)
             return
         with Watch(receive, ping):
-            answer = await calls.ask(call.request, kind, call.form)
+            answer = await calls.ask(call.ask, who, kind, call.form)
         response = json_response(writer.whole(answer))
     except ClientLeft:
         return
@@ -97,6 +99,6 @@ class SideCompletion:
             "id": f"chatcmpl-{token_hex(12)}",
             "object": kind,
             "created": int(time.time()),
-            "model": self.call.request.team,
+            "model": self.call.ask.team,
             "system_fingerprint": None,
         }

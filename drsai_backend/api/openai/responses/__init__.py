@@ -1,4 +1,4 @@
-"""Responses and conversations, on threads and runs: `request/` (what may be sent, and what a `RunRequest` is made of),
+"""Responses and conversations, on threads and runs: `request/` (what may be sent, and what an `Ask` is made of),
 `stored/` (where a request is continued, and what is kept of it), `wire` (the response object), `events` (its stream),
 `answers` (a response on its connection), `service` (the verbs), `routes` and `socket` (how it is asked for).
 `api.openai.conversations` has the conversations.

@@ -39,7 +39,6 @@ from drsai_backend.api.openai.responses.wire import RESPONSE_SCHEMA, usage_of
 from drsai_backend.datamodel.base import utcnow
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs import RunRequest
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 Deleter = Annotated[Principal, allowed(Scope.THREADS_DELETE)]
@@ -149,7 +148,7 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
             who = acting(request, caller, user, body.get("user"))
             await responses.engine.check_name(who, body)
             asked = parse(CompactBody, body, responses.max_items)
-            await responses.engine.check_team(RunRequest(asked.model, [], who))
+            await responses.engine.check_team(who, asked.model)
             output = await responses.compact(who, asked)
         shown = {"id": output[0]["id"], "object": "response.compaction", "created_at": int(utcnow().timestamp())}
         return json_response({**shown, "output": output, "usage": usage_of({})})

@@ -46,7 +46,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
-from drsai_backend.runs import Engine, Handle, RunRequest
+from drsai_backend.runs import Ask, Engine, Handle, How, Origin, Where
 from drsai_backend.runs.feed.live_run import as_done
 from drsai_backend.runs.intake.request_digest import digest_of_own
 from drsai_backend.runs.requests import ForkOf, RunLimits
@@ -109,8 +109,8 @@ class Responses:
             DrSaiError: as `Engine.start`; then nothing was stored.
         """
         made, tools = parameters(call.asked), read_tools(call.asked.tools, call.asked.tool_choice)
-        asked = RunRequest(call.asked.model, [], call.who, idempotency_key=call.idempotency_key)
-        await self.engine.check_team(asked)
+        if call.idempotency_key is None:
+            await self.engine.check_team(call.who, call.asked.model)
         read = await self.items.read(await self.items.expand(call.who, placed(call.asked.input)))
         if read.approval is None:
             check_last(read, "input")
@@ -143,36 +143,35 @@ class Responses:
         given = [*(output_item(None, each.call_id, each.content) for each in results), *given]
         storing = Storing(place, record_of(asked, place.conversation, system, read.system), given)
         messages, raw = with_system(read.after(waiting), prompt)
-        request = RunRequest(
-            team=asked.model,
-            messages=messages,
-            principal=call.who,
-            # The calls' ids find the run that waits for results.
-            thread_id=None if place.forks_at is not None else place.thread_id,
-            fork_of=_fork_of(call, place),
-            params=made,
-            api_key=asked.api_key,
+        limits = RunLimits(asked.max_turns, asked.max_run_seconds, asked.max_run_tokens)
+        ask = Ask(
+            asked.model,
+            messages,
+            raw,
+            made,
+            asked.api_key,
             stream=bool(asked.stream),
             extra=extra_of(asked),
-            raw_messages=raw,
-            idempotency_key=call.idempotency_key,
-            fingerprint=call.fingerprint,
-            own_key=call.own_key,
-            repeated=call.repeated,
-            on_busy=asked.on_busy or "enqueue",
-            background=bool(asked.background),
-            limits=RunLimits(asked.max_turns, asked.max_run_seconds, asked.max_run_tokens),
             client_tools=tools,
             tool_results=results,
+            shown=asked.shown,
             # What is not to be stored does not go into a conversation that is.
             history=(asked.history or "continue") if call.is_stored else "import",
-            webhook_url=asked.webhook_url,
-            webhook_kind="response",
-            also=storing,
-            shown=asked.shown,
+            # The calls' ids find the run that waits for results.
+            where=Where(None if place.forks_at is not None else place.thread_id, fork_of=_fork_of(call, place)),
+            how=How(asked.on_busy or "enqueue", background=bool(asked.background), limits=limits),
+            origin=Origin(
+                call.idempotency_key,
+                call.own_key,
+                call.fingerprint,
+                call.repeated,
+                webhook_url=asked.webhook_url,
+                webhook_kind="response",
+                also=storing,
+            ),
         )
         try:
-            handle = await engine.start(request)
+            handle = await engine.start(ask, call.who)
         except StaleAnswer as error:
             if not results:
                 raise
@@ -193,8 +192,8 @@ class Responses:
         record = record_of(call.asked, place.conversation, (place.record or {}).get("system"), ())
         # What waits for the conversation is for its next message.
         storing = Storing(replace(place, waiting=()), record, [item])
-        keyed = {"idempotency_key": call.key, "fingerprint": call.fingerprint or ""}
-        handle = await self.engine.answer(call.who, place.thread_id, answer, **keyed, also=storing)
+        origin = Origin(call.key, fingerprint=call.fingerprint or "", also=storing)
+        handle = await self.engine.answer(call.who, place.thread_id, answer, origin=origin)
         # The run resumes with the parameters that it has.
         return await self._started(call, handle, storing, left_aside(call.asked, list(made.create_args())))
 

@@ -32,7 +32,7 @@ class Call:
     fingerprint: str | None = None
     """Of the body, where the client has named a key, or repeats requests by itself."""
     repeated: int | None = None
-    """As in a `RunRequest`."""
+    """As in an `Origin`."""
     own_key: str = field(default_factory=lambda: f"response:{uuid4().hex}", init=False)
 
     @property
