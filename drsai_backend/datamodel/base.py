@@ -57,8 +57,8 @@ class UTCDateTime(TypeDecorator[datetime]):
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | datetime | None:
         if value is None:
             return None
-        if dialect.name == "sqlite":
-            return to_epoch_us(value)
+        if dialect.name == "sqlite":  # as `to_epoch_us`: a run's first write converts ten
+            return ((value.replace(tzinfo=UTC) if value.tzinfo is None else value) - _EPOCH) // _MICROSECOND
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
     def process_result_value(self, value: int | datetime | None, dialect: Dialect) -> datetime | None:

@@ -123,7 +123,8 @@ class Engine(StoredThreads):
         hooks: Hooks = NO_HOOKS,
         own_tools: Mapping[str, ToolBase] = NO_TOOLS,
     ) -> None:
-        database, here = db.database, LiveRuns()
+        database = db.database
+        self._here = here = LiveRuns()
         feeds = Feeds(database, here.live, here.is_closing)
         super().__init__(db, feeds, hooks)
         self.teams = teams
@@ -157,6 +158,7 @@ class Engine(StoredThreads):
             own_tools=own_tools,
             hooks=hooks,
             on_events=self._sender.wake,
+            may_move=settings.other_model == "continue",
         )
         self._starter = starter = RunStarter(services)
         self._loading = Loading(database, starter, catalog)
@@ -169,7 +171,7 @@ class Engine(StoredThreads):
             self._recogniser = recogniser = Recogniser(database, warm, commands, services.may_move)
         self._admission = Admission(catalog, self.webhooks, settings)
         forks = Forks(database, self._travel)
-        self._intake = Intake(database, feeds, starter, running, recovery, commands, forks, recogniser)
+        self._intake = Intake(database, feeds, starter, here, running, recovery, commands, forks, recogniser)
         self.repeats = Repeats(database, settings.join_repeats, self._intake, here.live)
         """What chat clients that repeat their requests by themselves are answered."""
         self._heartbeat = Heartbeat(
@@ -272,7 +274,7 @@ class Engine(StoredThreads):
         In all cases nothing of the request was stored. A thread that was rewound for its history stays so; its branch
         is there to go back to.
         """
-        self.check_open()
+        self.lifecycle.check()
         if ask.where.owner is not None:
             if ask.where.thread_id is None:
                 raise InvalidRequest("a new thread is one's own: name the thread of that owner", param="thread_id")
@@ -281,7 +283,7 @@ class Engine(StoredThreads):
 
     async def _begin(self, ask: Ask, who: Principal) -> Handle:
         """`start`, of who was found to have the right."""
-        if self._running.closing:
+        if self._here.closing:
             raise ShuttingDown("this server is shut down; another one takes the request")
         try:
             request = await self._admission.admit(ask, who)

@@ -107,9 +107,12 @@ def input_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> lis
     Messages without content are left out. Calls of the client's tools are imported with their results, but for those
     that lack a result: no endpoint takes them so.
     """
-    answered = max((index for index, each in enumerate(messages) if each.role in ("assistant", "tool")), default=-1)
-    imported = _imported(team, messages, answered + 1)
-    task = [each for each in messages[answered + 1 :] if each.role == "user"]
+    imported: list[BaseChatMessage] = []
+    task = list(messages)
+    if any(each.role != "user" for each in messages):
+        answered = max((at for at, each in enumerate(messages) if each.role in ("assistant", "tool")), default=-1)
+        imported = _imported(team, messages, answered + 1)
+        task = [each for each in messages[answered + 1 :] if each.role == "user"]
     task = [each for each in task if not each.is_empty] or task[-1:]
     given = [as_message(message) for message in task]
     speaker = _handed_off_by(team)
@@ -185,6 +188,8 @@ def check_types(team: BaseGroupChat, messages: Sequence[InputMessage]) -> Sequen
     Raises:
         InvalidRequest: the team takes no messages of a type; or its class is not in this process.
     """
+    if all(each.message is None for each in messages):
+        return messages
     factory = team._message_factory  # pyright: ignore[reportPrivateUsage]
     found: list[InputMessage] = []
     for each in messages:

@@ -56,7 +56,8 @@ class Lifecycle:
             if self._is_closed:
                 raise NotOpened("this DrSai was closed: make a new one")
             raise NotOpened(f"this DrSai is not open: {_HOW}")
-        self.check_loop()
+        if self.loop is not asyncio.get_running_loop():
+            self.check_loop()
 
     def check_loop(self) -> None:
         """Raises NotOpened in another event loop than that which opened it; before that, in none."""

@@ -46,7 +46,7 @@ def new_run_id() -> str:
 
     Short, because every message row carries it.
     """
-    return f"run_{_base32(int(time.time() * 1000), 9)}{_base32(secrets.randbits(45), 9)}"
+    return f"run_{_base32(int(time.time() * 1000) << 45 | secrets.randbits(45), 18)}"
 
 
 def run_ids_since(seconds: float) -> str:
@@ -56,7 +56,7 @@ def run_ids_since(seconds: float) -> str:
 
 def new_thread_id() -> str:
     """`thread_` and 26 characters: 50 bits of time and 80 random ones. Knowing one tells nothing of others."""
-    return f"thread_{_base32(int(time.time() * 1000), 10)}{_base32(secrets.randbits(80), 16)}"
+    return f"thread_{_base32(int(time.time() * 1000) << 80 | secrets.randbits(80), 26)}"
 
 
 def thread_of_key(owner: Owner, key: str) -> str:

@@ -68,11 +68,6 @@ class Running:
         """The run of this process with that id."""
         return next((live for live in self._live_runs() if live.run_id == run_id), None)
 
-    def beginning(self, name: ThreadName) -> asyncio.Future[LiveRun] | None:
-        """What resolves when the run that begins on a thread has started, or could not."""
-        found = self._runs.get(name)
-        return found if isinstance(found, asyncio.Future) else None
-
     def is_taken(self, name: ThreadName) -> bool:
         """Whether this process does something on the thread."""
         return name in self._runs
@@ -118,10 +113,11 @@ class Running:
         ready: asyncio.Future[LiveRun],
     ) -> None:
         waiting, started = None, None
-        turns.owner.set(name.owner)
+        owner = name.owner
+        turns.owner.set(owner)
         try:
             try:
-                started = await self._begin.through(name.owner, begin)
+                started = await self._begin.through(owner, begin)
             except BaseException as error:
                 if not ready.done():
                     ready.set_exception(error)

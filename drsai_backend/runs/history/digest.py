@@ -184,13 +184,16 @@ class Conversation:
 
     def heard(self, messages: Sequence[InputMessage]) -> Self:
         """The conversation with these messages after it."""
-        after = self.copy()
+        return self.copy().hear(messages)
+
+    def hear(self, messages: Sequence[InputMessage]) -> Self:
+        """Take these messages after it. Returns itself."""
         for message in messages:
             if message.role == "user":
-                after.user(flat(message.content))
+                self.user(flat(message.content))
             elif message.role == "assistant":
-                after.answer(flat(message.content))
-        return after
+                self.answer(flat(message.content))
+        return self
 
 
 class HistoryPoint(NamedTuple):

@@ -54,6 +54,8 @@ def stand_in(history: History, words: Words) -> bool:
 
 def hidden_in(messages: Sequence[InputMessage]) -> Words:
     """The hidden words of messages, as a thread that takes them will have them."""
+    if all(each.role == "user" and isinstance(each.content, str) for each in messages):
+        return Words(word for each in messages if FOUND in each.content for word in _question(str(each.content)))
     prompts = [*_prompts(each.text for each in messages if each.role == "system")]
     return Words([*prompts[-1:], *_in_turns(messages)])
 

@@ -17,6 +17,7 @@ from drsai_backend.runs.commands.commands import Commands, Queued
 from drsai_backend.runs.events import Position
 from drsai_backend.runs.feed.feed import Feeds
 from drsai_backend.runs.feed.handle import Handle, StoredRun
+from drsai_backend.runs.feed.live_run import LiveRuns
 from drsai_backend.runs.feed.replay import StoredRequest, find_request, replay
 from drsai_backend.runs.history.recognise import Recogniser
 from drsai_backend.runs.intake.forks import Forks
@@ -40,6 +41,7 @@ class Intake:
     _database: Database
     _feeds: Feeds
     _starter: RunStarter
+    _here: LiveRuns
     _running: Running
     _recovery: Recovery
     _commands: Commands
@@ -164,10 +166,10 @@ class Intake:
         if ask.how.background and not ask.tool_results:
             return self._followed(await self._commands.enqueue(given), name, ask.team)
         for attempt in range(1, _ATTEMPTS + 1):
-            while (beginning := self._running.beginning(name)) is not None:
-                await asyncio.wait([beginning])
+            while isinstance(live := self._here.get(name), asyncio.Future):  # It begins.
+                await asyncio.wait([live])
             head = None
-            if not self._running.is_taken(name):
+            if live is None:
                 try:
                     live = await self._running.launch(name, partial(self._starter.start, given), self._recovery.freed)
                     return Handle(live, partial(self._feeds.run, name.owner, is_stored=True))

@@ -99,9 +99,10 @@ class Repeats:
         if request.ask.origin.repeated is None or request.ask.origin.key is not None or self._mode == "off":
             return await self._starts.begin(request)
         digest = self._digests.of(request)
-        joined = await self._joined(request, digest)
-        if joined is not None:
-            return joined
+        if request.ask.origin.repeated or self._mode == "always" or digest in self._left:
+            joined = await self._joined(request, digest)
+            if joined is not None:
+                return joined
         attempt = Attempt(digest)
         self._waiting.setdefault(digest, []).append(attempt)
         try:

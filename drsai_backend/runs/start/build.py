@@ -112,7 +112,7 @@ async def build(services: Services, given: Placed, thread: StoredThread | None, 
         ask,
         given.recipe,
         services.models.continues,
-        returned=bool(broker.results) or _has_calls(thread, plan),
+        returned=(bool(plan.answers) and bool(broker.results)) or _has_calls(thread, plan),
     )
     live = LiveRun(run_id, given.name, ask.team, int(at.timestamp()), allotted.speakers, ignored=allotted.ignored)
     if ask.continues is not None:
@@ -144,13 +144,16 @@ async def build(services: Services, given: Placed, thread: StoredThread | None, 
 def _has_calls(thread: StoredThread | None, plan: Plan) -> bool:
     """Whether a conversation that was had elsewhere holds calls of the client's tools. A run that is resumed finds them
     among its stored messages."""
-    stored = thread.state.configs if thread is not None and thread.state is not None else {}
-    return any(each.calls for each in plan.new) or any(imported_role(each) == "calls" for each in stored.values())
+    if any(each.calls for each in plan.new):
+        return True
+    stored = thread.state if thread is not None else None
+    return stored is not None and any(imported_role(each) == "calls" for each in stored.configs.values())
 
 
 async def build_team_of(services: Services, recipe: Recipe, context: RunContext, held: Held) -> TeamTree:
     # Endpoints and factories repeat keys in what they raise, which is logged.
-    log_context.hide(context.api_key)
+    if context.api_key is not None:
+        log_context.hide(context.api_key)
     try:
         built: BuiltTeam = await build_team(recipe.factory, context)
     except TeamBuildError as error:

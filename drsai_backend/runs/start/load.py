@@ -57,9 +57,11 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
     """
     last_seq = 0 if thread is None else thread.head.last_seq
     begun = last_seq + 1 if thread is None or thread.run is None else thread.run["first_seq"]
-    with _naming(thread):
-        document, left_out = await _load_state(built.session, thread, plan, begun)
-        unconsumed = [] if plan.is_moved else _unconsumed_messages(built, thread, document)
+    document, left_out, unconsumed = None, list[str](), list[tuple[int, Message]]()
+    if thread is not None:
+        with _naming(thread):
+            document, left_out = await _load_state(built.session, thread, plan, begun)
+            unconsumed = [] if plan.is_moved else _unconsumed_messages(built, thread, document)
     if thread is not None and thread.state is not None and document is not None:
         known = [pair for pair in thread.state.configs.items() if pair[0] <= document.resume.last_seq]
         for container, agent in built.session.recorder.newcomers:
@@ -123,12 +125,12 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
 
 
 async def _load_state(
-    session: TeamSession, thread: StoredThread | None, plan: Plan, begun: int
+    session: TeamSession, thread: StoredThread, plan: Plan, begun: int
 ) -> tuple[Document | None, list[str]]:
     """The document that the state was loaded from, and what of it has no place in the team any more; None: warm, or
     none stored, or it is another team's. `begun`: number of the run's first message."""
     left_out: list[str] = []
-    if thread is None or plan.is_moved:
+    if plan.is_moved:
         return None, left_out
     if thread.warm is not None and thread.warm.state is not None:
         if await session.adopt(thread.warm.state, keep_run=plan.keep_run):
@@ -148,28 +150,26 @@ async def _load_state(
 
 
 @contextmanager
-def _naming(thread: StoredThread | None) -> Generator[None]:
+def _naming(thread: StoredThread) -> Generator[None]:
     """Around the use of what is stored of a thread. What is wrong with it is raised as a StateError, and is logged."""
     try:
         yield
     except (StateError, ValueError, TypeError, KeyError, AttributeError) as error:
         known = error if isinstance(error, StateError) else None
-        thread_id = "" if thread is None else thread.head.thread_id
+        thread_id = thread.head.thread_id
         why = f"the stored state is not one that this team takes: {misfit(error)}" if known is None else known.message
         text, param = f"thread {thread_id!r}: {why}", "state" if known is None else known.param
         log.error("a stored state cannot be used: %s", text, extra={"thread_id": thread_id}, exc_info=known is None)
         raise (DamagedState if known is None else type(known))(text, param=param) from error
 
 
-def _unconsumed_messages(
-    built: BuiltRun, thread: StoredThread | None, document: Document | None
-) -> list[tuple[int, Message]]:
+def _unconsumed_messages(built: BuiltRun, thread: StoredThread, document: Document | None) -> list[tuple[int, Message]]:
     """The stored messages that no turn has taken up yet, with their numbers; without a document, all.
 
     They are the input of a run that was cut before its first turn was stored, what is kept of a turn that was cut, and
     what was appended by hand. Unless the team is told of them, no agent ever sees them.
     """
-    if thread is None or thread.state is None:
+    if thread.state is None:
         return []  # A warm state has taken up all there is.
     after = 0 if document is None else document.resume.last_seq
     found: list[tuple[int, Message]] = []

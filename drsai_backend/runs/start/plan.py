@@ -19,7 +19,7 @@ from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest, OtherModel, StaleAnswer
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.history.digest import Conversation
+from drsai_backend.runs.history.digest import Conversation, seed_of
 from drsai_backend.runs.history.hidden import hidden_in
 from drsai_backend.runs.messages import first_new, new_messages, system_text
 from drsai_backend.runs.requests import Answer, Ask, InputMessage, KnownHistory, NoAnswer, Placed
@@ -94,10 +94,11 @@ def plan(given: Placed, thread: StoredThread | None, *, may_move: bool) -> Plan:
         return _plan_answer(given, given.ask.answer, thread)
     if given.ask.tool_results and thread is not None:
         return _plan_results(given, thread, given.ask.tool_results)
+    if thread is None:
+        return _plan_new(given)
     sent = given.ask.messages
-    known_texts = [] if thread is None else thread.user_texts
-    known_system = None if thread is None else thread.system_text
-    is_known = thread is not None and thread.is_known
+    known_texts = thread.user_texts
+    known_system, is_known = thread.system_text, thread.is_known
     if given.ask.continues is not None and is_known and given.known is None:
         raise InvalidRequest(_NOT_THERE, param="messages")
     if given.known is not None and is_known:
@@ -112,10 +113,6 @@ def plan(given: Placed, thread: StoredThread | None, *, may_move: bool) -> Plan:
         system = known_system
     texts = [*known_texts, *(message.text for message in new if message.role == "user")][-KNOWN_TEXTS:]
     conversation = _conversation(given, thread, new)
-    if thread is None:
-        # A new thread is one's own.
-        hidden = hidden_in(new)
-        return Plan(new=new, raw=list(raw), system=system, texts=texts, conversation=conversation, hidden=hidden)
     head = thread.head
     waits = head.status is RunStatus.AWAITING_INPUT
     is_other = head.team not in (None, given.ask.team)
@@ -155,6 +152,25 @@ def plan(given: Placed, thread: StoredThread | None, *, may_move: bool) -> Plan:
     )
 
 
+def _plan_new(given: Placed) -> Plan:
+    """What a request means for a thread that is none yet, and so is one's own: all of it is new."""
+    ask, sent = given.ask, given.ask.messages
+    if not any(message.message is not None for message in sent):
+        first_new(sent, (), known=False)
+    if given.known is None:
+        conversation = Conversation(seed_of(given.name.owner, ask.team)).hear(sent)
+    else:
+        conversation = given.known.conversation.copy()
+    return Plan(
+        new=sent,
+        raw=list(ask.raw_messages),
+        system=_system_text(given),
+        texts=[message.text for message in sent if message.role == "user"][-KNOWN_TEXTS:],
+        conversation=conversation,
+        hidden=hidden_in(sent),
+    )
+
+
 def _hidden(given: Placed, thread: StoredThread, new: Sequence[InputMessage]) -> frozenset[bytes] | None:
     before = None if thread.warm is None else thread.warm.hidden
     if given.known is not None and given.known.hidden is not None:
@@ -183,11 +199,9 @@ def _system_text(given: Placed) -> str | None:
     return "" if text is None and known.by_words else text
 
 
-def _conversation(given: Placed, thread: StoredThread | None, new: Sequence[InputMessage]) -> Conversation:
+def _conversation(given: Placed, thread: StoredThread, new: Sequence[InputMessage]) -> Conversation:
     if given.known is not None:
         return given.known.conversation.copy()
-    if thread is None:
-        return Conversation.begin(given.name.owner, given.ask.team).heard(new)
     return _known_conversation(thread).heard(new)
 
 

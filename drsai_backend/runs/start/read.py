@@ -56,6 +56,7 @@ class Services:
         own_tools: those of extensions, by name.
         hooks: are told of the ends of runs.
         on_events: is called when events for webhooks may be there.
+        may_move: a thread may go over to another team.
     """
 
     db: DatabaseManager
@@ -71,11 +72,7 @@ class Services:
     own_tools: Mapping[str, ToolBase]
     hooks: Hooks
     on_events: Callable[[], None]
-
-    @property
-    def may_move(self) -> bool:
-        """Whether a thread may go over to another team."""
-        return self.settings.other_model == "continue"
+    may_move: bool
 
 
 @dataclass(frozen=True, slots=True)

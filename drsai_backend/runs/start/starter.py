@@ -324,8 +324,9 @@ def _first_write(
     if plan.run_id is None:
         if given.queued is not None:
             return QueuedRun(**common)
-        acted = started_as(given, built.live.run_id)
-        return NewRun(**common, **unique, principal=given.who.dump(given.name.owner), audit=acted)
+        who = given.who
+        acted = () if who.acted_by is None else started_as(given, built.live.run_id)
+        return NewRun(**common, **unique, principal=who.dump(given.name.owner), audit=acted)
     run = None if thread is None else thread.run
     options = given.resume
     if not keyed and given.digest is not None:
