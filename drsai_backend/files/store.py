@@ -8,7 +8,7 @@ import mimetypes
 import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -20,7 +20,7 @@ from drsai_backend.database import files as rows
 from drsai_backend.database.files import FileInfo, NewFile, Place, Upload
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import DatabaseError, FilesFull, FileTooLarge, InvalidRequest
+from drsai_backend.errors import DatabaseError, DatabaseUnavailable, FilesFull, FileTooLarge, InvalidRequest
 from drsai_backend.files.folder import Folder
 from drsai_backend.page import Page
 
@@ -82,9 +82,11 @@ class Arriving:
         return info
 
     async def give_up(self) -> None:
-        """Forget what has arrived, unless it is a file by now: `finish` may have been cancelled while it was stored."""
-        await self._files.database.write(partial(rows.give_up, upload=self._upload))
-        await _remove_unknown(self._files, [self._upload.token])
+        """Forget what has arrived, unless it is a file by now: `finish` may have been cancelled while it was stored.
+        While the database is away it stays, and a sweep forgets it once nobody has continued it."""
+        with suppress(DatabaseUnavailable):
+            await self._files.database.write(partial(rows.give_up, upload=self._upload))
+            await _remove_unknown(self._files, [self._upload.token])
 
     async def _store(self, size: int) -> None:
         data = bytes(self._waiting[:size])

@@ -81,7 +81,7 @@ def first_new(sent: Sequence[InputMessage], known_user_texts: Sequence[str], *, 
         raise InvalidRequest("`messages` must hold at least one message", param="messages")
     if sent[-1].role != "user" and not (sent[-1].role == "tool" and not known):
         raise InvalidRequest(USER_LAST, param="messages")
-    if not known:
+    if not known or len(sent) == 1:
         return 0
     answered = max((index for index, message in enumerate(sent) if message.role == "assistant"), default=-1)
     rest = [index for index in range(answered + 1, len(sent)) if sent[index].role == "user"]

@@ -66,7 +66,7 @@ class RunLimits:
 
     def as_dict(self) -> dict[str, float] | None:
         """The bounds that are given, by name; None: there are none."""
-        if self is NO_LIMITS:
+        if self == NO_LIMITS:
             return None
         return {name: value for name in _NAMES if (value := getattr(self, name)) is not None} or None
 

@@ -24,6 +24,7 @@ from drsai_backend.files.store import new_file
 from drsai_backend.state.portable.archive import export_user
 from drsai_backend.teams.replay.tool_calls import RunFiles
 from tests.support.backup import fall_back
+from tests.support.calls import Outage
 from tests.support.threads import settings
 
 ANN = Owner("default", "ann")
@@ -150,3 +151,19 @@ async def test_what_was_finished_when_it_is_given_up_keeps_its_bytes(
     info = await arriving.finish(new_file("a.txt", "user_data", None, None, None))
     await arriving.give_up()
     assert await files.read(ANN, info.file_id) == b"bytes"
+
+
+async def test_an_upload_is_left_to_the_sweep_while_the_database_is_away(db: DatabaseManager) -> None:
+    """Who was keeping it hears what has happened to them, and no task of it fails where nobody looks."""
+    files, outages = Files(db.database, settings()), list[Outage]()
+
+    async def break_off() -> None:
+        async with files.arriving(ANN) as arriving:
+            await arriving.add(b"bytes")
+            outages.append(Outage(db.database, "write", ["before"]))
+            raise ValueError("the client broke off")
+
+    with pytest.raises(ValueError, match="the client broke off"):
+        await break_off()
+    assert outages[0].fail == []
+    assert (await files.list(ANN)).items == []

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cache
+from operator import itemgetter
 from typing import Any, Final, TypeAlias, cast
 
 import psycopg
@@ -29,7 +30,7 @@ _Text: TypeAlias = tuple[str, object]
 class _Compiled:
     """SQL text of one dialect, and how its parameters are made from named values."""
 
-    __slots__ = ("_constants", "_given", "_names", "_positional", "_processed", "sql")
+    __slots__ = ("_constants", "_given", "_names", "_pick", "_positional", "_processed", "sql")
 
     def __init__(self, statement: sa.ClauseElement, dialect: Dialect) -> None:
         compiled = cast("SQLCompiler", statement.compile(dialect=dialect))
@@ -40,10 +41,10 @@ class _Compiled:
         self._names = list(compiled.positiontup or named)
         processors = cast("dict[str, Callable[[object], object]]", compiled._bind_processors)  # pyright: ignore[reportPrivateUsage]
         constants = {name: bind.value for name, bind in named.items() if not bind.required}
-        self._given = [name for name in self._names if name not in constants]
-        self._processed = [
-            (position, processors[name]) for position, name in enumerate(self._given) if name in processors
-        ]
+        given = [name for name in self._names if name not in constants]
+        self._pick = itemgetter(*given) if len(given) > 1 else None
+        self._given = given
+        self._processed = [(position, processors[name]) for position, name in enumerate(given) if name in processors]
         # What goes in between, from left to right; converted once.
         self._constants = [
             (position, processors[name](constants[name]) if name in processors else constants[name])
@@ -53,7 +54,7 @@ class _Compiled:
 
     def parameters(self, values: Mapping[str, object]) -> Any:
         """As the driver takes them. A KeyError names one that is missing."""
-        made = [values[name] for name in self._given]
+        made = [values[name] for name in self._given] if self._pick is None else list(self._pick(values))
         for position, processor in self._processed:
             made[position] = processor(made[position])
         for position, constant in self._constants:

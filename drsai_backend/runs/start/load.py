@@ -111,9 +111,11 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
         said = [each for each in messages if isinstance(each, BaseChatMessage)]
         said = said if built.takes_tools else in_words(said)
         task += await (restore_calls(team, messages) if kept else import_messages(team, said))
-    is_past = {id(each) for each in past}
-    task += [each for _, each in given if id(each) not in is_past and isinstance(each, BaseChatMessage)]
-    is_task = {id(each) for each in task}
+    is_past = set(map(id, past))
+    for _, message in given:
+        if id(message) not in is_past and isinstance(message, BaseChatMessage):
+            task.append(message)
+    is_task = set(map(id, task))
     for seq, message in given:
         recorder.know(seq, message, is_task=id(message) in is_task)
     for message in task:
