@@ -34,7 +34,9 @@ async def build(url: str, thread: str, turns: int) -> None:
     settings = Settings(database_url=url, demo_delay=0.0, openai_base_url=None)
     async with DrSai(TeamRegistry(load_teams(str(TEAMS))), settings=settings) as drsai:
         for number in range(-(-turns // _TURNS_OF_A_RUN)):
-            await drsai.run("rounds", f"What is {number} + {number}?", **place_of(thread)._asdict())
+            place = place_of(thread)
+            user = drsai.user(place.user_id, tenant=place.tenant)
+            await user.run("rounds", f"What is {number} + {number}?", thread_id=place.thread_id)
 
 
 class Takeover:

@@ -102,9 +102,9 @@ async def test_a_stored_one_works_and_is_masked(world: World, site: Site) -> Non
     shown = await world.ask("GET", "/weather")
     assert shown.json()["config"]["endpoint"]["headers"] == {"Authorization": SHOWN, "Accept": "text/plain"}
     listed = await world.ask("GET", "")
-    told = world.drsai.tools
-    everywhere = [shown.text, listed.text, str(await told.get("weather", tenant="acme"))]
-    everywhere += [str(await told.list(tenant="acme")), str(await world.drsai.audit.list(tenant="acme"))]
+    told = world.drsai.user("ann", tenant="acme").tools
+    everywhere = [shown.text, listed.text, str(await told.get("weather"))]
+    everywhere += [str(await told.list()), str(await world.drsai.audit.list(tenant="acme"))]
     for each in everywhere:
         assert "planted" not in each
     # What was shown is written as it is, changed elsewhere.
