@@ -150,6 +150,17 @@ class Caller:
         With `background` it is queued, and whichever process has time runs it; `webhook_url` is told when it has ended,
         or waits for a person, signed with the secret of the user (`DrSai.webhooks`).
         """
+        return await self._start(team, task, thread_id, options, background, webhook_url)
+
+    async def _start(
+        self,
+        team: str,
+        task: Task,
+        thread_id: str | None,
+        options: RunOptions,
+        background: bool = False,
+        webhook_url: str | None = None,
+    ) -> Handle:
         if unknown := options.keys() - RunOptions.__annotations__.keys():
             raise TypeError(f"a run takes no {', '.join(sorted(unknown))}")
         ask = Ask(
@@ -191,7 +202,7 @@ class Caller:
             RunFailed: the run ended as ERROR; `__cause__` is what was raised.
             UnknownModel, InvalidRequest, ThreadBusy, StateError, TeamBuildError, DatabaseError: nothing was stored.
         """
-        handle = await self.start(team, task, thread_id=thread_id, **options)
+        handle = await self._start(team, task, thread_id, options)
         async with self._watching(handle):
             end = await handle.wait()
         return result_of(handle, end)
@@ -203,7 +214,7 @@ class Caller:
 
         Streamed chunks come at once, messages when they are stored. Leaving the stream early stops the run.
         """
-        handle = await self.start(team, task, thread_id=thread_id, **options)
+        handle = await self._start(team, task, thread_id, options)
         end = RunEnded(RunStatus.RUNNING)
         async with self._watching(handle), aclosing(handle.events()) as events:
             async for event in events:

@@ -302,7 +302,8 @@ class SyncHandle:
 
     def events(self) -> Iterator[RunEvent]:
         """Every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is still
-        in the queue, because a person is asked first."""
+        in the queue, because a person is asked first. Who stops before the end and asks again reads on where they were;
+        after the end, or after `wait`, all is told anew."""
 
     def poll(self) -> list[RunEvent]:
         """The events that are ready now, after those that `events()` has yielded; they are not yielded again."""

@@ -63,7 +63,7 @@ from drsai_backend.runs.recovery.leases import Heartbeat, new_worker_id
 from drsai_backend.runs.recovery.recovery import Recovery, Waker
 from drsai_backend.runs.recovery.suspects import Isolate
 from drsai_backend.runs.recovery.sweeper import Sweeper
-from drsai_backend.runs.requests import Admitted, Answer, Ask, InputMessage, Origin
+from drsai_backend.runs.requests import Admitted, Answer, Ask, InputMessage, Origin, Where
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.side_calls.side_calls import SideCalls
 from drsai_backend.runs.start.read import Services
@@ -239,11 +239,11 @@ class Engine(StoredThreads):
         if isinstance(model, str) and 0 < len(model) <= _LONGEST_NAME and body.get("thread_owner") is None:
             await self.catalog.check_name(who, model)
 
-    async def check_team(self, who: Principal, team: str, thread_id: str | None = None) -> None:
-        """Raises UnknownModel unless who asks may ask a team of that name, of that thread of theirs; or
-        InsufficientScope or Forbidden, which say what they lack. With an idempotency key, `start` does: the request may
-        have been served already."""
-        await self.catalog.find(who, team, None if thread_id is None else who.owner.thread(thread_id))
+    async def check_team(self, who: Principal, team: str, where: Where | None = None) -> None:
+        """Raises UnknownModel unless who asks may ask a team of that name, on that thread; or InsufficientScope or
+        Forbidden, which say what they lack. With an idempotency key, `start` does: the request may have been served
+        already."""
+        await self.catalog.find(who, team, None if where is None or where.thread_id is None else where.name_of(who))
 
     async def offers(self, who: Principal) -> list[Offer]:
         """The teams that somebody may ask."""

@@ -114,7 +114,7 @@ class FakeEngine:
         if isinstance(model, str) and 0 < len(model) <= 255 and model not in self.scripts:
             raise UnknownModel(f"there is no model {model!r} here", param="model")
 
-    async def check_team(self, who: Principal, team: str, thread_id: str | None = None) -> None:
+    async def check_team(self, who: Principal, team: str, where: Where | None = None) -> None:
         if team not in self.scripts:
             raise UnknownModel(f"there is no model {team!r} here", param="model")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from drsai_backend.datamodel.thread import Thread
@@ -27,6 +29,17 @@ async def test_a_name_that_is_none(make: Make, who: dict[str, str]) -> None:
     drsai = await make({"crew": Crew()})
     with pytest.raises(InvalidRequest, match=f"`{[*who][-1]}` must"):
         drsai.user(**who)
+
+
+@pytest.mark.parametrize("option", [{"background": True}, {"webhook_url": "https://hooks.example.org/"}, {"odd": 1}])
+async def test_a_run_takes_its_own_options_alone(make: Make, option: dict[str, Any]) -> None:
+    """Who waits for a run has no use for what `start` takes besides."""
+    drsai = await make({"crew": Crew()})
+    with pytest.raises(TypeError, match=f"a run takes no {next(iter(option))}"):
+        await drsai.run("crew", "Hello.", **option)
+    with pytest.raises(TypeError, match=f"a run takes no {next(iter(option))}"):
+        await anext(drsai.run_stream("crew", "Hello.", **option))
+    assert (await drsai.list_threads()).items == []
 
 
 async def test_threads_of_others(make: Make) -> None:

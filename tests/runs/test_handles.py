@@ -20,7 +20,7 @@ async def one(handle: Handle) -> RunEvent:
 
 @pytest.mark.parametrize("is_queued", [False, True])
 async def test_who_stops_reading_reads_on_where_they_were(make: Make, is_queued: bool) -> None:
-    """Nothing comes twice, and after the end there is nothing."""
+    """Nothing comes twice. After the end, and after `wait`, all is told anew."""
     drsai = await make({"crew": Crew()}, **QUICK)
     async with asyncio.timeout(20):
         handle = await drsai.engine.start(*request(background=is_queued))
@@ -28,8 +28,24 @@ async def test_who_stops_reading_reads_on_where_they_were(make: Make, is_queued:
         while not isinstance(found[-1], RunEnded):
             found += [await one(handle), *handle.poll()]
         ended = await handle.wait()
-        assert [event async for event in handle.events()] == []
+        assert handle.transcript() == [event for event in found if isinstance(event, MessageDone)]
+        again = [event async for event in handle.events()]
+        assert [each.seq for each in again if isinstance(each, MessageDone)] == [1, 2, 3, 4]
+        assert isinstance(again[-1], RunEnded)
     assert (ended, ended.status) == (found[-1], RunStatus.COMPLETED)
     said = [event for event in found if isinstance(event, MessageDone)]
     assert [done.seq for done in said] == [1, 2, 3, 4]
-    assert handle.transcript() == said
+    assert [done.seq for done in handle.transcript()] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+async def test_who_has_waited_is_told_all(make: Make, is_queued: bool) -> None:
+    drsai = await make({"crew": Crew()}, **QUICK)
+    async with asyncio.timeout(20):
+        handle = await drsai.engine.start(*request(background=is_queued))
+        ended = await handle.wait()
+        told = [event async for event in handle.events()]
+    assert [done.seq for done in told if isinstance(done, MessageDone)] == [1, 2, 3, 4]
+    last = told[-1]
+    assert isinstance(last, RunEnded)
+    assert (last.status, last.stop_reason, last.usage) == (ended.status, ended.stop_reason, ended.usage)

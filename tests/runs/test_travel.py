@@ -18,11 +18,14 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.datamodel import JournalEntry, RunStatus, ThreadBranch, ThreadSnapshot
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, Forbidden, InsufficientScope, InvalidRequest, NotFound, ThreadBusy
+from drsai_backend.runs import InputMessage
+from drsai_backend.runs.requests import ForkOf
 from drsai_backend.runs.threads.travel import TurnView
 from drsai_backend.state import decode_state
 from drsai_backend.state.portable import export_thread, import_thread
 from drsai_backend.state.store import compact
 from drsai_backend.state.travel import REWOUND, Place, state_at
+from tests.support.asks import asks
 from tests.support.scripted import ScriptedClient
 from tests.support.threads import Make, settings, thread_of
 
@@ -356,3 +359,18 @@ async def test_branches_move_to_another_database(make: Make, said_since: bool) -
     for place in ({"branch": 0}, {"at": 6}, {"at": 4}, {"turn": 4}):
         with pytest.raises(InvalidRequest, match="were not kept"):
             await drsai.rewind("moved", **place)
+
+
+async def test_a_fork_whose_thread_is_deleted_meanwhile(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another try had made it when this one came, and it is gone when that is looked at."""
+    drsai = await make(TEAMS)
+    await drsai.run("pair", "one", thread_id="t")
+
+    async def is_there(*_: object, **__: object) -> None:
+        raise Conflict("there is a thread 'f' already", param="thread_id")
+
+    monkeypatch.setattr(drsai.engine._travel, "fork", is_there)
+    with pytest.raises(NotFound, match="no thread 'f'"):
+        await drsai.engine.start(
+            *asks("pair", [InputMessage("user", "two")], thread_id="f", fork_of=ForkOf(NAME, Place()))
+        )

@@ -144,7 +144,7 @@ class TeamTools:
                 check_name(name, param)
         try:
             if key is None:
-                await self._engine.check_team(who, team, thread)
+                await self._engine.check_team(who, team, Where(thread))
             events, thread_id, run_id, ended = await self._begin(who, team, arguments)
         except UnknownModel:
             raise NotFound(f"there is no tool {tool!r}", param="name") from None

@@ -71,12 +71,7 @@ class Handle:
     def __init__(self, source: LiveRun | StoredRun, follow: Follow | None = None) -> None:
         self._source = source
         self._follow = follow
-        self._reader = Reader(source) if isinstance(source, LiveRun) else None
-        self._at = None if isinstance(source, LiveRun) else source.after
-        self._batch: list[RunEvent] = []
-        self._said: list[MessageDone] = []
-        self._ended: RunEnded | None = None
-        self._lost = _LOST
+        self._begin()
         self.attempt: Attempt | None = None
         self.imported = False
         self.run_id = source.run_id
@@ -88,9 +83,21 @@ class Handle:
         self.speakers = source.speakers
         self.ignored = source.ignored
 
+    def _begin(self) -> None:
+        source = self._source
+        self._reader = Reader(source) if isinstance(source, LiveRun) else None
+        self._at = None if isinstance(source, LiveRun) else source.after
+        self._batch: list[RunEvent] = []
+        self._said: list[MessageDone] = []
+        self._ended: RunEnded | None = None
+        self._lost = _LOST
+
     async def events(self) -> AsyncGenerator[RunEvent]:
         """Every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is still
-        in the queue, because a person is asked first."""
+        in the queue, because a person is asked first. Who stops before the end and asks again reads on where they were;
+        after the end, or after `wait`, all is told anew."""
+        if self._ended is not None:
+            self._begin()
         while (reader := self._reader) is not None and self._ended is None:
             self._batch = self._batch or reader.poll()
             if not self._batch:

@@ -8,7 +8,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.catalog import Catalog
 from drsai_backend.config import Settings
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.runs.requests import Admitted, Ask
+from drsai_backend.runs.requests import Admitted, Ask, thread_of_key
 from drsai_backend.teams.limits import NO_LIMITS
 from drsai_backend.webhooks.webhooks import Webhooks
 
@@ -30,7 +30,12 @@ class Admission:
             InvalidRequest: fields do not go together, or more is asked for than the server allows.
         """
         where, how, url, tools = ask.where, ask.how, ask.origin.webhook_url, ask.client_tools
-        recipe = await self._catalog.find(who, ask.team, None if where.thread_id is None else where.name_of(who))
+        if where.thread_id is not None:
+            thread = where.name_of(who)
+        else:  # Another try may have made it: its run keeps the team that it began with.
+            key = ask.origin.key
+            thread = None if key is None else who.owner.thread(thread_of_key(who.owner, key))
+        recipe = await self._catalog.find(who, ask.team, thread)
         if how.limits != NO_LIMITS:
             recipe.limits.check(how.limits)
         if url is not None:

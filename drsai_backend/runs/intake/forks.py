@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from drsai_backend.database import Database
 from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.retention import delete_thread
-from drsai_backend.database.runs.reads import read_head
+from drsai_backend.database.runs.reads import head_of, read_head
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, DrSaiError, IdempotencyMismatch, InvalidRequest, NotFound, StateError
 from drsai_backend.runs.requests import Admitted
 from drsai_backend.runs.threads.queries import read_detail
 from drsai_backend.runs.threads.travel import Travel
+from drsai_backend.runs.threads.views import ThreadDetail
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -44,8 +46,7 @@ class Forks:
                 request.who, fork.source, fork.place, thread_id=request.where.thread_id, to_user=None
             )
         except Conflict:
-            made = await self._database.read(lambda session: read_detail(session, request.name))
-            found = made.forked_from or {}
+            found = (await self._database.read(lambda session: _detail(session, request.name))).forked_from or {}
             source = (found.get("user_id"), found.get("thread_id"), found.get("seq"))
             if source != (fork.source.user_id, fork.source.thread_id, fork.place.at):
                 text = "this Idempotency-Key was used with another request"
@@ -69,3 +70,8 @@ class Forks:
 
         with suppress(DrSaiError):
             await self._database.write(drop)
+
+
+def _detail(session: Session, name: ThreadName) -> ThreadDetail:
+    head_of(session, name)  # Raises NotFound: it may have been deleted meanwhile.
+    return read_detail(session, name)

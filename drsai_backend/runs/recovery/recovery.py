@@ -371,9 +371,7 @@ class Recovery:
             await self.end(head, RunStatus.STOPPED, reason=UNANSWERED)
         elif await self.known.serves(head):
             denied = NoAnswer(question["id"], decision="deny", reason=_reason(question))
-            await self._taken_up(
-                head, lambda given: self._starter.start(replace(given, ask=replace(given.ask, answer=denied)))
-            )
+            await self._taken_up(head, self._starter.start, answer=denied)
         return True
 
     async def try_recover(self, key: int) -> None:

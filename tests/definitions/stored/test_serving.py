@@ -25,7 +25,9 @@ from drsai_backend.datamodel import Run, RunStatus, StoredDefinition, Thread, ta
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, NotFound, UnknownModel
 from drsai_backend.models import ModelProvider
+from drsai_backend.runs import InputMessage, Where
 from tests.definitions.stored.conftest import agent
+from tests.support.asks import asks
 from tests.support.backup import fall_back
 from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import settings
@@ -144,6 +146,29 @@ async def test_a_run_keeps_its_version(database_url: str) -> None:
         with pytest.raises(UnknownModel):
             await second.run("helper", "x", thread_id="t")
     assert handle.team == "helper"
+
+
+async def test_who_asks_for_a_run_again_is_told_of_its_team_though_that_was_deleted(database_url: str) -> None:
+    """While it is under way: by its key alone, and on the thread of its owner, but nowhere else."""
+    models = Models()
+    names = ("ann", "bob")
+    team = {"kind": "round_robin", "participants": [*names], "termination": {"max_messages": 3}}
+    crew = {"agents": {name: {"prompt": "x"} for name in names}, "teams": {"crew": team}}
+    async with make(database_url, models) as drsai, asyncio.timeout(20):
+        await drsai.user("ada").agents.put("crew", crew)
+        models.one.hold()
+        request = asks("crew", [InputMessage("user", "x")], Principal("ada"), key="k")
+        handle = await drsai.engine.start(*request)
+        await models.one.asked.wait()
+        await drsai.user("ada").agents.delete("crew")
+        again = await drsai.engine.start(*request)
+        assert (again.run_id, again.speakers) == (handle.run_id, 2)
+        await drsai.engine.check_team(Principal("eve"), "crew", Where(handle.thread_id, "ada"))
+        for where in (None, Where(handle.thread_id), Where("other", "ada")):
+            with pytest.raises(UnknownModel):
+                await drsai.engine.check_team(Principal("eve"), "crew", where)
+        await drsai.user("ada").cancel_run(handle.run_id)
+        assert (await handle.wait()).status is RunStatus.STOPPED
 
 
 async def test_a_run_of_the_operators_team_never_becomes_one_of_a_definition(database_url: str) -> None:

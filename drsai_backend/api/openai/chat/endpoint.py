@@ -106,7 +106,7 @@ class ChatRoute(APIRoute):
             if kind is None:
                 handle = await exchange.start(self._engine, call, who)
             elif ask.origin.key is None:
-                await self._engine.check_team(who, ask.team, ask.where.thread_id)
+                await self._engine.check_team(who, ask.team, ask.where)
         still = partial(self._access.check_again, scope, self.scope, caller)
         if handle is None:
             calls = self._engine.side_calls

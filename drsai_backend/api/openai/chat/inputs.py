@@ -30,7 +30,6 @@ MODEL_KEY: Final = "X-Model-Api-Key"
 WINDOW: Final = "X-OpenWebUI-Chat-Id"
 """The header that names a chat of a window which sends all of it with every request."""
 _INT32: Final = 2**31 - 1
-_INT64: Final = 2**63 - 1
 _EXACT: Final = 2**53 - 1
 """The greatest whole number that every reader of JSON holds exactly."""
 _TOOL_FIELDS: Final = ("tools", "tool_choice", "functions", "function_call")
