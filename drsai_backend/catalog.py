@@ -136,10 +136,7 @@ class Catalog:
             InsufficientScope, Forbidden: who asks lacks one of its `permissions`.
             TeamBuildError: it is a stored definition that cannot be used any more.
         """
-        recipe = self._own.get(name)
-        if recipe is not None:
-            pass
-        elif name in self.registry:
+        if name in self.registry:
             recipe = self.own(name)
         elif found := await self._recent.find([(who.owner, name)]):
             recipe = self._of_version(next(iter(found.values())))

@@ -342,9 +342,7 @@ class Admitted:
     @property
     def name(self) -> ThreadName:
         """What finds the thread, which has an id by now."""
-        where, who = self.where, self.who
-        assert where.thread_id is not None
-        return ThreadName(who.tenant, where.owner or who.user_id, where.thread_id)
+        return self.where.name_of(self.who)
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ def _has_calls(thread: StoredThread | None, plan: Plan) -> bool:
     among its stored messages."""
     if any(each.calls for each in plan.new):
         return True
-    stored = thread.state if thread is not None else None
+    stored = None if thread is None else thread.state
     return stored is not None and any(imported_role(each) == "calls" for each in stored.configs.values())
 
 
