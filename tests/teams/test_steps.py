@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from autogen_core.models import FunctionExecutionResultMessage, UserMessage
 from autogen_core.tools import BaseTool, FunctionTool, StaticWorkbench
 from pydantic import BaseModel
 
-from drsai_backend.errors import ReplayMismatch
+from drsai_backend.errors import DatabaseUnavailable, ReplayMismatch
 from drsai_backend.models import RunModelClient, run_client_of
 from drsai_backend.models.calls.requests import ModelRequest
 from drsai_backend.state.codec import load_json
@@ -248,7 +249,8 @@ async def test_the_same_call_id_twice() -> None:
         ann = AssistantAgent("ann", ScriptedClient(rule), tools=[world.tool("add")], max_tool_iterations=2)
         return RoundRobinGroupChat([ann], max_turns=1)
 
-    story = Story(build, crash_at=4, durable=True)
+    # The answer, the first result, and the others, which have waited for that.
+    story = Story(build, crash_at=3, durable=True)
     assert not await story.attempt()
     assert {step for _, step in story.steps} == {"m0", "m0:t1", "m0:t1#2", "m0:t1#3"}
     await story.run()
@@ -304,6 +306,39 @@ def test_the_paths() -> None:
     assert [*tree_of(agent_tool(world)).parts] == ["RoundRobinGroupChatManager", "ann", "ann/helper"]
     mind = [*tree_of(nested_fan_out(world)).parts]
     assert mind == ["RoundRobinGroupChatManager", "mind", "mind/GraphManager", *(f"mind/{n}" for n in "abcd"), "z"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_agents_beside_each_other_store_one_at_a_time(fails: bool) -> None:
+    """What is stored last has the usage of all. Who asks for a tool may call it when the answer is stored, also where
+    another agent has taken that along; and not at all where that was not stored."""
+    stored: list[str] = []
+    under_way, most = 0, 0
+    gate = asyncio.Event()
+
+    async def store(given: Sequence[Step]) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await gate.wait()
+        under_way -= 1
+        if fails:
+            raise DatabaseUnavailable("away")
+        stored.extend(each.agent for each in given)
+
+    steps = TurnSteps()
+    steps.start(store)
+    steps.keep(lambda: Step("bob", "m0", "x", {}))
+    ann = asyncio.create_task(steps.save(Step("ann", "m0", "x", {})))
+    await asyncio.sleep(0)
+    bob = asyncio.create_task(steps.flush())
+    cid = asyncio.create_task(steps.save(Step("cid", "m0", "x", {})))
+    await asyncio.sleep(0.01)
+    assert not bob.done(), "its answer is not stored yet"
+    gate.set()
+    ends = await asyncio.gather(ann, bob, cid, return_exceptions=True)
+    assert [type(each) for each in ends] == [DatabaseUnavailable if fails else type(None)] * 3
+    assert (most, stored) == (1, [] if fails else ["bob", "ann", "cid"])
 
 
 def test_turn_done_forgets() -> None:

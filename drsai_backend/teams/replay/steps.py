@@ -13,6 +13,7 @@ with the transaction that stores the turn.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -116,6 +117,7 @@ class TurnSteps:
         self._kept: list[Callable[[], Step]] = []
         self._any_stored = bool(self._recorded)
         self._failure: Exception | None = None
+        self._storing = asyncio.Lock()
         self.on_tool = on_tool
         self.saved = len(self._recorded)
         """Numbers the states of tools, so that the latest is known."""
@@ -170,20 +172,25 @@ class TurnSteps:
         await self.flush()
 
     async def flush(self) -> None:
-        """Store what is kept in memory only.
+        """Store what is kept in memory only. One at a time, of agents that work beside each other: the usage that is
+        stored with steps is that of all before, and a step that another one takes along is stored when this returns.
 
         Raises:
             Exception: what `store` raises; the run cannot continue.
         """
-        if self._store is None or not self._kept:
+        if self._store is None or not (self._kept or self._storing.locked()):
             return
-        steps = self.unstored()
-        self._any_stored = True
-        try:
-            await self._store(steps)
-        except Exception as error:
-            self._failure = error
-            raise
+        async with self._storing:
+            self.check()
+            if not self._kept:
+                return
+            steps = self.unstored()
+            self._any_stored = True
+            try:
+                await self._store(steps)
+            except Exception as error:
+                self._failure = error
+                raise
 
     def unstored(self) -> list[Step]:
         """Take what is kept in memory only: to be stored with the run's end when it waits for a person."""
