@@ -109,15 +109,19 @@ class Execution:
         """
         live, writer = self.live, self.writer
         try:
-            result, last = await self.session.run(
-                self._task,
-                pending=self._pending,
-                token=live.token,
-                on_turn=self._on_turn,
-                on_chunk=self._on_chunk,
-                on_resumed=self.steering.at_boundary,
-                on_nested_turn=self._on_nested_turn,
-            )
+            try:
+                result, last = await self.session.run(
+                    self._task,
+                    pending=self._pending,
+                    token=live.token,
+                    on_turn=self._on_turn,
+                    on_chunk=self._on_chunk,
+                    on_resumed=self.steering.at_boundary,
+                    on_nested_turn=self._on_nested_turn,
+                )
+            finally:
+                if writer.steps.writing is not None:  # Who asked for it was cancelled; it is a part of the turn.
+                    await asyncio.wait((writer.steps.writing,))
         except (LeaseLost, HandedOver):
             raise
         except (InputRequired, PauseRequested) as waits:

@@ -92,6 +92,8 @@ class RunWriter:
 
     async def append(self, turn: Turn, *, counts: bool, also: Sequence[Statement] = ()) -> None:
         """Store a turn, then show its messages. `counts`: somebody has spoken in it; `also` is stored with it."""
+        if self.steps.writing is not None:  # of an agent that was cancelled: it is a part of this turn
+            await asyncio.wait((self.steps.writing,))
         write = self.write_of(turn, counts=counts, also=also)
         self._in_doubt = turn, write
         self.lease = await self._patiently(

@@ -117,7 +117,10 @@ class TurnSteps:
         self._kept: list[Callable[[], Step]] = []
         self._any_stored = bool(self._recorded)
         self._failure: Exception | None = None
-        self._storing = asyncio.Lock()
+        self._writes = 0
+        """How many writes of steps have ended."""
+        self.writing: asyncio.Task[None] | None = None
+        """The one under way, which goes on when who asked for it is cancelled."""
         self.on_tool = on_tool
         self.saved = len(self._recorded)
         """Numbers the states of tools, so that the latest is known."""
@@ -133,6 +136,8 @@ class TurnSteps:
 
     def close(self) -> None:
         """The run has ended: nothing is stored or told any more."""
+        if self.writing is not None:
+            self.writing.cancel()
         self._store = self.on_tool = None
         self._agents.clear()
 
@@ -172,25 +177,35 @@ class TurnSteps:
         await self.flush()
 
     async def flush(self) -> None:
-        """Store what is kept in memory only. One at a time, of agents that work beside each other: the usage that is
-        stored with steps is that of all before, and a step that another one takes along is stored when this returns.
+        """Store what is kept in memory only. One write at a time, of agents that work beside each other: the usage that
+        is stored with steps is that of all before. A write has the steps of all who wait; so it is nobody's own, and
+        goes on when one of them is cancelled.
 
         Raises:
             Exception: what `store` raises; the run cannot continue.
         """
-        if self._store is None or not (self._kept or self._storing.locked()):
+        if self._store is None or not (self._kept or self.writing):
             return
-        async with self._storing:
+        # The write that has what is kept now: the next, or where nothing is, the one under way.
+        last = self._writes + (self.writing is not None and bool(self._kept))
+        while self._writes <= last:
             self.check()
-            if not self._kept:
-                return
-            steps = self.unstored()
-            self._any_stored = True
-            try:
-                await self._store(steps)
-            except Exception as error:
-                self._failure = error
-                raise
+            if self.writing is None:
+                self.writing = asyncio.create_task(self._write())
+            await asyncio.shield(self.writing)
+        self.check()
+
+    async def _write(self) -> None:
+        try:
+            steps, store = self.unstored(), self._store
+            if steps and store is not None:
+                self._any_stored = True
+                await store(steps)
+        except Exception as error:  # noqa: BLE001 - all who wait raise it, by `check`.
+            self._failure = error
+        finally:
+            self._writes += 1
+            self.writing = None
 
     def unstored(self) -> list[Step]:
         """Take what is kept in memory only: to be stored with the run's end when it waits for a person."""
