@@ -6,8 +6,10 @@ and `drsai.user("ada", tenant="acme").run("team", "x")`, and warn of it.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from operator import attrgetter
@@ -44,6 +46,13 @@ def _either(name: str, verb: Verb) -> Verb:
     def call(caller: Caller, *args: object, **kwargs: object) -> object:
         return _call(caller, name, functools.partial(verb, caller), *args, **kwargs)
 
+    if inspect.isasyncgenfunction(verb):
+        return call
+    # It is no coroutine function, as what is wrong with its arguments is raised where it is called; who tells by that
+    # how to call it (AutoGen's `FunctionTool`) is to take it for one.
+    if sys.version_info >= (3, 12):
+        return inspect.markcoroutinefunction(call)
+    setattr(call, "_is_coroutine", getattr(asyncio.coroutines, "_is_coroutine"))  # noqa: B009, B010 - private
     return call
 
 
@@ -59,16 +68,21 @@ def _call(caller: Caller, path: str, verb: Verb, /, *args: object, **kwargs: Any
     """Call a verb: as it is, where its arguments are those that it has, and else as it was."""
     may_lead = bool(args) and path not in _BY_NAME and "." not in path
     who = {name: kwargs.pop(name) for name in _WHO if name in kwargs}
+    wrong: TypeError | None = None
     if not who:
         try:
             return verb(*args, **kwargs)
-        except TypeError:  # Of its arguments: what an asynchronous function does comes later.
+        except TypeError as error:  # Of its arguments: what an asynchronous function does comes later.
             if not may_lead:
                 raise
+            wrong = error
     if may_lead and "user_id" not in who and not _fits(verb, args, kwargs):
         who["user_id"], args = args[0], args[1:]
     old = attrgetter(path)(caller.user(**{"user_id": caller.who.user_id, **who}))
-    inspect.signature(old).bind(*args, **kwargs)
+    if not _fits(old, args, kwargs):
+        if wrong is not None:
+            raise wrong
+        inspect.signature(old).bind(*args, **kwargs)
     rest = "".join(f", {name}={name}" for name in _WHO[1:] if name in who)
     text = f"write `drsai.user(user_id{rest}).{path}(…)`: who asks is an argument of `{path}` for this release only"
     warnings.warn(text, DeprecationWarning, stacklevel=_outside())

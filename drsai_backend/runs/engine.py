@@ -242,8 +242,17 @@ class Engine(StoredThreads):
     async def check_team(self, who: Principal, team: str, where: Where | None = None) -> None:
         """Raises UnknownModel unless who asks may ask a team of that name, on that thread; or InsufficientScope or
         Forbidden, which say what they lack. With an idempotency key, `start` does: the request may have been served
-        already."""
+        already; and NotFound or Forbidden of another user's thread."""
+        if where is not None:
+            await self._check_owner(who, where)
         await self.catalog.find(who, team, None if where is None or where.thread_id is None else where.name_of(who))
+
+    async def _check_owner(self, who: Principal, where: Where) -> None:
+        """Check that who asks may write to the thread, where that is another user's."""
+        if where.owner is not None:
+            if where.thread_id is None:
+                raise InvalidRequest("a new thread is one's own: name the thread of that owner", param="thread_id")
+            await self._rights.thread(who, where.name_of(who), Right.WRITE)
 
     async def offers(self, who: Principal) -> list[Offer]:
         """The teams that somebody may ask."""
@@ -275,10 +284,7 @@ class Engine(StoredThreads):
         is there to go back to.
         """
         self.lifecycle.check()
-        if ask.where.owner is not None:
-            if ask.where.thread_id is None:
-                raise InvalidRequest("a new thread is one's own: name the thread of that owner", param="thread_id")
-            await self._rights.thread(who, ask.where.name_of(who), Right.WRITE)
+        await self._check_owner(who, ask.where)
         return await self._begin(ask, who)
 
     async def _begin(self, ask: Ask, who: Principal) -> Handle:

@@ -164,6 +164,20 @@ async def test_who_writes_is_kept_and_asks_as_themselves(world: World) -> None:
     assert len((await world.drsai.user("ann", tenant="acme").list_threads()).items) == 1
 
 
+async def test_housekeeping_tells_nothing_of_another_users_thread(world: World) -> None:
+    """What is asked on the side of a thread is for those who may write to it: whose private agent runs there, nobody
+    else learns."""
+    ann = world.drsai.user("ann", tenant="acme")
+    await ann.agents.put("mine", {"agents": {"mine": {"prompt": "Wait for me.", "tools": [{"builtin": "ask_person"}]}}})
+    messages = [{"role": "user", "content": "### Task:\nGenerate a concise, 3-5 word title"}]
+    answers = set[tuple[int, str]]()
+    for model, thread in (("mine", "t"), ("crew", "t"), ("crew", "other"), ("mine", "other")):
+        body = {"model": model, "thread_id": thread, "thread_owner": "ann", "housekeeping": True, "messages": messages}
+        answer = await world.ask("bob@acme", "POST", "/v1/chat/completions", json=body)
+        answers.add((answer.status_code, answer.json()["error"]["message"].replace("other", "t")))
+    assert answers == {(404, "no thread 't'")}
+
+
 async def test_shares_are_listed_changed_and_taken_back(world: World) -> None:
     await world.drsai.user("ann", tenant="acme").run("crew", "thanks", thread_id=ODD)
     path = f"/v1/threads/{quote(ODD, safe='')}"

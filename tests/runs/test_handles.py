@@ -49,3 +49,25 @@ async def test_who_has_waited_is_told_all(make: Make, is_queued: bool) -> None:
     last = told[-1]
     assert isinstance(last, RunEnded)
     assert (last.status, last.stop_reason, last.usage) == (ended.status, ended.stop_reason, ended.usage)
+
+
+@pytest.mark.parametrize("is_queued", [False, True])
+async def test_who_reads_slowly_beside_one_who_waits_is_told_all(make: Make, is_queued: bool) -> None:
+    drsai = await make({"crew": Crew()}, **QUICK)
+    told: list[RunEvent] = []
+
+    async def read(handle: Handle) -> None:
+        async for event in handle.events():
+            told.append(event)
+            await asyncio.sleep(0.1)
+
+    async with asyncio.timeout(30):
+        handle = await drsai.engine.start(*request(background=is_queued))
+        reading = asyncio.create_task(read(handle))
+        await asyncio.sleep(0)
+        ended = await handle.wait()
+        await reading
+    assert [each.seq for each in told if isinstance(each, MessageDone)] == [1, 2, 3, 4]
+    last = told[-1]
+    assert isinstance(last, RunEnded)
+    assert last.status is ended.status is RunStatus.COMPLETED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -195,3 +196,15 @@ def test_without_asyncio(migrated_sqlite: str) -> None:
             sync.run("assistant", "Hello.", thread_id="t", user_id="ann")  # type: ignore[call-arg]
         assert {each.filename for each in warned} == {__file__}
         assert sync.user("ann").get_thread("t").message_count == 4
+
+
+async def test_the_verbs_are_coroutine_functions(drsai: DrSai) -> None:
+    """AutoGen's `FunctionTool` and others tell by that how to call them."""
+    for name in ("run", "start", "get_thread"):
+        assert asyncio.iscoroutinefunction(getattr(drsai, name))
+    assert not asyncio.iscoroutinefunction(drsai.run_stream)
+
+
+async def test_a_wrong_argument_of_the_new_form_is_told_of_that(drsai: DrSai) -> None:
+    with pytest.raises(TypeError, match="limit"):
+        await drsai.get_thread("t", limit=3)  # type: ignore[call-arg]

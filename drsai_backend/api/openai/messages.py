@@ -309,12 +309,14 @@ def is_heavy(body: JsonObject) -> bool:
     """Tell whether to look at a request's messages takes long: they are many, or bring images or files."""
     messages = body.get("messages")
     raw = cast(list[object], messages) if isinstance(messages, list) else []
+    if len(raw) > _FEW:
+        return True
     for item in raw:
         content = cast(JsonObject, item).get("content") if isinstance(item, dict) else None
         for part in cast(list[object], content) if isinstance(content, list) else ():
             if isinstance(part, dict) and not {"image_url", "file", "source"}.isdisjoint(cast(JsonObject, part)):
                 return True
-    return len(raw) > _FEW
+    return False
 
 
 def _read_parts(message: Message, path: str, images: Images) -> str | list[str | Image]:

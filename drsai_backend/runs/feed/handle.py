@@ -71,6 +71,7 @@ class Handle:
     def __init__(self, source: LiveRun | StoredRun, follow: Follow | None = None) -> None:
         self._source = source
         self._follow = follow
+        self._readers = 0
         self._begin()
         self.attempt: Attempt | None = None
         self.imported = False
@@ -88,6 +89,8 @@ class Handle:
         self._reader = Reader(source) if isinstance(source, LiveRun) else None
         self._at = None if isinstance(source, LiveRun) else source.after
         self._batch: list[RunEvent] = []
+        self._noted: list[RunEvent] = []
+        """What `wait` has read while an iteration was under way, which yields it."""
         self._said: list[MessageDone] = []
         self._ended: RunEnded | None = None
         self._lost = _LOST
@@ -96,28 +99,34 @@ class Handle:
         """Every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is still
         in the queue, because a person is asked first. Who stops before the end and asks again reads on where they were;
         after the end, or after `wait`, all is told anew."""
-        if self._ended is not None:
+        if self._ended is not None and not self._readers:
             self._begin()
-        while (reader := self._reader) is not None and self._ended is None:
-            self._batch = self._batch or reader.poll()
-            if not self._batch:
-                await reader.live.more()
-            while self._batch:
-                event = self._batch.pop(0)
-                if isinstance(event, RunEnded) and self._moves(event):
-                    self._lost, self._at, self._reader = event, reader.live.positions[-1], None
-                    break
-                yield self._note(event)
-        if self._ended is not None:
-            return
-        assert self._follow is not None
-        async with aclosing(self._follow(self.run_id, self._at)) as log:
-            async for logged in log:
-                self._at = logged.position
-                yield self._note(as_done(logged.event))
-                if self._ended is not None:
-                    return
-        yield self._note(self._lost)  # This process closes, or the thread was deleted.
+        self._readers += 1
+        try:
+            while (reader := self._reader) is not None and self._ended is None:
+                self._batch = self._batch or reader.poll()
+                if not self._batch:
+                    await reader.live.more()
+                while self._batch:
+                    event = self._batch.pop(0)
+                    if isinstance(event, RunEnded) and self._moves(event):
+                        self._lost, self._at, self._reader = event, reader.live.positions[-1], None
+                        break
+                    yield self._note(event)
+            while self._noted:
+                yield self._noted.pop(0)
+            if self._ended is not None:
+                return
+            assert self._follow is not None
+            async with aclosing(self._follow(self.run_id, self._at)) as log:
+                async for logged in log:
+                    self._at = logged.position
+                    yield self._note(as_done(logged.event))
+                    if self._ended is not None:
+                        return
+            yield self._note(self._lost)  # This process closes, or the thread was deleted.
+        finally:
+            self._readers -= 1
 
     def _moves(self, ended: RunEnded) -> bool:
         """Whether this is where the run left the process, which itself stays and can follow it."""
@@ -158,8 +167,12 @@ class Handle:
         """The end of the run."""
         if isinstance(self._source, LiveRun):
             await self._source.end()
-            self.poll()
+            read = self.poll()
+            if self._readers:
+                self._noted += read
         if self._ended is None:  # Another process runs it now.
+            if self._readers:
+                return await Handle(self._source, self._follow).wait()
             async for _ in self.events():
                 pass
         assert self._ended is not None
