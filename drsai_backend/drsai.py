@@ -32,8 +32,7 @@ from drsai_backend.teams.builtin import builtin_teams
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.tools.builtin import builtin_tools
-from drsai_backend.tools.mcp.pool import pool
-from drsai_backend.tools.mcp.servers import configure
+from drsai_backend.tools.mcp.host import McpHost
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -71,6 +70,8 @@ class DrSai(Caller):
         users: those to whom something belongs: listed, deleted.
         webhooks: what webhooks were told, and the secrets that sign it.
         files: what users keep, and tools for them: created, listed, read, deleted.
+        mcp: the MCP servers that component configs and definitions may name, those of the settings' file among them
+            (`drsai.mcp.servers.add(McpStdio(…))` is one more), and the connections to all.
         settings: what it was made with; `engine`, `models` and `database` are the parts that it is made of.
 
     Raises:
@@ -119,14 +120,15 @@ class DrSai(Caller):
             teams = TeamRegistry(teams)
         if worker:
             add_modes(teams, settings)
-        engine = Engine(teams, self.db, self.models, settings, hooks=made.hooks(), own_tools=made.tools())
+        self.mcp = McpHost.of(settings)
+        own = made.tools()
+        engine = Engine(teams, self.db, self.models, settings, hooks=made.hooks(), own_tools=own, mcp=self.mcp)
         super().__init__(engine, Principal(by=by))
         self.audit = made.get(Audit)
         self.users = Users(self.engine, self.keys, settings)
         self.webhooks = self.engine.webhooks
         self.files = self.engine.files
-        configure(settings.mcp_servers)
-        self._mcp = self._jobs = None
+        self._jobs = None
         if worker:
             self._jobs = jobs.make_queue(
                 self.database.url,
@@ -150,7 +152,7 @@ class DrSai(Caller):
             if not self._worker:
                 self.engine.lifecycle.opened()
                 return
-            self._mcp = pool().hold(self.settings.mcp_connections, self.settings.mcp_idle_seconds)
+            self.mcp.pool.hold()
             await self.engine.open()
             await self._extensions.open(self.engine)
             if self._jobs is not None:
@@ -166,7 +168,7 @@ class DrSai(Caller):
         self.engine.lifecycle.claim()
         try:
             await self.db.ensure_schema()
-            self._mcp = pool().hold(self.settings.mcp_connections, self.settings.mcp_idle_seconds)
+            self.mcp.pool.hold()
             await self.engine.resume_apart(keys)
         finally:
             await self.close()
@@ -184,8 +186,7 @@ class DrSai(Caller):
         self.engine.lifecycle.closed()
         if self._jobs is not None:
             await self._jobs.close()
-        if self._mcp is not None:
-            await self._mcp.let_go()
+        await self.mcp.pool.close()
         await self.keys.close()
         if self._tokens is not None:
             await self._tokens.close()

@@ -50,7 +50,8 @@ from drsai_backend.teams.options import TeamOptions
 from drsai_backend.tools import Function
 from drsai_backend.tools.builtin import NAMES, builtin_tools
 from drsai_backend.tools.http import HttpTool
-from drsai_backend.tools.mcp import McpWorkbench, configured
+from drsai_backend.tools.mcp import McpWorkbench
+from drsai_backend.tools.mcp.host import named_servers
 from drsai_backend.tools.registered.workbench import RegisteredTools
 
 _NO_PARAMETER: Final = frozenset({"profile", "messages", "cache_seed"})
@@ -236,7 +237,7 @@ class Builder:
 
 
 def _mcp(entry: McpTools) -> McpWorkbench:
-    server = configured.named(entry.mcp)
+    server = named_servers().named(entry.mcp)
     changed = {"exclude": (*server.exclude, *entry.exclude)}
     if entry.include is not None:
         kept = entry.include if server.include is None else [each for each in entry.include if each in server.include]

@@ -78,6 +78,7 @@ from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.teams.resources import Resources
 from drsai_backend.tools.base import ToolBase
+from drsai_backend.tools.mcp.host import McpHost
 from drsai_backend.tools.registered.http import HttpKind
 from drsai_backend.tools.registered.mcp import McpKind
 from drsai_backend.tools.registered.registry import ToolRegistry
@@ -104,6 +105,7 @@ class Engine(StoredThreads):
         settings: leases, recovery, and the size of the warm cache.
         hooks: what features do in the transactions of runs and users.
         own_tools: tools of extensions, by name.
+        mcp: the operator's MCP servers and the connections to all. Not closed by the engine.
 
     Attributes:
         webhooks: the deliveries and secrets of webhooks.
@@ -122,6 +124,7 @@ class Engine(StoredThreads):
         *,
         hooks: Hooks = NO_HOOKS,
         own_tools: Mapping[str, ToolBase] = NO_TOOLS,
+        mcp: McpHost | None = None,
     ) -> None:
         database = db.database
         self._here = here = LiveRuns()
@@ -137,10 +140,11 @@ class Engine(StoredThreads):
         lease = timedelta(seconds=settings.lease_seconds)
         self.webhooks = Webhooks(db, settings)
         self.files = Files(database, settings)
+        mcp = mcp or McpHost()
         allowed, means = tuple(settings.allowed_addresses), Means.of(settings, own_tools)
         self.catalog = catalog = Catalog(teams, db, means, settings)
         self.agents = StoredDefinitions(db, means, teams.__contains__, catalog.changed)
-        self.tools = ToolRegistry(db, {"http": HttpKind(allowed), "mcp": McpKind(allowed)})
+        self.tools = ToolRegistry(db, {"http": HttpKind(allowed), "mcp": McpKind(allowed, mcp)})
         self._sender = Sender(db, settings)
         self._running = running = Running(database, warm, here, feeds.changed)
         self._resources = Resources(running.spawn)
@@ -156,6 +160,7 @@ class Engine(StoredThreads):
             files=self.files,
             tools=self.tools,
             own_tools=own_tools,
+            mcp=mcp,
             hooks=hooks,
             on_events=self._sender.wake,
             may_move=settings.other_model == "continue",

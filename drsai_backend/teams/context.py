@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -35,13 +34,13 @@ from drsai_backend.models import (
     run_model_clients,
 )
 from drsai_backend.tools.base import ToolBase
-from drsai_backend.tools.builtin.table import shelf
-from drsai_backend.tools.registered.workbench import Registered, registered
+from drsai_backend.tools.shelf import shelf
 
 if TYPE_CHECKING:
     from drsai_backend.config import Settings
     from drsai_backend.database import DatabaseManager
     from drsai_backend.files import Files
+    from drsai_backend.tools.mcp.host import McpHost
     from drsai_backend.tools.registered.registry import ToolRegistry
 
 
@@ -54,8 +53,9 @@ class RunContext:
     are its columns, and `params` its sampling parameters. `db_manager` reads and writes rows of all tables. `meter`
     sums up what the run's model clients use, which `models` makes. `owner` is whose thread it is, where it was shared
     with who asks; None: theirs. `files` are those of users, `tools` the registered ones of the tenant, `own_tools`
-    those of the server's extensions, which `builtin_tools` finds by their names, `began_at` when a run began that is
-    resumed, `settings` those of the server. The context lives as long as the run and is never stored.
+    those of the server's extensions, which `builtin_tools` finds by their names, `mcp` the operator's MCP servers and
+    the connections to all, `began_at` when a run began that is resumed, `settings` those of the server. The context
+    lives as long as the run and is never stored.
     """
 
     principal: Principal
@@ -73,6 +73,7 @@ class RunContext:
     began_at: datetime | None = None
     settings: Settings | None = field(default=None, repr=False)
     own_tools: Mapping[str, ToolBase] = field(default_factory=dict[str, ToolBase], repr=False)
+    mcp: McpHost | None = field(default=None, repr=False)
     _user_input: UserInput | None = field(default=None, init=False, repr=False)
 
     @property
@@ -139,8 +140,9 @@ async def build_team(factory: TeamFactory, context: RunContext) -> BuiltTeam:
         TeamBuildError: the factory raised (the original error is `__cause__`), or returned no agent or team.
         DrSaiError: raised by the factory itself on purpose; passed on as it is.
     """
+    token = shelf.set(context)
     try:
-        with run_model_clients(context.model_client), _registered_tools(context):
+        with run_model_clients(context.model_client):
             if isinstance(factory, Mapping):
                 config = ComponentModel(**completed(cast("JsonObject", factory)))
                 team: object = ComponentLoader.load_component(config, expected=object)
@@ -155,6 +157,8 @@ async def build_team(factory: TeamFactory, context: RunContext) -> BuiltTeam:
         # A factory is foreign code: whatever it raises becomes the one error that callers know. Clients see the text of
         # that, and a foreign exception's may quote a key.
         raise TeamBuildError(f"the team could not be built: its factory raised {type(error).__name__}") from error
+    finally:
+        shelf.reset(token)
     if not isinstance(team, ChatAgent | Team):
         raise TeamBuildError(f"the team factory returned {type(team).__name__}, not an AutoGen agent or team")
     return team
@@ -177,18 +181,6 @@ def takes_context(function: Callable[..., object]) -> bool:
     if needed:
         raise TypeError(f"a team factory takes no argument or one RunContext; this one also needs {', '.join(needed)}")
     return bool(positional) or any(p.kind is p.VAR_POSITIONAL for p in parameters)
-
-
-@contextmanager
-def _registered_tools(context: RunContext) -> Generator[None]:
-    """While a team is built: where `RegisteredTools` finds the tenant's, and what `builtin_tools` are set up with."""
-    found = context.tools and Registered(context.tools, context.principal.tenant, context.began_at)
-    token, shelf_token = registered.set(found), shelf.set(context)
-    try:
-        yield
-    finally:
-        registered.reset(token)
-        shelf.reset(shelf_token)
 
 
 # --- component configs -----------------------------------------------------------------------------------------------

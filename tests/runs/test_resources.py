@@ -25,7 +25,6 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.errors import RunFailed, StateError
 from drsai_backend.teams import resources
 from drsai_backend.tools.mcp import McpStdio, McpWorkbench
-from drsai_backend.tools.mcp.pool import pool
 from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import Make, until
 
@@ -48,10 +47,10 @@ def servers() -> list[psutil.Process]:
     return found
 
 
-async def one_left() -> None:
-    """Runs share a connection, which closes with the last one who holds it."""
+async def one_left(drsai: DrSai) -> None:
+    """Runs share a connection, which closes with the pool."""
     assert len(servers()) == 1
-    await pool().close()
+    await drsai.mcp.pool.close()
     await none_left()
 
 
@@ -91,7 +90,7 @@ async def test_requests_leave_one_process(make: Make, factory: Any) -> None:
     assert (await drsai.run("counter", "x", thread_id="t")).text == "done"
     await asyncio.gather(*(drsai.run("counter", "x") for _ in range(2)))
     await drsai.run("counter", "y", thread_id="t")
-    await one_left()
+    await one_left(drsai)
 
 
 async def test_a_run_that_fails_leaves_one_process(make: Make) -> None:
@@ -99,7 +98,7 @@ async def test_a_run_that_fails_leaves_one_process(make: Make) -> None:
     for _ in range(2):
         with pytest.raises(RunFailed):
             await drsai.run("counter", "x")
-    await one_left()
+    await one_left(drsai)
 
 
 async def test_a_run_that_is_cancelled_leaves_one_process(make: Make) -> None:
@@ -126,7 +125,7 @@ async def test_a_run_that_is_cancelled_leaves_one_process(make: Make) -> None:
         else:
             await drsai.stop(way)
         assert (await handle.wait()).status is RunStatus.STOPPED
-    await one_left()
+    await one_left(drsai)
 
 
 # --- whose it is ----------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from drsai_backend.teams.suspension import InputRequired
 from drsai_backend.tools import FileOutput
 from drsai_backend.tools.http import HttpTool
 from drsai_backend.tools.mcp import McpWorkbench
-from drsai_backend.tools.mcp.pool import pool
+from drsai_backend.tools.mcp.host import pool
 from drsai_backend.tools.registered.http import HttpKind
 from drsai_backend.tools.registered.registry import ToolRegistry, ToolSpec
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall

@@ -54,6 +54,7 @@ from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.shown import Shown
 from drsai_backend.teams.suspension import InputBroker
 from drsai_backend.teams.team_tree import TeamTree, as_team, ephemeral_tools, is_class, tree_of
+from drsai_backend.tools.shelf import shelf
 
 log = logging.getLogger("drsai.run")
 
@@ -103,6 +104,7 @@ async def build(services: Services, given: Placed, thread: StoredThread | None, 
     broker = InputBroker(list(plan.answers or []), asker=principal)
     context.meter.check = partial(_may_ask, bounds, broker)
     log_context.bind(log_context.current_request(), given.name.thread_id, run_id)
+    shelf.set(context)  # for the task of the run
     tree = await build_team_of(services, given.recipe, context, held)
     recorded = () if resumed is None else resumed.steps
     if ask.continues is not None and (recorded or turns):
@@ -201,6 +203,7 @@ def context_of(
         began_at=began_at,
         settings=services.settings,
         own_tools=services.own_tools,
+        mcp=services.mcp,
     )
 
 

@@ -39,6 +39,7 @@ from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.messages import aside_of, is_received
 from drsai_backend.teams.resources import Resources
 from drsai_backend.tools.base import ToolBase
+from drsai_backend.tools.mcp.host import McpHost
 from drsai_backend.tools.registered.registry import ToolRegistry
 
 
@@ -54,6 +55,7 @@ class Services:
         resources: what teams hold open.
         files, tools: those of users, and the registered ones of tenants.
         own_tools: those of extensions, by name.
+        mcp: the operator's MCP servers, and the connections to all.
         hooks: are told of the ends of runs.
         on_events: is called when events for webhooks may be there.
         may_move: a thread may go over to another team.
@@ -70,6 +72,7 @@ class Services:
     files: Files
     tools: ToolRegistry
     own_tools: Mapping[str, ToolBase]
+    mcp: McpHost
     hooks: Hooks
     on_events: Callable[[], None]
     may_move: bool

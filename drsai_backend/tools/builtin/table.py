@@ -6,14 +6,14 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError, ToolError
 from drsai_backend.explain import did_you_mean
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.function import tool
+from drsai_backend.tools.shelf import shelf
 
 # Each module is imported when its tool is first named: some bring libraries along that others do not need.
 _FUNCTIONS: Final = {
@@ -34,22 +34,6 @@ _SET_UP: Final = frozenset(("file_reader", "http_request", "weather", "web_fetch
 """Those of which settings say something."""
 NAMES: Final = tuple(sorted((*_FUNCTIONS, *_FACTORIES)))
 """All built-in tools."""
-
-
-class Shelf(Protocol):
-    """Where tools are found while a team is built: the `RunContext`.
-
-    Attributes:
-        settings: those of the server.
-        own_tools: tools of extensions by their names.
-    """
-
-    settings: Settings | None
-    own_tools: Mapping[str, ToolBase]
-
-
-shelf: ContextVar[Shelf | None] = ContextVar("shelf", default=None)
-"""That of the team that is being built."""
 
 
 def builtin_tools(

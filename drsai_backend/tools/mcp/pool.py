@@ -1,4 +1,4 @@
-"""The connections of a process: one for each server, shared by all runs and workbenches of an event loop.
+"""The connections to MCP servers: one for each server, shared by all runs and workbenches of a `DrSai`.
 
 A connection is made when it is needed, and closed when nobody has needed it for a time, when another one needs its
 place, and when the last one who holds the pool lets it go: `DrSai` while it is open, a workbench while it is started.
@@ -13,7 +13,6 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Self
-from weakref import WeakKeyDictionary
 
 from drsai_backend.tools.mcp.failures import ServerFailed
 from drsai_backend.tools.mcp.servers import McpHttp, McpSse, McpStdio
@@ -32,7 +31,12 @@ DOWN_SECONDS: Final = (0.2, 1.0, 5.0)
 
 
 class Pool:
-    """The connections of one event loop."""
+    """The connections of one event loop.
+
+    Args:
+        most: that may be open at a time.
+        idle_seconds: for how long one that nobody uses stays open.
+    """
 
     def __init__(self, most: int = MOST, idle_seconds: float = IDLE_SECONDS) -> None:
         self.most, self.idle_seconds = most, idle_seconds
@@ -48,16 +52,9 @@ class Pool:
         """How many are open, or are being closed."""
         return len(self._open) + len(self._ending)
 
-    def hold(self, most: int | None = None, idle_seconds: float | None = None) -> Self:
-        """Keep it open until `let_go`, which is called as often. Returns the pool.
-
-        Args:
-            most: connections that may be open at a time, from now on; default: as before.
-            idle_seconds: for how long one that nobody uses stays open.
-        """
+    def hold(self) -> Self:
+        """Keep it open until `let_go`, which is called as often. Returns the pool."""
         self._holders += 1
-        self.most = most or self.most
-        self.idle_seconds = idle_seconds or self.idle_seconds
         return self
 
     async def let_go(self) -> None:
@@ -166,11 +163,3 @@ class Pool:
                 self._end(key)
         if self._open:
             self._plan()
-
-
-_pools: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Pool]] = WeakKeyDictionary()
-
-
-def pool() -> Pool:
-    """That of the running event loop."""
-    return _pools.setdefault(asyncio.get_running_loop(), Pool())

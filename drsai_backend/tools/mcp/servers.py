@@ -189,8 +189,7 @@ def read_server(name: str, fields: Mapping[str, object]) -> McpStdio | McpHttp |
 
 
 class McpServers:
-    """The servers that an operator has named. `configured` is the one of the process, by which component configs find
-    theirs.
+    """The servers that an operator has named, by which component configs and definitions find theirs.
 
     Args:
         servers: those that there are.
@@ -223,10 +222,6 @@ class McpServers:
                 f"there is no MCP server {name!r}; the operator's (DRSAI_MCP_SERVERS) are: {known}"
             ) from None
 
-    def clear(self) -> None:
-        """Forget all."""
-        self._by_name.clear()
-
     def __iter__(self) -> Iterator[McpStdio | McpHttp | McpSse]:
         return iter(self._by_name.values())
 
@@ -247,13 +242,3 @@ class McpServers:
         if not isinstance(found, dict) or not all(isinstance(each, dict) for each in cast(JsonObject, found).values()):
             raise ConfigurationError(f"the file of MCP servers {path} must hold an object for each server, by name")
         return cls([read_server(str(name), fields) for name, fields in cast(dict[str, JsonObject], found).items()])
-
-
-configured: Final = McpServers()
-"""The servers of this process, by which component configs find theirs."""
-
-
-def configure(path: str | Path | None) -> None:
-    """Add the servers of a file to those of this process. Raises ConfigurationError as `McpServers.read` and `add`."""
-    for server in () if path is None else McpServers.read(path):
-        configured.add(server)

@@ -27,8 +27,9 @@ from drsai_backend.errors import ConfigurationError, DrSaiError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.marks import Approval, idempotent, requires_approval
 from drsai_backend.tools.mcp.failures import ServerFailed
-from drsai_backend.tools.mcp.pool import pool
-from drsai_backend.tools.mcp.servers import McpHttp, McpServers, McpSse, McpStdio, configured
+from drsai_backend.tools.mcp.host import McpHost, named_servers, pool
+from drsai_backend.tools.mcp.pool import Pool
+from drsai_backend.tools.mcp.servers import McpHttp, McpServers, McpSse, McpStdio
 from drsai_backend.tools.results import to_result
 from drsai_backend.tools.running import ToolRun, current_tool_run
 
@@ -98,7 +99,7 @@ class McpWorkbenchConfig(BaseModel):
 class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
     """The tools of one or several MCP servers, named `server__tool`.
 
-    It holds nothing open: the process has one connection to each server, which all runs and workbenches share. So one
+    It holds nothing open: a `DrSai` has one connection to each server, which all its runs and workbenches share. So one
     workbench may be made for every run, or for all. Used without `DrSai`, `async with workbench:` closes the
     connections at its end.
 
@@ -106,6 +107,7 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
         servers: `McpStdio`, `McpHttp` and `McpSse`, or names of those that the operator has configured.
         principal: who asks, for servers with a `permission`, where no run of `DrSai` tells it. Such a server's tools
             are refused to nobody known.
+        host: whose connections are used; default: those of the `DrSai` whose run calls.
 
     Raises:
         ConfigurationError: a name that nobody has configured, or two servers of one name.
@@ -120,9 +122,14 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
     component_provider_override = "drsai_backend.tools.mcp.McpWorkbench"
 
     def __init__(
-        self, servers: Sequence[McpStdio | McpHttp | McpSse | str], *, principal: Principal | None = None
+        self,
+        servers: Sequence[McpStdio | McpHttp | McpSse | str],
+        *,
+        principal: Principal | None = None,
+        host: McpHost | None = None,
     ) -> None:
-        found = [configured.named(each) if isinstance(each, str) else each for each in servers]
+        known = named_servers()
+        found = [known.named(each) if isinstance(each, str) else each for each in servers]
         self._servers = {server.name: server for server in McpServers(found)}
         if not self._servers:
             raise ConfigurationError("an McpWorkbench needs a server at least")
@@ -132,7 +139,12 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
         self._principal = principal
         self._offered: dict[str, _Offered] = {}
         self._lists: dict[str, list[ToolSchema]] = {}
-        self._started = False
+        self._host = host
+        self._held: Pool | None = None
+
+    @property
+    def _pool(self) -> Pool:
+        return pool() if self._host is None else self._host.pool
 
     # --- AutoGen's workbench -------------------------------------------------------------------------------------
 
@@ -164,15 +176,14 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
 
     async def start(self) -> None:
         """Keep connections open until `stop`. Calls do not need it."""
-        if not self._started:
-            self._started = True
-            pool().hold()
+        if self._held is None:
+            self._held = self._pool.hold()
 
     async def stop(self) -> None:
         """Close the connections, unless others use them."""
-        if self._started:
-            self._started = False
-            await pool().let_go()
+        held, self._held = self._held, None
+        if held is not None:
+            await held.let_go()
 
     async def reset(self) -> None:
         """Nothing: it has no state."""
@@ -185,8 +196,9 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
         """Nothing."""
 
     def _to_config(self) -> McpWorkbenchConfig:
+        known = named_servers()
         for name, server in self._servers.items():
-            if configured.named(name) != server:
+            if known.named(name) != server:
                 raise ConfigurationError(f"the MCP server {name!r} is another one than the configured one of that name")
         return McpWorkbenchConfig(servers=[*self._servers])
 
@@ -267,7 +279,7 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
         """What the server answers to a read; its tools where `send` is None. Once more by another connection if the
         first is lost."""
         for is_last in (False, True):
-            async with pool().connection(server) as connection:
+            async with self._pool.connection(server) as connection:
                 try:
                     if send is None:
                         return await connection.tools(server.timeout)
@@ -294,7 +306,7 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
                 parts, is_error = await self._extra(server, offered.extra, arguments), False
             else:
                 shown = _Progress(run)
-                async with pool().connection(server) as connection:
+                async with self._pool.connection(server) as connection:
                     result = await connection.request(
                         lambda client: client.call_tool(offered.name, arguments, progress_callback=shown),
                         server.timeout,

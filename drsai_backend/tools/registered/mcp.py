@@ -18,6 +18,7 @@ from drsai_backend.net.addresses import Reachable
 from drsai_backend.tools.http.placeholders import Values, names_in, secrets_in
 from drsai_backend.tools.mcp import McpHttp, McpWorkbench
 from drsai_backend.tools.mcp.failures import ServerFailed
+from drsai_backend.tools.mcp.host import McpHost
 
 _PROGRAM = frozenset(("command", "args", "env", "cwd"))
 
@@ -55,9 +56,11 @@ class McpKind:
 
     Args:
         allowed_addresses: networks that may be reached although they are not public.
+        host: whose connections are used.
     """
 
-    def __init__(self, allowed_addresses: tuple[str, ...] = ()) -> None:
+    def __init__(self, allowed_addresses: tuple[str, ...], host: McpHost) -> None:
+        self._host = host
         self._allowed = allowed_addresses
         self._reachable = Reachable(allowed_addresses)
 
@@ -94,7 +97,7 @@ class McpKind:
         if importlib.util.find_spec("mcp") is None:
             raise NotInstalled("MCP servers need a package that is not here: pip install 'drsai-backend[mcp]'")
         server = self._server(name, McpToolConfig.model_validate(config), secrets, tenant)
-        workbench = McpWorkbench([server.model_copy(update={"required": True})])
+        workbench = McpWorkbench([server.model_copy(update={"required": True})], host=self._host)
         try:
             await workbench.list_tools()
         except ServerFailed as error:
@@ -102,7 +105,8 @@ class McpKind:
 
     def make(self, name: str, config: JsonObject, secrets: Mapping[str, str], *, tenant: str) -> McpWorkbench:
         """See `ToolKind.make`."""
-        return McpWorkbench([self._server(name, McpToolConfig.model_validate(config), secrets, tenant)])
+        server = self._server(name, McpToolConfig.model_validate(config), secrets, tenant)
+        return McpWorkbench([server], host=self._host)
 
     def _server(self, name: str, config: McpToolConfig, secrets: Mapping[str, str], tenant: str = "") -> McpHttp:
         values = Values({}, secrets)

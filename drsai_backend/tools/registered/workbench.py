@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from autogen_core import CancellationToken, Component
@@ -17,22 +14,10 @@ from drsai_backend.errors import ConfigurationError
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.calling import call_tool
 from drsai_backend.tools.registered.counted import CountedWorkbench
-from drsai_backend.tools.registered.registry import SEPARATOR, ToolRegistry
+from drsai_backend.tools.registered.registry import SEPARATOR
 from drsai_backend.tools.results import text_result
 from drsai_backend.tools.running import ToolRun, current_tool_run
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """Where a team that is being built finds registered tools: those of a tenant, as they were when its run began."""
-
-    registry: ToolRegistry
-    tenant: str
-    at: datetime | None = None
-
-
-registered: ContextVar[Registered | None] = ContextVar("registered", default=None)
-"""Set while a team is built."""
+from drsai_backend.tools.shelf import shelf
 
 
 class RegisteredToolsConfig(BaseModel):
@@ -60,10 +45,10 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
     component_type = "workbench"
 
     def __init__(self, names: Sequence[str]) -> None:
-        found = registered.get()
-        if found is None:
+        found = shelf.get()
+        if found is None or found.tools is None:
             raise ConfigurationError("RegisteredTools is made by a team factory: outside a run there is no tenant")
-        self._where = found
+        self._registry, self._tenant, self._at = found.tools, found.principal.tenant, found.began_at
         self._names = list(dict.fromkeys(names))
         self._tools: dict[str, ToolBase] | None = None
         self._servers: dict[str, CountedWorkbench] = {}
@@ -93,9 +78,8 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
 
     async def _find(self) -> dict[str, ToolBase]:
         if self._tools is None:
-            registry, tenant = self._where.registry, self._where.tenant
-            found = await registry.find(tenant, self._names, self._where.at)
-            made = {name: registry.make(tenant, found[name]) for name in self._names}
+            found = await self._registry.find(self._tenant, self._names, self._at)
+            made = {name: self._registry.make(self._tenant, found[name]) for name in self._names}
             self._servers = {name: each for name, each in made.items() if not isinstance(each, ToolBase)}
             self._tools = {name: each for name, each in made.items() if isinstance(each, ToolBase)}
         return self._tools

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from drsai_backend.tools.mcp import McpHttp, McpStdio
-from drsai_backend.tools.mcp.pool import pool
+from drsai_backend.tools.mcp.host import pool
 
 SERVER = Path(__file__).parents[2] / "support" / "mcp_server.py"
 

@@ -16,7 +16,7 @@ import uvicorn
 from mcp.server.mcpserver import MCPServer
 
 from drsai_backend.tools.mcp import McpHttp, McpWorkbench, OAuthClient
-from drsai_backend.tools.mcp.pool import pool
+from drsai_backend.tools.mcp.host import pool
 
 SECRET = "s3cret-of-the-client"
 

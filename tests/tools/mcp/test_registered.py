@@ -19,7 +19,7 @@ from drsai_backend import Answer as PersonsAnswer
 from drsai_backend import DrSai, DrSaiAgent, RegisteredTools, RunContext, RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.tools.mcp.pool import pool
+from drsai_backend.tools.mcp.host import McpHost
 from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import settings
 from tests.tools.mcp.conftest import SERVER, soon
@@ -103,7 +103,7 @@ async def test_tenants_share_no_session(world: World) -> None:
         assert made.status_code == 201, made.text
         called = await world.ask("POST", "/numbers__double/invoke", {"arguments": {"number": 4}}, who)
         assert called.json()["content"] == "8"
-        assert pool().count == sessions
+        assert world.drsai.mcp.pool.count == sessions
 
 
 async def test_its_tools_are_served_to_agents(world: World) -> None:
@@ -117,7 +117,7 @@ async def test_its_tools_are_served_to_agents(world: World) -> None:
     assert (tried.json()["content"], tried.json()["is_error"]) == ("8", False)
     await world.drsai.engine.tools.statistics.flush()
     assert (await world.ask("GET", "/numbers")).json()["statistics"]["calls"] == 2
-    assert pool().count == 1, "all share one connection"
+    assert world.drsai.mcp.pool.count == 1, "all share one connection"
 
 
 async def test_which_of_its_tools_must_be_said(world: World) -> None:
@@ -173,7 +173,7 @@ async def test_the_operators_environment_is_not_sent(world: World, monkeypatch: 
     secrets = {"KEY": "${OPERATORS}"}
     made = await world.register(secrets, headers={"X-Key": "{secret:KEY}"})
     assert made.status_code == 201, made.text
-    workbench = McpKind(("127.0.0.0/8",)).make("numbers", made.json()["config"], secrets, tenant="acme")
+    workbench = McpKind(("127.0.0.0/8",), McpHost()).make("numbers", made.json()["config"], secrets, tenant="acme")
     [server] = workbench._servers.values()  # pyright: ignore[reportPrivateUsage]
     async with http._client(server) as client:  # type: ignore[arg-type]
         assert client.headers["x-key"] == "${OPERATORS}"

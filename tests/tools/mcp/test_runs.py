@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,10 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.runs import Answer, InputMessage
 from drsai_backend.teams.replay.steps import ToolPartial
 from drsai_backend.tools.mcp import McpWorkbench
-from drsai_backend.tools.mcp.pool import pool
 from tests.support.asks import asks
 from tests.support.scripted import ScriptedClient
 from tests.support.threads import settings
-from tests.tools.mcp.conftest import soon, stdio
+from tests.tools.mcp.conftest import SERVER, soon, stdio
 
 
 def counting(path: Path, *, wait: float = 0, **server: Any) -> AssistantAgent:
@@ -40,9 +40,9 @@ async def test_the_pool_is_closed_with_the_application(migrated_sqlite: str, tmp
     async with DrSai({"crew": lambda: counting(made)}, migrated_sqlite, settings=settings()) as drsai:
         for _ in range(3):
             assert (await drsai.run("crew", "x")).text == "done: counted"
-        assert pool().count == 1
+        assert drsai.mcp.pool.count == 1
         assert len(set(made.read_text().splitlines())) == 1, "one process served them all"
-    assert pool().count == 0
+    assert drsai.mcp.pool.count == 0
 
 
 async def test_a_call_is_approved(migrated_sqlite: str, tmp_path: Path) -> None:
@@ -110,3 +110,30 @@ async def test_a_server_is_killed_in_the_middle_of_a_run(migrated_sqlite: str, t
         assert "closed the connection" in handle.transcript()[-1].message.to_text()
         assert (await drsai.run("crew", "x")).text == "done: counted"
     assert len(set(made.read_text().splitlines())) == 2
+
+
+async def test_two_of_one_process_have_servers_of_their_own(migrated_sqlite: str, tmp_path: Path) -> None:
+    """Of one name, each in the operator's file; and each its own bound of connections."""
+
+    def rule(messages: Any, options: Any) -> Any:
+        if type(messages[-1]).__name__ == "UserMessage":
+            return [FunctionCall(id="c1", name="n__pid", arguments="{}")]
+        return messages[-1].content[0].content
+
+    def crew() -> AssistantAgent:
+        return AssistantAgent("reader", ScriptedClient(rule), workbench=McpWorkbench(["n"]), reflect_on_tool_use=True)
+
+    def opened(name: str, most: int) -> DrSai:
+        server = {"command": sys.executable, "args": [str(SERVER)], "env": {"WHOSE": name}}
+        file = tmp_path / f"{name}.json"
+        file.write_text(json.dumps({"mcpServers": {"n": server}}))
+        return DrSai({"crew": crew}, migrated_sqlite, settings=settings(mcp_servers=str(file), mcp_connections=most))
+
+    async with opened("ann", 3) as ann, opened("eve", 5) as eve:
+        of_ann, of_eve = (await ann.run("crew", "x")).text, (await eve.run("crew", "x")).text
+        assert of_ann != of_eve
+        assert (await ann.run("crew", "x")).text == of_ann
+        assert (ann.mcp.pool.most, eve.mcp.pool.most) == (3, 5)
+        assert (ann.mcp.pool.count, eve.mcp.pool.count) == (1, 1)
+        await eve.close()
+        assert (await ann.run("crew", "x")).text == of_ann

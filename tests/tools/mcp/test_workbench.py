@@ -15,12 +15,17 @@ import pytest
 from autogen_core.tools import ImageResultContent, ToolResult
 
 from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.models import ModelClientFactory
+from drsai_backend.teams.context import RunContext
 from drsai_backend.tools import approval_of, is_idempotent
-from drsai_backend.tools.mcp import McpHttp, McpServers, McpStdio, McpWorkbench, configured
+from drsai_backend.tools.mcp import McpHttp, McpServers, McpStdio, McpWorkbench
 from drsai_backend.tools.mcp.failures import ServerFailed
-from drsai_backend.tools.mcp.pool import Pool, pool
+from drsai_backend.tools.mcp.host import McpHost, pool
+from drsai_backend.tools.mcp.pool import Pool
 from drsai_backend.tools.mcp.servers import read_server
+from drsai_backend.tools.shelf import shelf
 from tests.support.processes import is_gone
 from tests.tools.mcp.conftest import SERVER, processes, soon, stdio
 
@@ -190,26 +195,28 @@ async def test_two_hundred_calls_leave_nothing() -> None:
     assert pool().count == 0
 
 
-def test_only_configured_servers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def on_shelf(host: McpHost) -> None:
+    """As while a team is built; a test has a context of its own."""
+    models = ModelClientFactory(Settings(_env_file=None))
+    shelf.set(RunContext(Principal("u"), "t", "r", {}, None, models, mcp=host))  # type: ignore[arg-type]
+
+
+async def test_only_servers_of_the_operator_are_named(tmp_path: Path) -> None:
     file = tmp_path / "servers.yaml"
     file.write_text("mcpServers:\n  files: {command: cat}\n  web: {url: 'https://x.example/mcp', type: sse}\n")
-    try:
-        for server in McpServers.read(file):
-            configured.add(server)
-        workbench = McpWorkbench(["files", "web"])
-        component = workbench.dump_component()
-        assert component.config == {"servers": ["files", "web"]}
-        assert McpWorkbench.load_component(component).dump_component() == component
-        with pytest.raises(ConfigurationError, match="there is no MCP server 'other'"):
-            McpWorkbench(["other"])
-        with pytest.raises(ConfigurationError):
-            McpWorkbench([stdio()]).dump_component()
-        with pytest.raises(ConfigurationError, match="'a': url"):
-            read_server("a", {"url": "ftp:/x"})
-        with pytest.raises(ConfigurationError, match="comand"):
-            read_server("a", {"command": "x", "comand": "y"})
-    finally:
-        configured.clear()
+    on_shelf(McpHost(McpServers.read(file)))
+    workbench = McpWorkbench(["files", "web"])
+    component = workbench.dump_component()
+    assert component.config == {"servers": ["files", "web"]}
+    assert McpWorkbench.load_component(component).dump_component() == component
+    with pytest.raises(ConfigurationError, match="there is no MCP server 'other'"):
+        McpWorkbench(["other"])
+    with pytest.raises(ConfigurationError):
+        McpWorkbench([stdio()]).dump_component()
+    with pytest.raises(ConfigurationError, match="'a': url"):
+        read_server("a", {"url": "ftp:/x"})
+    with pytest.raises(ConfigurationError, match="comand"):
+        read_server("a", {"command": "x", "comand": "y"})
 
 
 async def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, http: McpHttp) -> None:
