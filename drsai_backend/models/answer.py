@@ -1,13 +1,59 @@
-"""Answers that tell more than AutoGen's: what their model thinks beside its calls, and which model it was."""
+"""A model call is one value, and its answer a stream of items. A whole answer is a stream of one: who stands between an
+agent and an endpoint is written once for both.
+
+`ReasonedResult` and `ModelAnswer` tell more than AutoGen's results.
+"""
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
-from typing import Self
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import NamedTuple, Protocol, Self, TypeAlias
 
-from autogen_core.models import CreateResult, RequestUsage
+from autogen_core.models import CreateResult, LLMMessage, RequestUsage
+
+from drsai_backend.json_types import JsonObject
+
+Items: TypeAlias = AsyncGenerator[str | CreateResult, None]
+"""An answer: pieces of text where it streams, then the result."""
+
+
+class ModelCall(NamedTuple):
+    """A call that is to be made. `options` are those of AutoGen's `create`."""
+
+    messages: Sequence[LLMMessage]
+    options: JsonObject
+    streams: bool
+
+
+class Asked(Protocol):
+    """What a call is made of: AutoGen's `ChatCompletionClient`, or what stands for one."""
+
+    async def create(self, messages: Sequence[LLMMessage]) -> CreateResult: ...
+    def create_stream(self, messages: Sequence[LLMMessage]) -> Items: ...
+
+
+def asked(client: Asked, call: ModelCall) -> Items:
+    """Make a call of a client."""
+    if call.streams:
+        return client.create_stream(call.messages, **call.options)
+    return _whole(client, call)
+
+
+async def _whole(client: Asked, call: ModelCall) -> Items:
+    yield await client.create(call.messages, **call.options)
+
+
+async def result_of(items: Items) -> CreateResult:
+    """Return the result of an answer, and close it."""
+    try:
+        async for item in items:
+            if isinstance(item, CreateResult):
+                return item
+    finally:
+        await items.aclose()
+    raise AssertionError("a call ends with a result or an error")
 
 
 class ReasonedResult(CreateResult):

@@ -32,7 +32,7 @@ DEFAULT_MODEL: Final = "gpt-4o-mini"
 OPENAI_URL: Final = "https://api.openai.com/v1"
 CONNECT_SECONDS: Final = 10.0
 MAX_CLIENTS: Final = 64
-_UNKNOWN_MODEL: Final = ModelInfo(
+UNKNOWN_MODEL: Final = ModelInfo(
     vision=False,
     function_calling=True,
     json_output=True,
@@ -92,12 +92,7 @@ class OpenAIProvider(ModelProvider):
 
     def model_info(self, model: str) -> ModelInfo:
         """What AutoGen knows of a model, or defaults for one it does not know; `DRSAI_MODEL_*` wins over both."""
-        try:
-            info = _model_info.get_info(model)
-        except ValueError:
-            info = _UNKNOWN_MODEL
-        given = {name: getattr(self._settings, f"model_{name}") for name in _UNKNOWN_MODEL}
-        return cast(ModelInfo, {**info, **{name: value for name, value in given.items() if value is not None}})
+        return info_of(model, {name: getattr(self._settings, f"model_{name}") for name in UNKNOWN_MODEL})
 
     def describe(self) -> str:
         """The model and the endpoint's address."""
@@ -111,6 +106,15 @@ class OpenAIProvider(ModelProvider):
         pool, self._pool = self._pool, None
         if pool is not None:
             await pool.close()
+
+
+def info_of(model: str, said: JsonObject, default: ModelInfo = UNKNOWN_MODEL) -> ModelInfo:
+    """Return what AutoGen knows of a model, or a default for one it does not know; what is `said` and not None wins."""
+    try:
+        info = _model_info.get_info(model)
+    except ValueError:
+        info = default
+    return cast(ModelInfo, {**info, **{name: value for name, value in said.items() if value is not None}})
 
 
 class PooledOpenAIClient(BaseOpenAIChatCompletionClient):

@@ -11,13 +11,16 @@ from typing import Any
 
 import openai
 import pytest
-from autogen_core.models import CreateResult, UserMessage
+from autogen_core import FunctionCall
+from autogen_core.models import CreateResult, RequestUsage, UserMessage
 from autogen_ext.models.openai import OpenAIChatCompletionClient
+from hypothesis import given
+from hypothesis import strategies as st
 
 from drsai_backend.errors import EndpointFailed
 from drsai_backend.models import RunModelClient
 from drsai_backend.models.answer import ReasonedResult
-from drsai_backend.models.endpoints.bounded import AnswerBounds, AnswerLength
+from drsai_backend.models.endpoints.bounded import AnswerBounds, AnswerLength, bounded
 from drsai_backend.models.endpoints.message_rules import MessageRules
 from tests.models.conftest import MakeFactory
 from tests.models.profiles.conftest import MakeModels, models  # noqa: F401 - a fixture
@@ -342,3 +345,33 @@ def test_thoughts_in_pieces(pieces: list[str]) -> None:
     thought, text = split([length.text(piece) for piece in pieces])
     assert text == "Hello"
     assert thought is None or len(thought) <= 50
+
+
+def _size(text: str) -> int:
+    return len(text.encode(errors="replace"))
+
+
+LETTERS = st.text("a é€𝄞", max_size=40)
+
+
+@given(
+    st.one_of(LETTERS, st.lists(st.tuples(LETTERS, LETTERS), max_size=3)),
+    st.none() | LETTERS,
+    st.integers(-50, 100),
+    st.integers(-50, 500),
+)
+def test_an_answer_is_cut_if_it_does_not_fit_and_only_then(
+    content: Any, thought: str | None, left: int, left_of_thought: int
+) -> None:
+    """However it is found out: a short one is not measured."""
+    if isinstance(content, str):
+        size = _size(content)
+    else:
+        content = [FunctionCall(f"{number}", text, name) for number, (name, text) in enumerate(content)]
+        pieces = [text for call in content for text in (call.id, call.name, call.arguments) if text]
+        size = 64 * len(content) + sum(max(_size(text), 16) for text in pieces)
+    bounds = AnswerBounds(max(0, size + left), max(0, _size(thought or "") + left_of_thought))
+    fits = size <= bounds.answer and _size(thought or "") <= bounds.thought
+    usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
+    result = CreateResult(content=content, finish_reason="stop", usage=usage, cached=False, thought=thought)
+    assert (bounded(result, bounds) is result) == fits

@@ -63,7 +63,7 @@ def feeding(kind: type[Any], parts: list[bytes], content_type: str = "text/event
 
 async def result_of(run: RunModelClient, messages: Sequence[LLMMessage], *, stream: bool) -> Any:
     """What AutoGen's client makes of an answer, and what a run keeps of it."""
-    run._speaker = "ada"  # pyright: ignore[reportPrivateUsage]
+    run._agent.speaker = "ada"  # pyright: ignore[reportPrivateUsage]
     said: list[Any] = []
     try:
         if stream:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DrSaiError
-from drsai_backend.models.answer import ModelAnswer
+from drsai_backend.models.answer import Items, ModelAnswer
 from drsai_backend.models.cache.base import MAX_ANSWER_BYTES, AnswerStore
 from drsai_backend.models.profiles.schema import CacheBounds
 
@@ -36,6 +36,25 @@ class ResponseCache:
         self._store = store
         self._bounds = bounds
         self._flights: dict[tuple[str, str], asyncio.Future[ModelAnswer | None]] = {}
+
+    async def answered(
+        self, asker: Owner, digest: str, ask: Callable[[], Items], *, streams: bool, ttl: float, seconds: float
+    ) -> Items:
+        """Give the answer that is kept; else that of `ask`, which is kept for `ttl` seconds. See `flight`."""
+        async with self.flight(asker, digest, seconds) as flight:
+            known = flight.answer or await self.get(asker, digest)
+            if known is not None:
+                flight.answer = known
+                for piece in known.pieces() if streams else ():
+                    yield piece
+                yield known
+                return
+            async with aclosing(ask()) as items:
+                async for item in items:
+                    if isinstance(item, ModelAnswer):
+                        flight.answer = item
+                        await self.put(asker, digest, item, ttl)
+                    yield item
 
     async def get(self, asker: Owner, digest: str) -> ModelAnswer | None:
         """The answer that is kept, marked as `cached` and with no usage, since nothing was used; None: none is."""

@@ -58,7 +58,8 @@ class DefaultModelClient(RunModelClient, Component[DefaultModelClientConfig]):
         maker = _current.get()
         if maker is None:
             raise ConfigurationError("DefaultModelClient stands for the client of a run: use it inside a team factory")
-        vars(self).update(vars(maker(model, messages)))
+        made = maker(model, messages)
+        super().__init__(made.inner, params=made.params, meter=made.meter, rules=made.rules, messages=made.messages)
         self._asked_for = model
 
     def dump_component(self) -> ComponentModel:

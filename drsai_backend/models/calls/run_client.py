@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, Final, Self
 
 from autogen_core import ComponentModel
@@ -22,7 +24,7 @@ from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
 
 from drsai_backend.errors import ParameterRefused
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.answer import ModelAnswer, ReasonedResult
+from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, ReasonedResult, asked, result_of
 from drsai_backend.models.calls.params import ModelParams, of_a_manager, renames_max_tokens
 from drsai_backend.models.calls.records import record_of, spent
 from drsai_backend.models.calls.requests import AnswerSteps, ModelRequest
@@ -63,6 +65,21 @@ def takes_parameter(client: ChatCompletionClient, name: str) -> bool:
     return isinstance(client, BaseOpenAIChatCompletionClient) or (takes if isinstance(takes, bool) else name in takes)
 
 
+@dataclass(slots=True, eq=False)
+class AgentCalls:
+    """Whose calls a client makes, as `RunModelClient.with_steps` says it, and what it keeps from call to call."""
+
+    steps: AnswerSteps | None = None
+    prompt: str | None = None
+    offer: Callable[[JsonObject], JsonObject] | None = None
+    speaker: str | None = None
+    answers: bool = False
+    asks: ContinuingClient | None = None
+    images: Callable[[], SeenImages] | None = None
+    seen: SeenImages | None = None
+    rendered: Known = field(default_factory=Known)
+
+
 class RunModelClient(ChatCompletionClient):
     """Wraps any model client for one run.
 
@@ -94,28 +111,20 @@ class RunModelClient(ChatCompletionClient):
         messages: MessageForm | None = None,
     ) -> None:
         self.inner = inner
-        self._asks: ChatCompletionClient | ContinuingClient = inner
         self.params = params if params is not None else ModelParams()
         self.meter = meter if meter is not None else UsageMeter()
         self._openai = inner if isinstance(inner, BaseOpenAIChatCompletionClient) else None
         given = self.params.create_args()
         self._args = {name: value for name, value in given.items() if takes_parameter(inner, name)} if given else {}
         self._form: JsonObject | None = self._args.pop("response_format", None)
-        self._answers = False
-        self._speaker: str | None = None
         self.rules = rules if rules is not None else MessageRules()
         # A profile's client makes messages fit each of its endpoints.
         self.messages: MessageForm | None = "any" if getattr(inner, "conforms", False) else messages
         is_bounded = "max_tokens" in self._args and self._openai is not None
         if is_bounded and renames_max_tokens(*self._where, inner.model_info["family"]):
             self._args["max_completion_tokens"] = self._args.pop("max_tokens")
-        self._prompt: str | None = None
-        self._steps: AnswerSteps | None = None
-        self._offer: Callable[[JsonObject], JsonObject] | None = None
-        self._images: Callable[[], SeenImages] | None = None
-        self._seen_images: SeenImages | None = None
+        self._agent = AgentCalls()
         self._text_form: TextForm | None = None
-        self._rendered: Known = {}
         self.thoughts: dict[str, str] = {}
         """What the model has thought in this run beside calls of tools, by the ids of the calls."""
 
@@ -126,8 +135,8 @@ class RunModelClient(ChatCompletionClient):
     def calling_in_text(self, form: TextForm) -> Self:
         """The same client, for an agent whose tools are called by text, as the model calls no functions or calls them
         badly. Agents see it as one of a model that does. `form`: how calls are written."""
-        client = object.__new__(type(self))
-        vars(client).update(vars(self), _text_form=form)
+        client = copy(self)
+        client._text_form = form
         return client
 
     @property
@@ -160,35 +169,23 @@ class RunModelClient(ChatCompletionClient):
         the request's `response_format`. With `manages` the calls are a group chat's own. `asks` makes calls, if given.
         `images` makes those of the agent's tools.
         """
-        # `copy.copy` takes ten times as long, for every agent of every run.
-        client = object.__new__(type(self))
-        vars(client).update(
-            vars(self),
-            _steps=steps,
-            _prompt=prompt,
-            _offer=offer,
-            _speaker=speaker,
-            _answers=answers,
-            _asks=asks or self._asks,
-            _images=images,
-            _seen_images=None,
-            _rendered={},
-            thoughts={},
-            _args=of_a_manager(self._args) if manages and self._args else self._args,
-        )
+        client = copy(self)
+        client._agent = AgentCalls(steps, prompt, offer, speaker, answers, asks or self._agent.asks, images)
+        client.thoughts = {}
+        client._args = of_a_manager(self._args) if manages and self._args else self._args
         return client
 
     async def _seen(self, messages: Sequence[LLMMessage]) -> Sequence[LLMMessage]:
         """The messages, for a model that sees with the images that the agent's tools have returned."""
-        if self._images is None or not self.inner.model_info.get("vision"):
+        if self._agent.images is None or not self.inner.model_info.get("vision"):
             return messages
-        self._seen_images = self._seen_images or self._images()
-        return await self._seen_images.shown(messages)
+        self._agent.seen = self._agent.seen or self._agent.images()
+        return await self._agent.seen.shown(messages)
 
     def _sent(self, messages: Sequence[LLMMessage], rules: Rules, options: Mapping[str, Any]) -> Sequence[LLMMessage]:
         """What the endpoint gets of an agent's messages."""
-        if self._prompt is not None:
-            messages = with_prompt(messages, self._prompt)
+        if self._agent.prompt is not None:
+            messages = with_prompt(messages, self._agent.prompt)
         if not rules.undeclared and not options.get("tools"):
             messages = without_calls(messages)
         if rules.names and not rules.alternate:
@@ -199,22 +196,20 @@ class RunModelClient(ChatCompletionClient):
             prefixed = self._openai._add_name_prefixes  # pyright: ignore[reportPrivateUsage]
         return conform(messages, rules, prefixed=prefixed)
 
-    def _ask(
-        self, messages: Sequence[LLMMessage], options: Mapping[str, Any]
-    ) -> tuple[int, ModelRequest | None, CreateResult | None]:
+    def _ask(self, call: ModelCall) -> tuple[int, ModelRequest | None, CreateResult | None]:
         """The number of this answer in the turn, what it is asked for, and the answer, where it is recorded."""
-        if self._steps is None:
+        if self._agent.steps is None:
             return 0, None, None
-        request = ModelRequest.of(messages, options)
-        number, recorded = self._steps.next_answer(request)
+        request = ModelRequest.of(call.messages, call.options)
+        number, recorded = self._agent.steps.next_answer(request)
         return number, request, recorded
 
     def _ready(self, options: JsonObject) -> tuple[Rules, JsonObject]:
         """The rules for the messages of a call, and its options with the request's parameters. It may be forbidden."""
         if self.meter.check is not None:
             self.meter.check()
-        if self._offer is not None:
-            options = self._offer(options)
+        if self._agent.offer is not None:
+            options = self._agent.offer(options)
         if self._args or self._form:
             options = {**options, "extra_create_args": {**self._asked(options), **options.get("extra_create_args", {})}}
         family = self.inner.model_info.get("family", ModelFamily.UNKNOWN)
@@ -226,48 +221,33 @@ class RunModelClient(ChatCompletionClient):
         if "parallel_tool_calls" in args and not options.get("tools"):
             args = {name: value for name, value in args.items() if name != "parallel_tool_calls"}  # else refused
         # An agent with a form of its own keeps it.
-        if self._answers and self._form is not None and options.get("json_output") is None:
+        if self._agent.answers and self._form is not None and options.get("json_output") is None:
             args = {**args, "response_format": self._form}
         return args
 
-    def _asking(self, options: JsonObject) -> tuple[ChatCompletionClient | ContinuingClient | TextCalls, JsonObject]:
-        """Who is asked, and with which options."""
-        if self._text_form is None:
-            return self._asks, options
-        where = None if self._openai is None else self._where
-        asks = TextCalls(self._asks, self._text_form, options, self.rules.no_stop, where, self._rendered)
-        return asks, asks.options
-
-    def _refused(self, error: Exception, options: JsonObject) -> ParameterRefused | None:
-        """What to raise where an endpoint has refused one of the request's parameters."""
-        sent = self._asked(options)
-        name = refused_parameter(error, [name for name in sent if options["extra_create_args"][name] is sent[name]])
-        return None if name is None else ParameterRefused.of(name)
-
-    def _answered(self, result: CreateResult, notes: CallNotes, *, counts: bool = True) -> None:
-        """Note an answer; one that was recorded before does not count again."""
-        if counts:
-            self.meter.add(*spent(result, notes))
-        if self._speaker is None:
+    def _note(self, result: CreateResult, notes: CallNotes) -> None:
+        """Note what an answer tells of itself, for whoever shows the agent's message."""
+        if (speaker := self._agent.speaker) is None:
             return
         if isinstance(result, ReasonedResult) and (reasoning := result.reasoning) is not None:
-            self.meter.thoughts.setdefault(self._speaker, []).append(reasoning)
+            self.meter.thoughts.setdefault(speaker, []).append(reasoning)
             self.thoughts |= {call.id: reasoning for call in result.content if not isinstance(call, str)}
         if isinstance(result, ModelAnswer):
-            self.meter.answered[self._speaker] = result.by()
+            self.meter.answered[speaker] = result.by()
         else:
-            self.meter.answered.pop(self._speaker, None)
+            self.meter.answered.pop(speaker, None)
         if isinstance(result.content, str):
-            self.meter.finishes[self._speaker] = notes.finish(result)
+            self.meter.finishes[speaker] = notes.finish(result)
         else:
-            self.meter.finishes.pop(self._speaker, None)
+            self.meter.finishes.pop(speaker, None)
 
-    def _record(self, number: int, result: CreateResult, notes: CallNotes, since: float) -> None:
-        """Keep a call that was made, for `Run.calls`. Calls of nobody in particular have no place in a run."""
-        if self._speaker is not None:
-            usage, details = spent(result, notes)
+    def _count(self, number: int, result: CreateResult, notes: CallNotes, since: float) -> None:
+        """Count a call that was made. One of an agent is kept for `Run.calls`; others have no place in a run."""
+        usage, details = spent(result, notes)
+        self.meter.add(usage, details)
+        if (speaker := self._agent.speaker) is not None:
             seconds = round(time.monotonic() - since, 3)
-            self.meter.records.append(record_of(self._speaker, number, self._where[1], result, usage, details, seconds))
+            self.meter.records.append(record_of(speaker, number, self._where[1], result, usage, details, seconds))
 
     async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:
         """One answer. Options are those of AutoGen's `create` and the wrapped client's.
@@ -275,58 +255,9 @@ class RunModelClient(ChatCompletionClient):
         Raises:
             ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
         """
-        number, request, recorded = self._ask(messages, options)
-        # Those of a profile's client, whose attempt this is.
-        notes = current_notes() or CallNotes(bounds=self.rules.bounds, thoughts=self.thoughts)
-        if recorded is not None:
-            self._answered(recorded, notes, counts=False)
-            return recorded
-        since = time.monotonic()
-        try:
-            rules, options = self._ready(options)
-            messages = await self._seen(messages)
-            asks, options = self._asking(options)
-            if isinstance(asks, TextCalls):
-                messages = asks.rendered(messages)
-            while True:
-                try:
-                    notes.returns_thoughts = rules.reasoning
-                    with noting(notes):
-                        result = await asks.create(self._sent(messages, rules, options), **options)
-                    break
-                except Exception as error:
-                    lesson = self._lesson(rules, error, options)
-                    if lesson is None:
-                        notes.check_answer(error)
-                        raise
-                    rules = lesson
-        except BaseException:
-            if self._steps is not None:
-                self._steps.not_answered(number)
-            raise
-        result = notes.bounded(with_thought(result))
-        self._answered(result, notes)
-        self._record(number, result, notes, since)
-        if self._steps is not None and request is not None:
-            await self._steps.answered(number, request, result)
-        return result
+        return await result_of(self.items(ModelCall(messages, options, streams=False)))
 
-    def _lesson(self, rules: Rules, error: Exception, options: JsonObject) -> Rules | None:
-        """The rules for another try; None: the error teaches nothing.
-
-        Raises:
-            ParameterRefused: the endpoint does not take a parameter of the request.
-        """
-        if (lesson := self.rules.learn(self._where, rules, error, self.messages)) is not None:
-            return lesson
-        refused = self._refused(error, options) if self._args or self._form else None
-        if refused is not None:
-            raise refused from error
-        return None
-
-    async def create_stream(
-        self, messages: Sequence[LLMMessage], **options: Any
-    ) -> AsyncGenerator[str | CreateResult, None]:
+    def create_stream(self, messages: Sequence[LLMMessage], **options: Any) -> Items:
         """Pieces of text, then the result. Options are those of AutoGen's `create_stream` and the wrapped client's.
 
         A thought comes in front of the text, between `<think>` and `</think>`; the result has it apart. An
@@ -335,72 +266,94 @@ class RunModelClient(ChatCompletionClient):
         Raises:
             ReplayMismatch: the turn is repeated, and the recorded answer is one to another request.
         """
-        number, request, recorded = self._ask(messages, options)
+        return self.items(ModelCall(messages, options, streams=True))
+
+    async def items(self, call: ModelCall) -> Items:
+        """Make a call; see `create_stream`."""
+        number, request, recorded = self._ask(call)
+        # Those of a profile's client, whose attempt this is.
         notes = current_notes() or CallNotes(bounds=self.rules.bounds, thoughts=self.thoughts)
         if recorded is not None:
-            self._answered(recorded, notes, counts=False)
+            self._note(recorded, notes)
             yield recorded
             return
         since = time.monotonic()
-        stream: AsyncGenerator[str | CreateResult, None] | None = None
-        answered = began = False
+        stream: Items | None = None
+        answered = False
         said: list[str] = []
-        length = AnswerLength(self.rules.bounds)
+        length: AnswerLength | None = None
         try:
-            rules, options = self._ready(options)
-            messages = await self._seen(messages)
-            if self._openai is not None:
-                created_with = self._openai._create_args  # pyright: ignore[reportPrivateUsage]
-                given = options.get("extra_create_args", {}).keys() | created_with
-                if "stream_options" not in given:  # AutoGen raises when the two differ
-                    options = {"include_usage": True, **options}
-            asks, options = self._asking(options)
-            if isinstance(asks, TextCalls):
-                messages = asks.rendered(messages)
-            while True:
-                notes.returns_thoughts = rules.reasoning
-                stream = asks.create_stream(self._sent(messages, rules, options), **options)
-                try:
-                    with noting(notes):  # Its request is sent with the first step.
-                        item = await anext(stream, None)
-                    while item is not None:
-                        began = True
-                        if isinstance(item, str) and item:
-                            if not said and self._speaker is not None:
-                                yield ""
-                            if notes.together % AT_A_TURN == 0:
-                                await turn(len(said))
-                            said.append(length.text(item))
-                            if said[-1]:  # Nothing of it may be taken where the answer is too long.
-                                yield said[-1]
-                            if length.over:  # Whose client has no bound of its own.
-                                item = CreateResult(content="".join(said), **_CUT)
-                        if isinstance(item, CreateResult):
-                            item = notes.bounded(with_thought(item, said))
-                            self._answered(item, notes, counts=not answered)
-                            if not answered:
-                                self._record(number, item, notes, since)
-                            if self._steps is not None and request is not None and not answered:
-                                await self._steps.answered(number, request, item)
-                            answered = True
-                            yield item
-                        if length.over:
-                            break
-                        item = await anext(stream, None)
+            stream, item = await self._begun(call, notes)
+            while item is not None:
+                if isinstance(item, str) and item:
+                    if not said and self._agent.speaker is not None:
+                        yield ""
+                    if notes.together % AT_A_TURN == 0:
+                        await turn(len(said))
+                    length = length or AnswerLength(self.rules.bounds)
+                    said.append(length.text(item))
+                    if said[-1]:  # Nothing of it may be taken where the answer is too long.
+                        yield said[-1]
+                    if length.over:  # Whose client has no bound of its own.
+                        item = CreateResult(content="".join(said), **_CUT)
+                if isinstance(item, CreateResult):
+                    item = notes.bounded(with_thought(item, said))
+                    self._note(item, notes)
+                    if not answered:
+                        self._count(number, item, notes, since)
+                        if self._agent.steps is not None and request is not None:
+                            await self._agent.steps.answered(number, request, item)
+                    answered = True
+                    yield item
+                if length is not None and length.over:
                     break
-                except Exception as error:
-                    lesson = None if began else self._lesson(rules, error, options)
-                    if lesson is None:
-                        notes.check_answer(error)
-                        raise
-                    rules = lesson
+                item = await anext(stream, None)
+        except Exception as error:
+            notes.check_answer(error)
+            raise
         finally:
-            if self._steps is not None and not answered:
-                self._steps.not_answered(number)
+            if self._agent.steps is not None and not answered:
+                self._agent.steps.not_answered(number)
             # `async for` does not close what it iterates; without this an abandoned answer keeps its connection.
             if stream is not None:
                 await stream.aclose()
             await notes.close()
+
+    async def _begun(self, call: ModelCall, notes: CallNotes) -> tuple[Items, str | CreateResult | None]:
+        """Send a call, and again where its endpoint refuses its messages and says why; returns its answer and the
+        answer's first item."""
+        rules, options = self._ready(call.options)
+        messages = await self._seen(call.messages)
+        if self._openai is not None and call.streams:
+            created_with = self._openai._create_args  # pyright: ignore[reportPrivateUsage]
+            given = options.get("extra_create_args", {}).keys() | created_with
+            if "stream_options" not in given:  # AutoGen raises when the two differ
+                options = {"include_usage": True, **options}
+        ask = partial(asked, self._agent.asks or self.inner)
+        if self._text_form is not None:
+            where = None if self._openai is None else self._where
+            texts = TextCalls(ask, self._text_form, options, self.rules.no_stop, where, self._agent.rendered)
+            ask, options, messages = texts.asked, texts.options, texts.rendered(messages)
+        while True:
+            notes.returns_thoughts = rules.reasoning
+            stream = ask(ModelCall(self._sent(messages, rules, options), options, call.streams))
+            try:
+                with noting(notes):  # Its request is sent with the first step.
+                    return stream, await anext(stream, None)
+            except Exception as error:
+                lesson = self.rules.learn(self._where, rules, error, self.messages)
+                if lesson is None:
+                    self._check_refusal(error, options)
+                    raise
+                rules = lesson
+
+    def _check_refusal(self, error: Exception, options: JsonObject) -> None:
+        """Raise ParameterRefused where an endpoint does not take a parameter of the request."""
+        if self._args or self._form:
+            sent = self._asked(options)
+            name = refused_parameter(error, [name for name in sent if options["extra_create_args"][name] is sent[name]])
+            if name is not None:
+                raise ParameterRefused.of(name) from error
 
     def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Tokens of a request, estimated (see `tokens`) where the exact count would need the network."""

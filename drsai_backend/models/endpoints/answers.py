@@ -4,8 +4,7 @@ a run's calls have used."""
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias, TypedDict
@@ -200,11 +199,14 @@ def current_notes() -> CallNotes | None:
     return _current.get()
 
 
-@contextmanager
-def noting(notes: CallNotes) -> Generator[None]:
+class noting:
     """While a call is sent: where what its answer says goes, if its client notes it."""
-    token = _current.set(notes)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+
+    def __init__(self, notes: CallNotes) -> None:
+        self._notes = notes
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._notes)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)

@@ -7,7 +7,7 @@ The package `anthropic` is an extra; this module is imported where a profile ask
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from types import SimpleNamespace
@@ -22,6 +22,7 @@ from autogen_ext.models.anthropic import BaseAnthropicChatCompletionClient
 from autogen_ext.models.anthropic._anthropic_client import to_anthropic_type  # what each call converts with
 
 from drsai_backend.json_types import JsonObject
+from drsai_backend.models.answer import Items
 from drsai_backend.models.endpoints.answers import CallNotes, current_notes
 from drsai_backend.models.endpoints.bounded import AnswerLength
 from drsai_backend.models.endpoints.chunks import loads, models_in, part_of
@@ -244,16 +245,9 @@ class PooledAnthropicClient(BaseAnthropicChatCompletionClient):
         """As AutoGen's."""
         return await self._fresh().create(messages, **_options(options))
 
-    async def create_stream(  # pyright: ignore[reportIncompatibleMethodOverride] - handed on
-        self, messages: Sequence[LLMMessage], **options: Any
-    ) -> AsyncGenerator[str | CreateResult, None]:
+    def create_stream(self, messages: Sequence[LLMMessage], **options: Any) -> Items:  # pyright: ignore[reportIncompatibleMethodOverride] - handed on
         """As AutoGen's."""
-        stream = self._fresh().create_stream(messages, **_options(options))
-        try:
-            async for item in stream:
-                yield item
-        finally:
-            await stream.aclose()
+        return self._fresh().create_stream(messages, **_options(options))
 
     def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Estimated tokens of a request: AutoGen counts with the vocabulary of another model."""

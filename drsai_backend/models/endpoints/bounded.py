@@ -167,8 +167,16 @@ def _cut(text: str, most: int) -> str:
 
 def bounded(result: CreateResult, bounds: AnswerBounds, *, over: bool = False) -> CreateResult:
     """A result with no more than it may have. `over`: it was cut before, so that its last call is not finished."""
-    length = AnswerLength(bounds)
     given = (getattr(result, "reasoning", None), result.thought)
+    said = (
+        [result.content]
+        if isinstance(result.content, str)
+        else [text for call in result.content for text in (call.id, call.name, call.arguments)]
+    )
+    letters = len("".join(filter(None, (*said, *given))))
+    if not over and 4 * letters + 3 * _LEAST * len(said) <= min(bounds):
+        return result  # It fits whatever its letters are, and needs no measuring.
+    length = AnswerLength(bounds)
     reasoning, thought = (each and _cut(each, bounds.thought) for each in given)
     if isinstance(result.content, str):
         content: Any = length.text(result.content)

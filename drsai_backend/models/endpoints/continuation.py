@@ -8,7 +8,8 @@ llama.cpp, Ollama and Anthropic's models up to Claude 4.5 continue it unasked.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from autogen_core.models import AssistantMessage, ChatCompletionClient, CreateRe
 from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
 
 from drsai_backend.json_types import JsonObject
+from drsai_backend.models.answer import Items, ModelCall, asked, result_of
 from drsai_backend.models.endpoints.message_rules import where_of
 from drsai_backend.models.endpoints.thoughts import with_thought
 
@@ -78,32 +80,21 @@ class ContinuingClient:
 
     async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:
         """As the client's own; after the answer, the same."""
-        if self._is_over:
-            return await self._inner.create(messages, **options)
-        messages, options = self._asked(messages, options)
-        return self._whole(with_thought(await self._inner.create(messages, **options)))
+        return await result_of(self._items(ModelCall(messages, options, streams=False)))
 
-    async def create_stream(
-        self, messages: Sequence[LLMMessage], **options: Any
-    ) -> AsyncGenerator[str | CreateResult, None]:
+    def create_stream(self, messages: Sequence[LLMMessage], **options: Any) -> Items:
         """As the client's own; after the answer, the same."""
-        if self._is_over:
-            stream = self._inner.create_stream(messages, **options)
-        else:
-            messages, options = self._asked(messages, options)
-            stream = self._rest(self._inner.create_stream(messages, **options))
-        try:
-            async for item in stream:
-                yield item
-        finally:
-            await stream.aclose()
+        return self._items(ModelCall(messages, options, streams=True))
 
-    async def _rest(self, stream: AsyncGenerator[str | CreateResult, None]) -> AsyncGenerator[str | CreateResult, None]:
+    def _items(self, call: ModelCall) -> Items:
+        return asked(self._inner, call) if self._is_over else self._rest(asked(self._inner, self._continuing(call)))
+
+    async def _rest(self, items: Items) -> Items:
         said: list[str] = []
         # What may yet turn out to be the text once more. Mistral's answers begin with it.
         held: str | None = "" if self._form == "prefix" else None
-        try:
-            async for item in stream:
+        async with aclosing(items):
+            async for item in items:
                 if isinstance(item, CreateResult):
                     if held:
                         yield held
@@ -117,22 +108,18 @@ class ContinuingClient:
                     item, held = held.removeprefix(self._text), None
                 if item:
                     yield item
-        finally:
-            await stream.aclose()
 
-    def _asked(
-        self, messages: Sequence[LLMMessage], options: Mapping[str, Any]
-    ) -> tuple[Sequence[LLMMessage], dict[str, Any]]:
-        messages = [*messages, AssistantMessage(content=self._text, source="assistant")]
-        options = {name: value for name, value in options.items() if name not in _NOT_OFFERED}
+    def _continuing(self, call: ModelCall) -> ModelCall:
+        messages = [*call.messages, AssistantMessage(content=self._text, source="assistant")]
+        options = {name: value for name, value in call.options.items() if name not in _NOT_OFFERED}
         inner = self._inner
         if self._form == "plain" or not isinstance(inner, BaseOpenAIChatCompletionClient):
-            return messages, options
+            return ModelCall(messages, options, call.streams)
         args: JsonObject = {**options.get("extra_create_args", {})}
         args.pop("parallel_tool_calls", None)  # Refused where there are no tools.
         fields: JsonObject = _FIELDS if self._form == "vllm" else {"messages": self._marked(inner, messages)}
         args["extra_body"] = {**_body_of(inner), **args.get("extra_body", {}), **fields}
-        return messages, {**options, "extra_create_args": args}
+        return ModelCall(messages, {**options, "extra_create_args": args}, call.streams)
 
     def _marked(self, inner: BaseOpenAIChatCompletionClient, messages: Sequence[LLMMessage]) -> list[JsonObject]:
         """The messages in OpenAI's shape, as AutoGen makes them, which knows no `prefix`."""

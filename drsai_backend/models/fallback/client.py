@@ -6,10 +6,11 @@ import asyncio
 import hashlib
 import logging
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 from autogen_core import CancellationToken, ComponentModel
 from autogen_core.models import (
@@ -25,8 +26,8 @@ from pydantic import SecretStr
 
 from drsai_backend.errors import EndpointBusy, EndpointFailed, EndpointTimeout
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.answer import ModelAnswer
-from drsai_backend.models.cache.cache import Flight, ResponseCache
+from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, result_of
+from drsai_backend.models.cache.cache import ResponseCache
 from drsai_backend.models.cache.request_key import request_key
 from drsai_backend.models.endpoints.answers import current_notes
 from drsai_backend.models.fallback.asker import Asker
@@ -44,13 +45,11 @@ MAX_RETRY_AFTER: Final = 30.0
 
 @dataclass(slots=True)
 class _Course:
-    """How a call goes: what failed so far, and whether anything of an answer was shown."""
+    """How a call goes: what failed so far."""
 
     attempts: int = 0
     failures: list[tuple[str, Failure]] = field(default_factory=list[tuple[str, Failure]])
     error: Exception | None = None
-    shown: bool = False
-    done: bool = False
 
 
 class ProfileClient(ChatCompletionClient):
@@ -113,101 +112,45 @@ class ProfileClient(ChatCompletionClient):
 
     async def create(self, messages: Sequence[LLMMessage], **options: Any) -> ModelAnswer:  # pyright: ignore[reportIncompatibleMethodOverride] - options are handed on
         """One answer. Options are those of AutoGen's `create`."""
-        items = self._items(messages, options, streams=False)
-        try:
-            async for item in items:
-                if isinstance(item, ModelAnswer):
-                    return item
-        finally:
-            await items.aclose()
-        raise AssertionError("a call ends with an answer or an error")
+        return cast(ModelAnswer, await result_of(self._items(ModelCall(messages, options, streams=False))))
 
-    async def create_stream(  # pyright: ignore[reportIncompatibleMethodOverride] - options are handed on
-        self, messages: Sequence[LLMMessage], **options: Any
-    ) -> AsyncGenerator[str | CreateResult, None]:
+    def create_stream(self, messages: Sequence[LLMMessage], **options: Any) -> Items:  # pyright: ignore[reportIncompatibleMethodOverride] - options are handed on
         """Pieces of text, then the result. Options are those of AutoGen's `create_stream`."""
-        items = self._items(messages, options, streams=True)
-        try:
-            async for item in items:
-                yield item
-        finally:
-            await items.aclose()
+        return self._items(ModelCall(messages, options, streams=True))
 
-    async def _items(
-        self, messages: Sequence[LLMMessage], options: Mapping[str, Any], *, streams: bool
-    ) -> AsyncGenerator[str | ModelAnswer, None]:
+    async def _items(self, call: ModelCall) -> Items:
         course = _Course()
-        candidates = self._candidates(messages, options)
+        candidates = self._candidates(call)
         for place, target in enumerate(candidates):
             is_last = place == len(candidates) - 1
-            if not is_last and not target.has_room_for(messages, options):
+            if not is_last and not target.has_room_for(call.messages, call.options):
                 course.failures.append((target.name, Failure("overflow")))
                 continue
-            items = self._of_target(target, messages, options, course, streams=streams)
-            try:
+            is_answered = False
+            async with aclosing(self._of_target(target, call, course)) as items:
                 async for item in items:
+                    is_answered = True
                     yield item
-            finally:
-                await items.aclose()
-            if course.done:
+            if is_answered:
                 return
             if not is_last:
                 told = course.failures[-1][1].text()
                 log.warning("model profile %r: %s gives no answer (%s)", self.profile, target.name, told)
         raise self._exhausted(course) from course.error
 
-    async def _of_target(
-        self,
-        target: Target,
-        messages: Sequence[LLMMessage],
-        options: Mapping[str, Any],
-        course: _Course,
-        *,
-        streams: bool,
-    ) -> AsyncGenerator[str | ModelAnswer, None]:
+    def _of_target(self, target: Target, call: ModelCall, course: _Course) -> Items:
         """What one model answers, out of the cache if it is there; nothing, and the reason in `course`, if it does
         not."""
-        key, rule, cache, owner = None, target.profile.cache, self._cache, self._asker.owner
+        rule, cache, owner = target.profile.cache, self._cache, self._asker.owner
         if cache is not None and rule is not None and owner is not None:
-            key = request_key(self._place(target), messages, options)
-        if key is None or rule is None or cache is None or owner is None:
-            items = self._asked(target, messages, options, course, Flight(), streams=streams)
-            try:
-                async for item in items:
-                    yield item
-            finally:
-                await items.aclose()
-            return
-        async with AsyncExitStack() as stack:
-            flight = await stack.enter_async_context(cache.flight(owner, key, target.seconds))
-            known = flight.answer or await cache.get(owner, key)
-            if known is not None:
-                course.done, flight.answer = True, known
-                for piece in known.pieces() if streams else ():
-                    yield piece
-                yield known
-                return
-            items = self._asked(target, messages, options, course, flight, streams=streams)
-            try:
-                async for item in items:
-                    if isinstance(item, ModelAnswer):
-                        await cache.put(owner, key, item, rule.ttl)
-                    yield item
-            finally:
-                await items.aclose()
+            key = request_key(self._place(target), call.messages, call.options)
+            if key is not None:
+                ask = partial(self._attempts, target, call, course)
+                return cache.answered(owner, key, ask, streams=call.streams, ttl=rule.ttl, seconds=target.seconds)
+        return self._attempts(target, call, course)
 
-    async def _asked(
-        self,
-        target: Target,
-        messages: Sequence[LLMMessage],
-        options: Mapping[str, Any],
-        course: _Course,
-        flight: Flight,
-        *,
-        streams: bool,
-    ) -> AsyncGenerator[str | ModelAnswer, None]:
+    async def _attempts(self, target: Target, call: ModelCall, course: _Course) -> Items:
         """The attempts at one model."""
-        token: CancellationToken | None = options.get("cancellation_token")
         for attempt in range(target.profile.retries + 1):
             breaker = target.breaker(self._api_key)
             if not breaker.allows():
@@ -215,27 +158,26 @@ class ProfileClient(ChatCompletionClient):
                     course.failures.append((target.name, Failure("open")))
                 return
             course.attempts += 1
-            is_open = True
-            items = target.answer(messages, options, self._asker, self._api_key, streams=streams)
+            is_open, shown = True, False
+            items = target.answer(call, self._asker, self._api_key)
             try:
                 async with target.slot():
                     async for item in items:
                         if isinstance(item, CreateResult):
-                            answer = target.made(item, course.attempts, shown=course.shown)
+                            item = target.made(item, course.attempts, shown=shown)
                             breaker.succeeded()
                             is_open = False
-                            course.done, flight.answer = True, answer
-                            yield answer
-                            return
-                        course.shown = True
+                        shown = True
                         yield item
+                        if not is_open:
+                            return
                     raise Truncated
             except Exception as error:
-                failure = None if course.done else failure_of(error)
-                if failure is not None and failure.is_of_endpoint:
+                failure = failure_of(error)
+                if is_open and failure is not None and failure.is_of_endpoint:
                     breaker.failed(target.profile.breaker, retry_after=failure.retry_after)
                     is_open = False
-                if failure is None or course.shown:
+                if failure is None or shown:
                     raise
                 course.failures.append((target.name, failure))
                 course.error = error
@@ -248,11 +190,12 @@ class ProfileClient(ChatCompletionClient):
             wait = _wait_for(failure, attempt)
             if attempt == target.profile.retries or wait is None:
                 return
-            await _sleep(wait, token)
+            await _sleep(wait, call.options.get("cancellation_token"))
 
-    def _candidates(self, messages: Sequence[LLMMessage], options: Mapping[str, Any]) -> list[Target]:
+    def _candidates(self, call: ModelCall) -> list[Target]:
         """Who is asked, in order. Who cannot do what is asked is left out, if there is anybody who can."""
         first = self._targets[0]
+        messages, options, _ = call
         tools: Sequence[Tool | ToolSchema] = options.get("tools", ())
         routes, price = first.profile.routes, first.profile.price
         use = route_of(routes, messages, options, lambda: self.count_tokens(messages, tools=tools), price)

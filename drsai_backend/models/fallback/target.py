@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from typing import Any, Final
@@ -15,7 +15,7 @@ from autogen_core.tools import Tool
 from pydantic import SecretStr
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.answer import ModelAnswer, ReasonedResult
+from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, ReasonedResult
 from drsai_backend.models.calls.params import PARAMETERS, ModelParams
 from drsai_backend.models.calls.run_client import RunModelClient
 from drsai_backend.models.facts import facts_of
@@ -94,45 +94,32 @@ class Target:
             return True
         return self.client(None).count_tokens(messages, tools=tools) < size
 
-    async def answer(
-        self,
-        messages: Sequence[LLMMessage],
-        options: Mapping[str, Any],
-        asker: Asker,
-        api_key: SecretStr | None,
-        *,
-        streams: bool,
-    ) -> AsyncGenerator[str | CreateResult, None]:
-        """One call: pieces of text where it `streams`, then the result.
+    async def answer(self, call: ModelCall, asker: Asker, api_key: SecretStr | None) -> Items:
+        """Make one call.
 
         Raises:
             TimeoutError: nothing came in time.
             Exception: what the model's client raises.
         """
-        args: JsonObject = dict(options.get("extra_create_args", {}))
+        args: JsonObject = dict(call.options.get("extra_create_args", {}))
         given = {key: args.pop(key) for key in PARAMETERS if key in args and key != "response_format"}
         params = {**self._said, **given}
         if self.profile.can.thinking is False:
             params.pop("reasoning_effort", None)
-        options = {**options, "extra_create_args": args}
-        if self._unstrict and options.get("tools"):
-            options["tools"] = [_without_strict(tool) for tool in options["tools"]]
+        options: JsonObject = {**call.options, "extra_create_args": args}
+        if self._unstrict and (tools := call.options.get("tools")):
+            options["tools"] = [_without_strict(tool) for tool in tools]
         form = asker.form or self.profile.messages
         client = RunModelClient(self.client(api_key), params=ModelParams(**params), rules=asker.rules, messages=form)
-        if not streams:
-            async with asyncio.timeout(self.seconds):
-                result = await client.create(messages, **options)
-            yield result
-            return
-        stream = client.create_stream(messages, **options)
+        items = client.items(ModelCall(call.messages, options, call.streams))
         try:
             async with asyncio.timeout(self.seconds):
-                item = await anext(stream, None)
+                item = await anext(items, None)
             while item is not None:
                 yield item
-                item = await anext(stream, None)
+                item = await anext(items, None)
         finally:
-            await stream.aclose()
+            await items.aclose()
 
     def made(self, result: CreateResult, attempts: int, *, shown: bool) -> ModelAnswer:
         """The result as an answer of this profile.

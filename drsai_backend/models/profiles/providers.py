@@ -6,8 +6,7 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from autogen_core.models import ChatCompletionClient, ModelFamily, ModelInfo
-from autogen_ext.models.openai import _model_info  # AutoGen's table of models is exported nowhere else
+from autogen_core.models import ChatCompletionClient, ModelInfo
 from openai import AsyncOpenAI, Timeout
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from pydantic import SecretStr
@@ -21,7 +20,7 @@ from drsai_backend.models.demo import DemoChatCompletionClient
 from drsai_backend.models.endpoints.bounded import client_of
 from drsai_backend.models.endpoints.chat import NotingAzure, NotingOpenAI
 from drsai_backend.models.endpoints.forms import MessageForms
-from drsai_backend.models.openai import CONNECT_SECONDS, OPENAI_URL, PooledOpenAIClient
+from drsai_backend.models.openai import CONNECT_SECONDS, OPENAI_URL, UNKNOWN_MODEL, PooledOpenAIClient, info_of
 from drsai_backend.models.profiles.schema import ENDPOINTS, KEYS, Profile
 
 if TYPE_CHECKING:
@@ -29,14 +28,7 @@ if TYPE_CHECKING:
 
 _ARGUMENTS: Final = frozenset(CompletionCreateParamsNonStreaming.__annotations__) | {"extra_body", "extra_headers"}
 _ANTHROPIC_URL: Final = "https://api.anthropic.com"
-_UNKNOWN: Final = ModelInfo(
-    vision=False,
-    function_calling=True,
-    json_output=True,
-    structured_output=False,
-    family=ModelFamily.UNKNOWN,
-    multiple_system_messages=True,
-)
+_CLAUDE: Final[ModelInfo] = {**UNKNOWN_MODEL, "vision": True, "family": "claude", "multiple_system_messages": False}
 
 
 class Providers:
@@ -178,12 +170,6 @@ class Providers:
 
     def model_info(self, profile: Profile) -> ModelInfo:
         """What AutoGen knows of a model, or defaults for one that it does not know; what the profile says wins."""
-        try:
-            info = _model_info.get_info(profile.model or "")
-        except ValueError:
-            info = _UNKNOWN
-            if profile.provider == "anthropic":
-                info = cast(ModelInfo, {**info, "vision": True, "family": "claude", "multiple_system_messages": False})
         can = profile.can
         said = {
             "vision": can.vision,
@@ -193,7 +179,7 @@ class Providers:
             "multiple_system_messages": can.multiple_system_messages,
             "family": profile.family,
         }
-        return cast(ModelInfo, {**info, **{name: value for name, value in said.items() if value is not None}})
+        return info_of(profile.model or "", said, _CLAUDE if profile.provider == "anthropic" else UNKNOWN_MODEL)
 
     async def close(self) -> None:
         """Close all connections."""

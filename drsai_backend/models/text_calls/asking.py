@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Final, cast
 
 from autogen_core import FunctionCall
 from autogen_core.models import (
     AssistantMessage,
-    ChatCompletionClient,
     CreateResult,
     LLMMessage,
     RequestUsage,
@@ -19,8 +19,7 @@ from autogen_core.tools import Tool, ToolSchema
 
 from drsai_backend.errors import EndpointFailed
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.answer import ReasonedResult
-from drsai_backend.models.endpoints.continuation import ContinuingClient
+from drsai_backend.models.answer import Items, ModelCall, ReasonedResult
 from drsai_backend.models.endpoints.refused import refused_parameter
 from drsai_backend.models.endpoints.thoughts import with_thought
 from drsai_backend.models.text_calls.parsing import TextStep, parse_step
@@ -41,7 +40,7 @@ class TextCalls:
     """One model call of an agent whose tools are called by text.
 
     Args:
-        asks: the client that is asked.
+        ask: makes a call of its client.
         form: how calls are written.
         options: of the call, as AutoGen's `create`.
         no_stop: models that take no stop sequences, by what `where` says; one that refuses them is added.
@@ -51,14 +50,14 @@ class TextCalls:
 
     def __init__(
         self,
-        asks: ChatCompletionClient | ContinuingClient,
+        ask: Callable[[ModelCall], Items],
         form: TextForm,
         options: Mapping[str, Any],
         no_stop: set[object],
         where: object | None,
         known: Known,
     ) -> None:
-        self._asks = asks
+        self._ask = ask
         self._form: TextForm = form
         choice: object = options.get("tool_choice", "auto")
         self._choice = choice if isinstance(choice, str) else cast("Tool", choice).name
@@ -78,48 +77,23 @@ class TextCalls:
         """The messages as this model is sent them."""
         return rendered(messages, self._tools, self._form, self._choice, self._known)
 
-    async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:
-        """As a client's own; the result has calls where the text has."""
-        usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
-        left = REPAIRS
-        while True:
-            try:
-                result = await self._asks.create(messages, **self._stopped(options))
-            except Exception as error:
-                if not self._learnt(error):
-                    raise
-                result = await self._asks.create(messages, **options)
-            result = self._called_nothing(with_thought(result))
-            usage = _sum(usage, result.usage)
-            step = self._step(result)
-            if step is None:
-                return result
-            if not step.is_malformed or not left or len(str(result.content)) > _LONGEST:
-                return _made(result, step, usage, self._tools)
-            left -= 1
-            messages = self._repairing(messages, result)
-
-    async def create_stream(
-        self, messages: Sequence[LLMMessage], **options: Any
-    ) -> AsyncGenerator[str | CreateResult, None]:
-        """As a client's own: thoughts between marks in front, then the answer, then the result."""
+    async def asked(self, call: ModelCall) -> Items:
+        """Make the call: thoughts between marks in front where it streams, then the answer, then the result, which has
+        calls where the text has."""
         usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
         shown = StepStream()
         left = REPAIRS
         while True:
             result: CreateResult | None = None
             said: list[str] = []
-            stream = self._streamed(messages, options)
-            try:
-                async for item in stream:
+            async with aclosing(self._sent(call)) as items:
+                async for item in items:
                     if isinstance(item, CreateResult):
                         result = self._called_nothing(with_thought(item, said))
                         break
                     said.append(item)
                     if piece := shown.feed(item):
                         yield piece
-            finally:
-                await stream.aclose()
             if result is None:
                 return
             usage = _sum(usage, result.usage)
@@ -127,40 +101,35 @@ class TextCalls:
             if step is None:
                 yield result
                 return
-            if piece := shown.end():
+            if call.streams and (piece := shown.end()):
                 yield piece
             if not step.is_malformed or not left or len(str(result.content)) > _LONGEST:
                 break
             left -= 1
-            messages = self._repairing(messages, result)
+            call = call._replace(messages=self._repairing(call.messages, result))
             shown.again()
         made = _made(result, step, usage, self._tools)
-        if piece := shown.close(made.content if isinstance(made.content, str) else None, made.thought or ""):
+        text = made.content if isinstance(made.content, str) else None
+        if call.streams and (piece := shown.close(text, made.thought or "")):
             yield piece
         yield made
 
-    async def _streamed(
-        self, messages: Sequence[LLMMessage], options: Mapping[str, Any]
-    ) -> AsyncGenerator[str | CreateResult, None]:
-        began = False
-        stream = self._asks.create_stream(messages, **self._stopped(options))
-        try:
+    async def _sent(self, call: ModelCall) -> Items:
+        """One answer of the model; once more, where it takes no stop sequences and that was not known."""
+        while True:
+            began = False
             try:
-                async for item in stream:
-                    began = True
-                    yield item
+                stopped = call._replace(options=self._stopped(call.options))
+                async with aclosing(self._ask(stopped)) as items:
+                    async for item in items:
+                        began = True
+                        yield item
                 return
             except Exception as error:
                 if began or not self._learnt(error):
                     raise
-            await stream.aclose()
-            stream = self._asks.create_stream(messages, **options)
-            async for item in stream:
-                yield item
-        finally:
-            await stream.aclose()
 
-    def _stopped(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _stopped(self, options: JsonObject) -> JsonObject:
         """The options, with what ends the answer where the model would write an observation by itself."""
         if self._where is None or self._where in self._no_stop or not self._tools:
             return options
