@@ -28,7 +28,7 @@ from drsai_backend.api.openai.completions import CompletionsRoute
 from drsai_backend.api.openai.conversations import conversation_routes
 from drsai_backend.api.openai.embeddings import embedding_routes
 from drsai_backend.api.openai.models import model_routes
-from drsai_backend.api.openai.responses.routes import response_routes
+from drsai_backend.api.openai.responses.routes import ResponsesRoute, response_routes
 from drsai_backend.api.openai.responses.service import Responses
 from drsai_backend.api.openai.responses.socket import ResponsesSocket
 from drsai_backend.api.pages import page_routes
@@ -99,6 +99,7 @@ def create_app(
     responses = Responses(engine, bodies, settings.max_messages)
     socket = ResponsesSocket(responses, access, hosts, settings.cors_origins)
     routes.append(WebSocketRoute("/v1/responses", socket))
+    routes.append(ResponsesRoute(responses, access, ping=ping_seconds))
     routes.extend(response_routes(responses, ping=ping_seconds).routes)
     routes.extend(conversation_routes(responses).routes)
     tasks = Tasks(engine, settings)

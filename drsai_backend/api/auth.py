@@ -1,6 +1,6 @@
 """Who asks: found once per request, before its body is read, and handed to the engine.
 
-Every route declares the scope that it needs (`allowed`, or `ChatRoute.scope`), or that it needs none (`open_to_all`);
+Every route declares the scope that it needs (`allowed`, or `RunRoute.scope`), or that it needs none (`open_to_all`);
 tests/api/access/test_access.py fails for a route that declares neither.
 """
 
@@ -119,26 +119,30 @@ class Access:
             raise Unauthenticated("another user asks now")
 
     def acting(
-        self, caller: Principal | None, connection: Connection, named: str | None, *, as_tag: bool = False
+        self, caller: Principal | None, connection: Connection, named: str | None, tag: object = None
     ) -> Principal:
-        """As whom the caller asks. `named`: the user that the request names itself; with `as_tag`, that is OpenAI's tag
-        of an end user and nobody's identity where the caller may not act as others.
+        """As whom the caller asks. `named`: the user that the request names itself; `tag`: the field `user` of OpenAI's
+        routes, which names the user, too, but where the caller may not act as others: there it is a tag of an end user,
+        and nobody's identity.
 
         Raises:
             InsufficientScope: it names another user than the caller, who may not act as others.
-            InvalidRequest: a gateway's header names no usable user, or not the one that the request names. A gateway
-                sets one of the two and passes the other on from its client: which one, nobody here can tell.
+            InvalidRequest: both name a user, and different ones; or what names one is not usable. Or a gateway's header
+                names no usable user, or not the one that the request names: a gateway sets one of the two and passes
+                the other on from its client: which one, nobody here can tell.
         """
+        if caller is not None and not caller.may(Scope.ACT_AS):
+            if named is not None and named != caller.user_id:
+                whose = f"you are {caller.user_id}" if caller.key_id is None else f"this key is {caller.user_id}'s"
+                text = f"{whose}: to name another `user` needs the scope `act-as`"
+                raise InsufficientScope(text, scope=Scope.ACT_AS, param="user")
+            return caller if tag is None or tag == caller.user_id else replace(caller, for_many=True)
+        user = None if tag is None else user_of(tag)
+        if named is not None and user is not None and named != user:
+            raise InvalidRequest("`user` in the query and in the body are different", param="user")
+        named = named or user
         if caller is None:
             return Principal(named or ANONYMOUS)
-        if not caller.may(Scope.ACT_AS):
-            if named is None or named == caller.user_id:
-                return caller
-            if as_tag:
-                return replace(caller, for_many=True)
-            whose = f"you are {caller.user_id}" if caller.key_id is None else f"this key is {caller.user_id}'s"
-            text = f"{whose}: to name another `user` needs the scope `act-as`"
-            raise InsufficientScope(text, scope=Scope.ACT_AS, param="user")
         header, by_header = self._by_header(connection)
         if by_header is not None and named not in (None, by_header):
             raise InvalidRequest(f"`user` and the header `{header}` name different users", param="user")
@@ -307,24 +311,6 @@ async def read_fields(bodies: Bodies, request: Request, kind: type[_Body]) -> _B
     """The body of a request. Raises InvalidRequest, which names the field."""
     async with bodies.read(request.scope, request.receive, optional=kind is UserBody) as fields:
         return checked(kind.model_validate, fields)
-
-
-def acting_as(
-    access: Access, connection: Connection, caller: Principal | None, named: str | None, in_body: object
-) -> Principal:
-    """As whom `caller` asks OpenAI's routes: `named` is the query's user, `in_body` the field `user`. What that says to
-    a key that may not act as others is OpenAI's tag of an end user, and nobody's identity.
-
-    Raises:
-        InsufficientScope: the query names another user than the caller, who may not act as others.
-        InvalidRequest: both name a user, and different ones; or the body's is not usable.
-    """
-    user = user_of(in_body) if caller is None or caller.may(Scope.ACT_AS) else None
-    if user is None and in_body is not None and caller is not None and in_body != caller.user_id:
-        caller = replace(caller, for_many=True)
-    if named is not None and user is not None and named != user:
-        raise InvalidRequest("`user` in the query and in the body are different", param="user")
-    return access.acting(caller, connection, named or user)
 
 
 def described(kind: type[BaseModel]) -> JsonObject:

@@ -22,7 +22,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import asked_again
 from drsai_backend.api.http.errors import error_body
 from drsai_backend.api.http.json import TEXT, Template, dumps
-from drsai_backend.api.http.stream import ClientLeft, EventStream, Frames, Headers
+from drsai_backend.api.http.stream import ClientLeft, EventStream, Frames, Headers, Still
 from drsai_backend.api.objects import step_object
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import RunFailed
@@ -108,6 +108,11 @@ def still_reads(
     return check
 
 
+def broken(body: JsonObject) -> bytes:
+    """Says why the stream breaks off. Without an id: the log continues, and so does a reader who comes back."""
+    return b"event: error\ndata: " + dumps({"type": "error", **body}) + b"\n\n"
+
+
 class LogResponse(Response, Generic[T]):
     """Server-sent events of a log.
 
@@ -115,6 +120,7 @@ class LogResponse(Response, Generic[T]):
         log: the events; closed at the end, or when the client leaves.
         tell: makes the frames of an event.
         still: raises when who reads may not do so any more, which ends the answer (`EventStream`).
+        opening, failing: see `EventStream`.
         over: what is read ends when `log` has nothing to tell. Then the answer is 204, at which browsers stop to
             connect again.
     """
@@ -124,10 +130,12 @@ class LogResponse(Response, Generic[T]):
         log: AsyncIterator[T],
         tell: Callable[[T], Iterable[bytes]],
         headers: Headers,
-        still: Callable[[], Awaitable[None]],
+        still: Still,
         *,
         ping: float,
         over: bool = False,
+        opening: bytes = _OPENING,
+        failing: Callable[[JsonObject], bytes] = broken,
     ) -> None:
         super().__init__()
         self._log = log
@@ -135,8 +143,8 @@ class LogResponse(Response, Generic[T]):
         self._over = over
         self._stream = EventStream(
             headers,
-            opening=_OPENING,
-            failing=_broken,
+            opening=opening,
+            failing=failing,
             what="an event stream",
             ping=ping,
             still=still,
@@ -228,11 +236,6 @@ class RunFrames(_Frames):
             **({} if ended.shown is None else {"shown": ended.shown}),
         }
         yield self._frame(position, run_id, "end", fields)
-
-
-def _broken(body: JsonObject) -> bytes:
-    """Says why the stream breaks off. Without an id: the log continues, and so does a reader who comes back."""
-    return b"event: error\ndata: " + dumps({"type": "error", **body}) + b"\n\n"
 
 
 def _fields(event: RunEvent) -> tuple[str, JsonObject]:

@@ -176,8 +176,7 @@ def test_all_answers_that_are_streamed_are_here() -> None:
         "http/json.py",
         "http/stream.py",
         "openai/chat/endpoint.py",
-        "openai/chat/side_call.py",
-        "openai/responses/answers.py",
+        "openai/route.py",
     }
 
 

@@ -17,8 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drsai_backend.agents import idempotent, requires_approval
-from drsai_backend.errors import ConfigurationError
-from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools, new_call_id, run_of_call
+from drsai_backend.errors import ConfigurationError, InvalidRequest
+from drsai_backend.teams.client_tools.definitions import (
+    CUSTOM_INPUT,
+    ClientTool,
+    ClientTools,
+    custom_input,
+    new_call_id,
+    run_of_call,
+)
 from drsai_backend.teams.client_tools.policy import ToolPolicy
 from drsai_backend.teams.options import client_tools
 from drsai_backend.teams.registry import TeamRegistry
@@ -139,3 +146,30 @@ def test_a_teams_own_word() -> None:
             registry.add("wrong", {**config, "client_tools": wrong})
     with pytest.raises(ConfigurationError, match="client_tools"):
         client_tools("never")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@given(
+    st.sets(st.sampled_from("abc")),
+    st.none() | st.lists(st.sampled_from("abc"), max_size=3),
+    st.sampled_from(["auto", "none", "required"]),
+)
+def test_a_choice_is_of_tools_that_are_there(offered: set[str], only: list[str] | None, choice: Any) -> None:
+    tools = ClientTools(tuple(map(ClientTool, sorted(offered))), choice, only)
+    missing = [name for name in only or () if name not in offered]
+    if not missing and (choice != "required" or (offered if only is None else only)):
+        assert tools.checked("tool_choice") is tools
+        return
+    with pytest.raises(InvalidRequest) as refused:
+        tools.checked("function_call")
+    assert refused.value.param == "function_call"
+    assert (repr(missing[0]) if missing else "demands a tool") in refused.value.message
+
+
+@given(st.text())
+def test_the_text_of_a_custom_tool_comes_back(text: str) -> None:
+    assert custom_input({"arguments": json.dumps({CUSTOM_INPUT: text})}) == text
+
+
+@pytest.mark.parametrize("arguments", ["[1]", '{"input": 1}', "{}", "null"])
+def test_what_is_no_text_comes_back_as_it_was_written(arguments: str) -> None:
+    assert custom_input({"arguments": arguments}) == arguments

@@ -6,12 +6,11 @@ What is honoured, what is refused by name, and what is left aside, is told in do
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
-from drsai_backend.api.openai.messages import Said, Wire
+from drsai_backend.api.openai.messages import INT32, Said, Wire, optional
 from drsai_backend.json_types import JsonObject
 
 Fate: TypeAlias = Literal["honoured", "kept", "hint", "refused"]
@@ -48,7 +47,6 @@ TEXTS: Final = {
 }
 """What is wrong, where that is more than a wrong type."""
 
-_optional: Final = partial(Field, None)
 _Anything: TypeAlias = Annotated[object, WithJsonSchema({})]
 
 
@@ -170,7 +168,7 @@ class CustomTool(Wire):
     input_schema: JsonObject
     strict: bool | None = None
     input_examples: list[JsonObject] | None = None
-    defer_loading: bool | None = _optional(description="The tool is offered at once.")
+    defer_loading: bool | None = optional(description="The tool is offered at once.")
     allowed_callers: list[Literal["direct"]] | None = None
 
 
@@ -185,7 +183,7 @@ class ForeignTool(Wire):
 
 class ToolChoice(Wire):
     type: Literal["auto", "any", "none", "tool"]
-    name: str | None = _optional(description="With `tool`.")
+    name: str | None = optional(description="With `tool`.")
     disable_parallel_tool_use: bool | None = None
 
 
@@ -194,7 +192,7 @@ class Thinking(Wire):
     OpenAI-compatible endpoints have no such bound."""
 
     type: Literal["enabled", "adaptive", "disabled"]
-    budget_tokens: int | None = _optional(ge=1024)
+    budget_tokens: int | None = optional(ge=1024)
     display: Literal["summarized", "omitted"] | None = None
 
     @property
@@ -208,8 +206,8 @@ class JsonFormat(Wire):
 
 
 class OutputConfig(Wire):
-    effort: Annotated[str, Field(min_length=1, max_length=64)] | None = _optional(description="`reasoning_effort`.")
-    format: JsonFormat | None = _optional(description="Of the answering agent's messages.")
+    effort: Annotated[str, Field(min_length=1, max_length=64)] | None = optional(description="`reasoning_effort`.")
+    format: JsonFormat | None = optional(description="Of the answering agent's messages.")
 
 
 class Prompt(Wire):
@@ -220,29 +218,29 @@ class Prompt(Wire):
     model: str = Field(min_length=1, max_length=255, description="The team that is to answer.")
     messages: list[Message] = Field(min_length=1, fail_fast=True, description="The conversation.")
     system: SystemText | None = None
-    tools: list[CustomTool | ForeignTool] | None = _optional(
+    tools: list[CustomTool | ForeignTool] | None = optional(
         description="The client's own tools.", max_length=128, fail_fast=True
     )
-    tool_choice: ToolChoice | None = _optional(description="Of the client's own tools.")
+    tool_choice: ToolChoice | None = optional(description="Of the client's own tools.")
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
-    mcp_servers: Annotated[list[object], Field(max_length=0)] | None = _optional(description="Not supported.")
+    mcp_servers: Annotated[list[object], Field(max_length=0)] | None = optional(description="Not supported.")
 
 
 class MessagesBody(Prompt):
     """A request for a message. Fields that are not listed are those of Chat Completions (`thread_id`, `on_busy`, …), or
     are kept for the agents."""
 
-    max_tokens: int = Field(ge=1, le=2**31 - 1)
-    metadata: JsonObject | None = _optional(description="Kept: `user_id` is a tag. May hold `thread_id`.")
-    stream: bool | None = _optional(description="Answer with server-sent events, as it is produced.")
-    temperature: float | None = _optional(ge=0, le=1)
-    top_p: float | None = _optional(ge=0, le=1)
+    max_tokens: int = Field(ge=1, le=INT32)
+    metadata: JsonObject | None = optional(description="Kept: `user_id` is a tag. May hold `thread_id`.")
+    stream: bool | None = optional(description="Answer with server-sent events, as it is produced.")
+    temperature: float | None = optional(ge=0, le=1)
+    top_p: float | None = optional(ge=0, le=1)
     stop_sequences: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=16)] | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
-    cache_control: _Anything = _optional(description="No effect, as `diagnostics`.")
+    cache_control: _Anything = optional(description="No effect, as `diagnostics`.")
     diagnostics: _Anything = None
-    container: None = _optional(description="Not supported, as what follows.")
+    container: None = optional(description="Not supported, as what follows.")
     inference_geo: None = None
     speed: Literal["standard"] | None = None
     top_k: None = None

@@ -22,7 +22,7 @@ from starlette.types import Scope as ASGIScope
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.anthropic.body import TEXTS, MessagesBody, Prompt
-from drsai_backend.api.anthropic.errors import ERROR_SCHEMA, anthropic_response, login_response
+from drsai_backend.api.anthropic.errors import ERROR_SCHEMA, anthropic_error, login_response
 from drsai_backend.api.anthropic.translation import Translation, translate, translate_prompt
 from drsai_backend.api.anthropic.wire import (
     KEEP_ALIVE,
@@ -30,16 +30,16 @@ from drsai_backend.api.anthropic.wire import (
     EventWriter,
     MessageWriter,
     SideMessage,
-    error_event,
 )
 from drsai_backend.api.http.checking import checked
+from drsai_backend.api.http.errors import error_response
 from drsai_backend.api.http.json import answers, json_response
 from drsai_backend.api.http.parameters import check_query
-from drsai_backend.api.openai.chat.endpoint import ChatRoute
-from drsai_backend.api.openai.chat.exchange import Exchange, describe_answers
-from drsai_backend.api.openai.chat.inputs import ChatCall, Sender, parse_call
+from drsai_backend.api.openai.chat.endpoint import ChatExchange, ChatRoute, describe_answers
+from drsai_backend.api.openai.chat.inputs import parse_call
 from drsai_backend.api.openai.files.named import with_files
 from drsai_backend.api.openai.messages import is_heavy
+from drsai_backend.api.openai.route import Sender
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, InvalidRequest
 from drsai_backend.json_types import JsonObject
@@ -73,22 +73,22 @@ _OF_CHAT: Final = ("max_completion_tokens", "functions", "function_call", "stop"
 """Fields of Chat Completions that have another name here, or none."""
 
 
-@dataclass(frozen=True, slots=True)
-class _MessagesExchange(Exchange):
+@dataclass
+class _MessagesExchange(ChatExchange):
     """`thinks`: what the models think is told."""
 
     translation: Translation
     thinks: bool
 
-    async def start(self, engine: Engine, call: ChatCall, who: Principal) -> Handle:
+    async def start(self, engine: Engine, who: Principal) -> Handle | None:
         try:
-            return await engine.start(call.ask, who)
+            return await super().start(engine, who)
         except DrSaiError as error:
             self.translation.rename(error)
             raise
 
     def ignored(self, handle: Handle) -> Sequence[str]:
-        ignored = (self.translation.place_of(name) for name in Exchange.ignored(self, handle))
+        ignored = (self.translation.place_of(name) for name in super().ignored(handle))
         return [*ignored, *self.translation.aside]
 
     def streamed(self, handle: Handle) -> EventWriter:
@@ -98,14 +98,11 @@ class _MessagesExchange(Exchange):
     def whole(self, handle: Handle) -> MessageWriter:
         return MessageWriter(handle, thinks=self.thinks, after=self.after, name=self.name(handle))
 
-    def aside(self, call: ChatCall, kind: str) -> SideMessage:
-        return SideMessage(call.ask.team, kind)
-
-    def error_frame(self, body: JsonObject) -> bytes:
-        return error_event(body)
+    def side_writer(self) -> SideMessage:
+        return SideMessage(self.call, self.kind or "")
 
     def error_response(self, error: DrSaiError, code: str | None) -> Response:
-        return anthropic_response(self.translation.rename(error), code)
+        return error_response(self.translation.rename(error), code, anthropic_error)
 
 
 class MessagesRoute(ChatRoute):
@@ -129,17 +126,23 @@ class MessagesRoute(ChatRoute):
             "responses": responses,
         }
 
-    def read(self, body: JsonObject, sender: Sender) -> Exchange:
-        made, asked = _read(body)
+    def read(self, body: JsonObject, sender: Sender) -> ChatExchange:
+        for name in _OF_CHAT:
+            if body.get(name) is not None:
+                raise InvalidRequest(f"`{name}` is no field of this API", param=name)
+        asked = checked(MessagesBody.model_validate, body, TEXTS)
+        made, rest = translate(asked), dict(asked.model_extra or {})
+        if rest.pop("context_management", None):
+            made.aside.append("context_management")  # about what Anthropic's models are shown; agents keep their own
         try:
-            call = parse_call(made.body, sender, max_messages=self._max_messages)
+            call = parse_call({**rest, **made.body}, sender, max_messages=self._max_messages)
         except DrSaiError as error:
             made.rename(error)
             raise
+        made.body.clear()  # the call has it
         if made.failed:
             results = [replace(each, is_error=each.call_id in made.failed) for each in call.ask.tool_results]
             call = call._replace(ask=replace(call.ask, tool_results=results))
-        made.body.clear()  # the call has it
         thinks = asked.thinking is not None and asked.thinking.is_told
         return _MessagesExchange(call, made, thinks)
 
@@ -179,20 +182,6 @@ class CountTokensRoute(ChatRoute):
             model, count = await self._bodies.off_loop(counting) if is_heavy(body) else counting()
             await self._engine.check_team(who, model)
         await json_response({"input_tokens": count})(scope, receive, send)
-
-
-def _read(body: JsonObject) -> tuple[Translation, MessagesBody]:
-    """A request, and the same in the words of Chat Completions. Raises InvalidRequest."""
-    for name in _OF_CHAT:
-        if body.get(name) is not None:
-            raise InvalidRequest(f"`{name}` is no field of this API", param=name)
-    asked = checked(MessagesBody.model_validate, body, TEXTS)
-    made = translate(asked)
-    rest = dict(asked.model_extra or {})
-    if rest.pop("context_management", None):
-        made.aside.append("context_management")  # about what Anthropic's models are shown; agents keep their own
-    made.body = {**rest, **made.body}
-    return made, asked
 
 
 def _count(body: JsonObject) -> tuple[str, int]:
@@ -238,6 +227,6 @@ async def _spoken(answer: ASGIApp, scope: ASGIScope, receive: Receive, send: Sen
     try:
         await answer(scope, receive, send_named)
     except DrSaiError as error:
-        await anthropic_response(error)(scope, receive, send_named)
+        await error_response(error, shape=anthropic_error)(scope, receive, send_named)
     except HTTPException as error:
         await login_response(error)(scope, receive, send_named)

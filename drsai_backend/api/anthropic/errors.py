@@ -12,9 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from drsai_backend import log_context
-from drsai_backend.api.http.errors import error_body, error_response
-from drsai_backend.api.http.json import json_response
-from drsai_backend.errors import DrSaiError
+from drsai_backend.api.http.errors import refused_login
 from drsai_backend.json_types import JsonObject
 
 _BY_CODE: Final = {
@@ -53,16 +51,7 @@ def anthropic_error(body: JsonObject) -> JsonObject:
     return {"type": "error", "error": told, "request_id": log_context.current_request()}
 
 
-def anthropic_response(error: DrSaiError, code: str | None = None) -> Response:
-    """The answer to a request that cannot be served, with the status and headers that it has everywhere."""
-    response = error_response(error, code=code)
-    kept = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
-    return json_response(anthropic_error(error_body(error, code=code)), response.status_code, kept)
-
-
 def login_response(error: HTTPException) -> Response:
     """The answer where an application's own login has refused."""
     kind = _BY_STATUS.get(error.status_code, "api_error" if error.status_code >= 500 else "invalid_request_error")
-    told = {"type": kind, "message": str(error.detail), "param": None, "code": "refused"}
-    body = {"type": "error", "error": told, "request_id": log_context.current_request()}
-    return json_response(body, error.status_code, dict(error.headers or {}))
+    return refused_login(error, anthropic_error, kind)

@@ -10,8 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from drsai_backend.api.http.errors import error_body, error_response, refused_parameter
-from drsai_backend.api.http.json import json_response
+from drsai_backend.api.http.errors import error_response, refused_login, refused_parameter
 from drsai_backend.api.http.parameters import KeyFirstRoute
 from drsai_backend.errors import DrSaiError
 from drsai_backend.json_types import JsonObject
@@ -23,16 +22,9 @@ ERROR_SCHEMA: Final[JsonObject] = {
 }
 
 
-def with_detail(error: DrSaiError, *, code: str | None = None) -> JsonObject:
-    """The body of an error."""
-    return {"detail": error.message, **error_body(error, code=code)}
-
-
-def detailed_response(error: DrSaiError) -> Response:
-    """The answer to a request that cannot be served."""
-    response = error_response(error)
-    kept = {name: value for name, value in response.headers.items() if not name.startswith("content-")}
-    return json_response(with_detail(error), response.status_code, kept)
+def with_detail(body: JsonObject) -> JsonObject:
+    """The body of an error, of that everywhere else."""
+    return {"detail": body["error"]["message"], **body}
 
 
 class DetailRoute(KeyFirstRoute):
@@ -45,12 +37,10 @@ class DetailRoute(KeyFirstRoute):
             try:
                 return await handle(request)
             except DrSaiError as error:
-                return detailed_response(error)
+                return error_response(error, shape=with_detail)
             except RequestValidationError as error:
-                return detailed_response(refused_parameter(error))
+                return error_response(refused_parameter(error), shape=with_detail)
             except HTTPException as error:  # an application's own login
-                told = {"message": str(error.detail), "type": "invalid_request_error", "param": None, "code": "refused"}
-                body = {"detail": str(error.detail), "error": told}
-                return json_response(body, error.status_code, dict(error.headers or {}))
+                return refused_login(error, with_detail, "invalid_request_error")
 
         return handled

@@ -11,32 +11,29 @@ costs nothing: the task is the engine's. While there is nothing to say a `heartb
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal, cast
-from uuid import uuid4
+from functools import partial
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Discriminator, Field, TypeAdapter
-from starlette.types import Receive, Send
+from starlette.types import Message, Receive, Send
 from starlette.types import Scope as Connection
 
-from drsai_backend import log_context
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Access, Body
 from drsai_backend.api.engine.errors import with_detail
 from drsai_backend.api.engine.tasks import ExecuteBody, Tasks, state_of
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.checking import checked
-from drsai_backend.api.http.errors import InternalError, Overloaded
+from drsai_backend.api.http.errors import Overloaded, error_body
 from drsai_backend.api.http.middleware import Hosts
 from drsai_backend.api.http.sockets import SocketClosed, SocketEndpoint, SocketSession
-from drsai_backend.errors import DrSaiError, Unauthenticated
+from drsai_backend.errors import DrSaiError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.events import Mark
 
-_log = logging.getLogger("drsai.api")
 HEARTBEAT: Final = 30.0
 MOST: Final = 16
 """Tasks that one connection is told of at a time."""
@@ -79,18 +76,14 @@ class TaskSocket(SocketEndpoint):
         *,
         heartbeat: float = HEARTBEAT,
     ) -> None:
-        super().__init__(tasks.engine, access, hosts, origins)
+        super().__init__(partial(_Session, self), tasks.engine, access, hosts, origins)
         self.tasks = tasks
         self.bodies = bodies
         self.heartbeat = heartbeat
 
-    def session(self, access: Access, asking: Connection, caller: Principal | None, send: Send) -> SocketSession:
-        """See `SocketEndpoint.session`."""
-        return _Session(self, access, asking, caller, send)
 
-
-async def _next(receive: Receive) -> JsonObject:
-    return cast("JsonObject", await receive())
+async def _next(receive: Receive) -> Message:
+    return await receive()
 
 
 class _Session(SocketSession):
@@ -113,11 +106,7 @@ class _Session(SocketSession):
                 await asyncio.wait({reading, beating}, return_when=asyncio.FIRST_COMPLETED)
                 if beating.done():
                     beating.result()
-                message = reading.result()
-                if message["type"] == "websocket.disconnect":
-                    return
-                data: bytes | None = message.get("bytes")
-                if not await self._answer(message["text"].encode() if data is None else data):
+                if not await self.turn(reading.result()):
                     return
                 reading = asyncio.create_task(_next(receive))
         finally:
@@ -128,27 +117,14 @@ class _Session(SocketSession):
             if rest:
                 await asyncio.wait(rest)
 
-    async def _answer(self, data: bytes) -> bool:
-        """Answer one message. False: the connection is over."""
-        log_context.bind(f"req_{uuid4().hex}")
-        task_id: str | None = None
-        try:
-            who = await self._who(Scope.CHAT)
-            body = await self._socket.bodies.parse(data)
-            asked = checked(_MESSAGES.validate_python, body)
-            task_id = getattr(asked, "task_id", None)
-            await self._act(who, asked)
-        except Unauthenticated as error:
-            await self.end(error)
-            return False
-        except DrSaiError as error:
-            await self._fail(error, task_id)
-        except SocketClosed:
-            raise
-        except Exception:  # noqa: BLE001 - a named boundary: the connection continues with the next message
-            _log.exception("a message of a WebSocket failed")
-            await self._fail(InternalError("something went wrong here; the log has it"), task_id)
-        return True
+    async def answer(self, data: bytes, fields: JsonObject) -> None:
+        """See `SocketSession.answer`."""
+        caller = await self.access.authenticate(self.asking, Scope.CHAT)
+        who = self.access.principal(caller, self.asking, Scope.CHAT, None)
+        asked = checked(_MESSAGES.validate_python, await self._socket.bodies.parse(data))
+        if isinstance(asked, _Resume | _Cancel):
+            fields["task_id"] = asked.task_id
+        await self._act(who, asked)
 
     async def _act(self, who: Principal, asked: _Execute | _Resume | _Cancel | _Ping) -> None:
         tasks = self._socket.tasks
@@ -157,7 +133,7 @@ class _Session(SocketSession):
                 self._check_room()
                 handle = await tasks.start(who, asked)
                 told = {"type": "task", "task_id": handle.run_id, "conversation_id": handle.thread_id}
-                await self._write(told)
+                await self.write(told)
                 self._follow(who, handle.run_id, None)
             case _Resume():
                 who.require(Scope.THREADS_READ)
@@ -165,15 +141,15 @@ class _Session(SocketSession):
                 run, _ = await tasks.find(who, asked.task_id)
                 await self._stop(asked.task_id)
                 self._check_room()
-                await self._write({"type": "task", "task_id": run.run_id, "conversation_id": run.thread_id})
+                await self.write({"type": "task", "task_id": run.run_id, "conversation_id": run.thread_id})
                 self._follow(who, asked.task_id, mark)
             case _Cancel():
                 who.require(Scope.RUNS_CANCEL)
                 await tasks.find(who, asked.task_id)
                 await tasks.engine.cancel_run(who, asked.task_id)
-                await self._write({"type": "cancelling", "task_id": asked.task_id})
+                await self.write({"type": "cancelling", "task_id": asked.task_id})
             case _Ping():
-                await self._write({"type": "pong"})
+                await self.write({"type": "pong"})
 
     def _check_room(self) -> None:
         if len(self._told) >= MOST:
@@ -192,24 +168,18 @@ class _Session(SocketSession):
     async def _tell(self, who: Principal, task_id: str, after: Mark | None) -> None:
         tasks, is_last = self._socket.tasks, False
         try:
-            async with aclosing(tasks.events(who, task_id, after)) as events:
-                async for told in events:
-                    is_last = told.last
-                    *before, newest = told.objects
-                    for each in before:
-                        await self._write({**each, "task_id": task_id})
-                    await self._write({**newest, "task_id": task_id, "id": str(told.position)})
-            if not is_last:
-                # It was read to its end before; or this server stops, and the task is still under way.
-                run, _ = await tasks.find(who, task_id)
-                await self._write({"type": "all_read", "task_id": task_id, "status": state_of(run, [])})
-        except DrSaiError as error:
-            await self._fail(error, task_id)
-        except SocketClosed:
-            return
-        except Exception:  # noqa: BLE001 - a named boundary: the connection has other tasks
-            _log.exception("the events of a task could not be told")
-            await self._fail(InternalError("something went wrong here; the log has it"), task_id)
+            with suppress(SocketClosed):
+                async with self.telling(task_id=task_id), aclosing(tasks.events(who, task_id, after)) as events:
+                    async for told in events:
+                        is_last = told.last
+                        *before, newest = told.objects
+                        for each in before:
+                            await self.write({**each, "task_id": task_id})
+                        await self.write({**newest, "task_id": task_id, "id": str(told.position)})
+                    if not is_last:
+                        # It was read to its end before; or this server stops, and the task is still under way.
+                        run, _ = await tasks.find(who, task_id)
+                        await self.write({"type": "all_read", "task_id": task_id, "status": state_of(run, [])})
         finally:
             if self._told.get(task_id) is asyncio.current_task():
                 del self._told[task_id]
@@ -220,18 +190,13 @@ class _Session(SocketSession):
             self._said.clear()
             await asyncio.sleep(self._socket.heartbeat)
             if not self._said.is_set():
-                await self._write({"type": "heartbeat", "time": datetime.now(UTC).isoformat()})
-
-    async def _who(self, needed: Scope) -> Principal:
-        return self.access.principal(await self.access.authenticate(self.asking, needed), self.asking, needed, None)
-
-    async def _fail(self, error: DrSaiError, task_id: str | None = None) -> None:
-        await self._write({**self.failure(error), **({} if task_id is None else {"task_id": task_id})})
+                await self.write({"type": "heartbeat", "time": datetime.now(UTC).isoformat()})
 
     def failure(self, error: DrSaiError) -> JsonObject:
         """See `SocketSession.failure`."""
-        return {"type": "error", "status": error.status, **with_detail(error)}
+        return {"type": "error", "status": error.status, **with_detail(error_body(error))}
 
-    async def _write(self, event: JsonObject) -> None:
+    async def write(self, event: JsonObject) -> None:
+        """See `SocketSession.write`."""
         self._said.set()
-        await self.write(event)
+        await super().write(event)

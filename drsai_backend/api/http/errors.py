@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from fastapi import FastAPI, Request
@@ -70,8 +71,11 @@ def error_body(error: DrSaiError, *, code: str | None = None) -> JsonObject:
     return _body(error.message, error.status, code or error.code, error.param)
 
 
-def error_response(error: DrSaiError, *, code: str | None = None) -> Response:
-    """The answer to a request that cannot be served. A 503 says in how many seconds to ask again."""
+def error_response(
+    error: DrSaiError, code: str | None = None, shape: Callable[[JsonObject], JsonObject] = dict
+) -> Response:
+    """The answer to a request that cannot be served. A 503 says in how many seconds to ask again. `shape`: the body, of
+    one as OpenAI has it."""
     if not isinstance(error, RunFailed | InternalError):  # the log has these already, with more
         extra = {"code": code or error.code, "status": error.status, "param": error.param, "reason": error.message}
         _log.info("request refused", extra=extra)
@@ -86,7 +90,13 @@ def error_response(error: DrSaiError, *, code: str | None = None) -> Response:
         headers["www-authenticate"] = 'Bearer realm="drsai_backend"'  # RFC 6750, section 3
     elif isinstance(error, InsufficientScope):
         headers["www-authenticate"] = f'Bearer realm="drsai_backend", error="insufficient_scope", scope="{error.scope}"'
-    return json_response(error_body(error, code=code), error.status, headers)
+    return json_response(shape(error_body(error, code=code)), error.status, headers)
+
+
+def refused_login(error: HTTPException, shape: Callable[[JsonObject], JsonObject], kind: str) -> Response:
+    """The answer where an application's own login has refused."""
+    body = {"error": {"message": str(error.detail), "type": kind, "param": None, "code": "refused"}}
+    return json_response(shape(body), error.status_code, dict(error.headers or {}))
 
 
 def _body(message: str, status: int, code: str, param: str | None = None) -> JsonObject:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from contextlib import suppress
+import logging
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import asynccontextmanager, suppress
 from typing import Final
+from uuid import uuid4
 
-from starlette.types import Receive, Send
+from starlette.types import Message, Receive, Send
 from starlette.types import Scope as Connection
 
+from drsai_backend import log_context
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Access
 from drsai_backend.api.http import stream
 from drsai_backend.api.http.body import headers_of
-from drsai_backend.api.http.errors import HostNotAllowed, error_body
+from drsai_backend.api.http.errors import HostNotAllowed, InternalError, error_body
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.http.middleware import Hosts, check_origin
 from drsai_backend.errors import DrSaiError, InsufficientScope, Unauthenticated
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine
 
+_log = logging.getLogger("drsai.api")
 POLICY_VIOLATION: Final = 1008
 
 
@@ -42,6 +46,37 @@ class SocketSession:
     async def serve(self, receive: Receive) -> None:
         """Answer messages until the client leaves."""
         raise NotImplementedError
+
+    async def answer(self, data: bytes, fields: JsonObject) -> None:
+        """Answer one message; `fields` are told beside its failure."""
+        raise NotImplementedError
+
+    async def turn(self, message: Message) -> bool:
+        """Answer what was received, and say what fails of it: the connection goes on. False: it is over."""
+        if message["type"] == "websocket.disconnect":
+            return False
+        log_context.bind(f"req_{uuid4().hex}")
+        data: bytes | None = message.get("bytes")
+        async with self.telling() as fields:
+            try:
+                await self.answer(message["text"].encode() if data is None else data, fields)
+            except Unauthenticated as error:  # its key was revoked meanwhile
+                await self.end(error)
+                return False
+        return True
+
+    @asynccontextmanager
+    async def telling(self, **fields: object) -> AsyncGenerator[JsonObject]:
+        """Say what fails meanwhile, with fields that may be added to. Raises SocketClosed."""
+        try:
+            yield fields
+        except SocketClosed:
+            raise
+        except Exception as error:  # noqa: BLE001 - a named boundary: the connection has other messages
+            if not isinstance(error, DrSaiError):
+                _log.exception("a message of a WebSocket failed")
+                error = InternalError("something went wrong here; the log has it")
+            await self.fail(error, **fields)
 
     def failure(self, error: DrSaiError) -> JsonObject:
         """What an error is told as."""
@@ -70,9 +105,9 @@ class SocketSession:
             except DrSaiError:
                 continue  # The database is away.
 
-    async def fail(self, error: DrSaiError) -> None:
+    async def fail(self, error: DrSaiError, **fields: object) -> None:
         """Say that something has failed. Raises SocketClosed."""
-        await self.write(self.failure(error))
+        await self.write({**self.failure(error), **fields})
 
     async def write(self, event: JsonObject) -> None:
         """Tell the client something. Raises SocketClosed."""
@@ -95,19 +130,24 @@ class SocketEndpoint:
     """A WebSocket that whoever has the scope `chat` may open.
 
     Args:
+        session: makes a connection that was accepted.
         hosts: those that are served; None: any.
         origins: of web pages that may connect. Others may not: a browser asks nobody before it opens a WebSocket.
     """
 
-    def __init__(self, engine: Engine, access: Access, hosts: Hosts | None, origins: Collection[str]) -> None:
+    def __init__(
+        self,
+        session: Callable[[Access, Connection, Principal | None, Send], SocketSession],
+        engine: Engine,
+        access: Access,
+        hosts: Hosts | None,
+        origins: Collection[str],
+    ) -> None:
+        self._session = session
         self._engine = engine
         self._access = access
         self._hosts = hosts
         self._origins = origins
-
-    def session(self, access: Access, asking: Connection, caller: Principal | None, send: Send) -> SocketSession:
-        """A connection that was accepted."""
-        raise NotImplementedError
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         if (await receive())["type"] != "websocket.connect":
@@ -122,7 +162,7 @@ class SocketEndpoint:
             return
         await send({"type": "websocket.accept"})
         with suppress(SocketClosed):
-            await self.session(self._access, asking, caller, send).run(receive)
+            await self._session(self._access, asking, caller, send).run(receive)
 
 
 def check_place(scope: Connection, hosts: Hosts | None, origins: Collection[str]) -> None:

@@ -32,6 +32,8 @@ PATIENCE: Final = 0.1
 Headers = Iterable[tuple[bytes, bytes]]
 Frames = AsyncGenerator[tuple[bytes, bool]]
 """Frames that are sent in one write, and whether more follow."""
+Still = Callable[[], Awaitable[object]]
+"""What raises where who asks may not do so any more."""
 
 
 class ClientLeft(Exception):
@@ -55,7 +57,7 @@ class Watch:
     interval: float
     idle: Callable[[], Awaitable[None]] = _nothing
     patience: float = PATIENCE
-    still: Callable[[], Awaitable[object]] | None = None
+    still: Still | None = None
     _why: Exception | None = field(default=None, init=False)
     _tasks: Sequence[asyncio.Task[None]] = field(default=(), init=False)
 
@@ -122,7 +124,7 @@ class EventStream:
     failing: Callable[[JsonObject], bytes]
     what: str
     ping: float
-    still: Callable[[], Awaitable[object]] | None
+    still: Still | None
     patience: float = PATIENCE
     keep_alive: bytes = PING
     opened: bool = field(default=False, init=False)

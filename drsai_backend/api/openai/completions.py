@@ -6,21 +6,20 @@ Chat Completions, so what is said there of fields, threads and errors holds here
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from pydantic import ConfigDict, Field
 
 from drsai_backend.api.http.checking import checked
-from drsai_backend.api.http.errors import error_body
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.http.once import IdempotencyKey
-from drsai_backend.api.openai.chat.endpoint import ChatRoute
-from drsai_backend.api.openai.chat.exchange import Exchange, describe_answers
-from drsai_backend.api.openai.chat.inputs import Sender, parse_call
-from drsai_backend.api.openai.chat.wire import BROKEN, CompletionWriter, error_frame, failure
+from drsai_backend.api.openai.chat.endpoint import ChatExchange, ChatRoute, describe_answers
+from drsai_backend.api.openai.chat.inputs import parse_call
+from drsai_backend.api.openai.chat.wire import CompletionWriter, TextWriter
 from drsai_backend.api.openai.messages import Wire
+from drsai_backend.api.openai.route import DONE, Sender
 from drsai_backend.api.openai.speech import Piece, Speech
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
@@ -36,7 +35,6 @@ _TEXTS: Final = {
     "best_of": _ALONE,
     "n": _ALONE,
 }
-_DONE: Final = b"data: [DONE]\n\n"
 _SCHEMA: Final[JsonObject] = {
     "type": "object",
     "required": ["id", "object", "created", "model", "thread_id", "choices", "usage", "drsai"],
@@ -68,8 +66,8 @@ class CompletionBody(Wire):
     stream: bool | None = Field(None, description="Answer with server-sent events, as it is produced.")
 
 
-@dataclass(frozen=True, slots=True)
-class _CompletionExchange(Exchange):
+@dataclass
+class _CompletionExchange(ChatExchange):
     """`echo`: the text that the answer begins with."""
 
     echo: str = ""
@@ -83,8 +81,6 @@ class _CompletionExchange(Exchange):
 
 class CompletionsRoute(ChatRoute):
     """The endpoint."""
-
-    takes_housekeeping = False
 
     def describe(self) -> JsonObject:
         return {
@@ -100,14 +96,15 @@ class CompletionsRoute(ChatRoute):
             "responses": describe_answers(_SCHEMA, "`[DONE]`"),
         }
 
-    def read(self, body: JsonObject, sender: Sender) -> Exchange:
+    def read(self, body: JsonObject, sender: Sender) -> ChatExchange:
         asked = _checked(body)
         prompt, echo = _prompt_of(asked), asked.echo
         chat = {name: value for name, value in body.items() if name not in CompletionBody.model_fields}
         chat |= {name: body[name] for name in ("model", "stream") if name in body}
         chat["messages"] = [{"role": "user", "content": prompt}]
         call = parse_call(chat, sender, max_messages=self._max_messages)
-        return _CompletionExchange(call, prompt if echo else "")
+        # What is said here is never about a chat.
+        return _CompletionExchange(call._replace(housekeeping=False), prompt if echo else "")
 
 
 def _checked(body: JsonObject) -> CompletionBody:
@@ -141,14 +138,13 @@ class WholeText(CompletionWriter):
     def body(self, ended: RunEnded) -> JsonObject:
         body = super().body(ended)
         [choice] = body.pop("choices")
-        for name in ("service_tier",):
-            body.pop(name, None)
+        del body["service_tier"]
         text = self._echo + (choice["message"]["content"] or "")
         told = {"text": text, "index": 0, "logprobs": None, "finish_reason": choice["finish_reason"]}
         return {**body, "id": self._id, "object": "text_completion", "choices": [told]}
 
 
-class TextChunks:
+class TextChunks(TextWriter):
     """Writes the frames of a streamed answer. The last one says what an answer in one piece says of the run."""
 
     def __init__(self, handle: Handle, echo: str = "", *, include_usage: bool = False) -> None:
@@ -167,31 +163,22 @@ class TextChunks:
 
     def opening(self) -> bytes:
         """The prompt, if it is to be echoed."""
-        return self._piece(Piece("", self._echo)) if self._echo else b""
+        return self.piece(Piece("", self._echo)) if self._echo else b""
 
-    def frames(self, events: Iterable[RunEvent]) -> bytes:
-        """The frames of events, in order; empty when nothing of them can be shown yet."""
-        parts: list[bytes] = []
-        for event in events:
-            if isinstance(event, RunEnded) and event.status in BROKEN:
-                parts.append(error_frame(error_body(failure(event), code=event.error_code)))
-                continue
-            parts += map(self._piece, self._speech.hear(event))
-            self._whole.take((event,))
-            if isinstance(event, RunEnded):
-                parts.append(self._ending(event))
-        return b"".join(parts)
+    def frames(self, events: Sequence[RunEvent]) -> bytes:
+        self._whole.take(events)
+        return super().frames(events)
 
-    def _piece(self, piece: Piece) -> bytes:
+    def piece(self, piece: Piece) -> bytes:
         tail = b',"usage":null}\n\n' if self._include_usage else b"}\n\n"
         text = b'{"index":0,"logprobs":null,"finish_reason":null,"text":' + dumps(piece.text)
         return self._head + text + b"}]" + tail
 
-    def _ending(self, ended: RunEnded) -> bytes:
+    def ending(self, ended: RunEnded) -> bytes:
         whole = self._whole.body(ended)
         choice = {**whole["choices"][0], "text": ""}
         tail = b',"usage":null' if self._include_usage else b""
         frames = self._head + dumps(choice) + b"]" + tail + b',"drsai":' + dumps(whole["drsai"]) + b"}\n\n"
         if self._include_usage:
             frames += self._head + b'],"usage":' + dumps(whole["usage"]) + b"}\n\n"
-        return frames + _DONE
+        return frames + DONE

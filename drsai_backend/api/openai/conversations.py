@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -32,6 +32,7 @@ from drsai_backend.api.openai.responses.request.items import given_item
 from drsai_backend.api.openai.responses.routes import (
     PAGE_SCHEMA,
     AfterItem,
+    Chatter,
     Deleter,
     Include,
     Order,
@@ -52,9 +53,6 @@ from drsai_backend.errors import Conflict, InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page, cut
 from drsai_backend.runs.requests import new_thread_id
-
-if TYPE_CHECKING:
-    pass
 
 _MOST_ADDED: Final = 20
 """Items of one request, as with OpenAI."""
@@ -93,7 +91,6 @@ _TEXTS: Final = {
 }
 """What is wrong, where that is more than a wrong type."""
 
-Chatter = Annotated[Principal | None, allowed_caller(Scope.CHAT)]
 Writer = Annotated[Principal | None, allowed_caller(Scope.THREADS_WRITE)]
 
 

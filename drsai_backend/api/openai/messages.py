@@ -6,12 +6,14 @@ import json
 import mimetypes
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from autogen_core import FunctionCall, Image
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, WithJsonSchema
 
 from drsai_backend.api.openai.files.contents import IMAGES, decoded, text_of
+from drsai_backend.config import usable_key
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.images import FORMATS, MAX_PIXELS, EncodedImage, check_images
@@ -25,6 +27,12 @@ from drsai_backend.teams.client_tools.definitions import (
     run_of_call,
 )
 
+INT32: Final = 2**31 - 1
+INT64: Final = 2**63 - 1
+SCHEMA_BYTES: Final = 262_144
+"""As JSON: of the tools of a request, and of the form of its answer."""
+optional: Final = partial(Field, None)
+"""A field that may be left out, and has no default of its own."""
 NO_ID: Final = "function:"
 """What a call of one of the deprecated functions has in place of an id begins with; its name follows."""
 _FEW: Final = 256
@@ -48,8 +56,8 @@ _KEY_SCHEMA: Final[JsonObject] = {
     "writeOnly": True,
     "pattern": r"^\s*[!-~]*\s*$",
 }
-ModelKey: TypeAlias = Annotated[SecretStr, WithJsonSchema(_KEY_SCHEMA)]
-"""A key for model calls, to be checked with `usable_key`."""
+ModelKey: TypeAlias = Annotated[SecretStr, AfterValidator(usable_key), WithJsonSchema(_KEY_SCHEMA)]
+"""A key for model calls."""
 
 
 class Wire(BaseModel):

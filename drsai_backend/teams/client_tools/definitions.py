@@ -5,11 +5,13 @@ Neutral: each API translates its own wire format from and to these.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self, TypeAlias, cast
 
+from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 
 ToolKind: TypeAlias = Literal["function", "custom", "legacy"]
@@ -48,6 +50,14 @@ class ClientTool:
     strict: bool = False
     kind: ToolKind = "function"
 
+    @classmethod
+    def custom(cls, name: str, description: str | None, grammar: str | None) -> Self:
+        """A tool that takes free text, which follows that grammar; None: any."""
+        text = description or ""
+        if grammar is not None:
+            text += f"\n\nThe input must follow this grammar: {grammar}"
+        return cls(name, text.strip(), kind="custom")
+
     @property
     def schema(self) -> JsonObject:
         """The parameters as a model is shown them."""
@@ -83,6 +93,17 @@ class ClientTools:
     def is_of_agent(self) -> bool:
         """Whether it is about the answering agent's own tools."""
         return not self.tools
+
+    def checked(self, field: str) -> Self:
+        """The same. Raises InvalidRequest, which names the request's `field`, where its choice is of tools that are not
+        there."""
+        names = {tool.name for tool in self.tools}
+        for name in self.only or ():
+            if name not in names:
+                raise InvalidRequest(f"`{field}` names {name!r}, which is none of the request's tools", param=field)
+        if self.choice == "required" and not (names if self.only is None else self.only):
+            raise InvalidRequest(f"`{field}` demands a tool, and the request has none", param=field)
+        return self
 
     def without_demand(self) -> Self:
         """The same tools, and whether to call one is the model's to decide."""
@@ -142,6 +163,14 @@ def calls_of(question: Mapping[str, Any] | None) -> list[JsonObject]:
     if question is None or question.get("kind") != "client_tool":
         return []
     return cast("list[JsonObject]", question["tool_calls"])
+
+
+def custom_input(call: JsonObject) -> str:
+    """The text that a custom tool is called with."""
+    written: str = call["arguments"]
+    arguments: object = json.loads(written)
+    given: object = arguments.get(CUSTOM_INPUT) if isinstance(arguments, dict) else arguments  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return given if isinstance(given, str) else written
 
 
 def _as_json(tool: ClientTool) -> JsonObject:

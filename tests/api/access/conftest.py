@@ -21,7 +21,7 @@ from fastapi.routing import APIRoute
 from drsai_backend import DrSai
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import needed_scope, open_to_all
-from drsai_backend.api.openai.chat.endpoint import ChatRoute
+from drsai_backend.api.openai.route import RunRoute
 from drsai_backend.datamodel import AgentJson, Thread, WebhookDelivery, table_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions.stored.store import DefinitionSpec
@@ -79,7 +79,7 @@ def _calls(dependant: Dependant) -> Iterator[object]:
 
 def _needed(route: APIRoute) -> Scope | None:
     """The scope that a route declares; None: it is open to all."""
-    if isinstance(route, ChatRoute):
+    if isinstance(route, RunRoute):
         return route.scope
     calls = list(_calls(route.dependant))
     scopes = {scope for call in calls if (scope := needed_scope(call)) is not None}

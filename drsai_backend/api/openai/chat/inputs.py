@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Annotated, Final, Literal, NamedTuple, cast
 
-from pydantic import ConfigDict, Field, SecretStr, WithJsonSchema, field_validator
+from pydantic import ConfigDict, Field, SecretStr, WithJsonSchema
 
-from drsai_backend.access.principal import Principal
 from drsai_backend.api.auth import USER_SCHEMA
 from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.openai.chat.parameters import TEXTS, ParameterFields, kept_fields, model_params
 from drsai_backend.api.openai.chat.tools import CALL_CHOICE, CHOICE, CallChoice, Function, Tool, ToolChoice, read_tools
-from drsai_backend.api.openai.messages import Message, ModelKey, Wire, read_messages, unread_fields
+from drsai_backend.api.openai.messages import (
+    INT32,
+    SCHEMA_BYTES,
+    Message,
+    ModelKey,
+    Wire,
+    optional,
+    read_messages,
+    unread_fields,
+)
+from drsai_backend.api.openai.route import Sender
 from drsai_backend.config import usable_key
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest
@@ -29,12 +37,10 @@ MODEL_KEY: Final = "X-Model-Api-Key"
 """The header that says the same as `api_key` in the body, for clients and gateways that set headers only."""
 WINDOW: Final = "X-OpenWebUI-Chat-Id"
 """The header that names a chat of a window which sends all of it with every request."""
-_INT32: Final = 2**31 - 1
 _EXACT: Final = 2**53 - 1
 """The greatest whole number that every reader of JSON holds exactly."""
 _TOOL_FIELDS: Final = ("tools", "tool_choice", "functions", "function_call")
 """The fields of a request that are about the client's tools, in the order in which they are named to the client."""
-_TOOL_BYTES: Final = 262_144
 _NAME: Final = "must be a string of 1 to 128 characters"
 _TEXTS: Final = {
     **TEXTS,
@@ -49,14 +55,11 @@ _TEXTS: Final = {
 """What is wrong, where that is more than a wrong type."""
 
 
-_optional: Final = partial(Field, None)
-
-
 class StreamOptions(Wire):
     """`stream_options` of a request."""
 
     include_usage: bool | None = None
-    include_obfuscation: bool | None = _optional(description="Nothing is added to the chunks.")
+    include_obfuscation: bool | None = optional(description="Nothing is added to the chunks.")
 
 
 class ChatBody(ParameterFields):
@@ -68,63 +71,48 @@ class ChatBody(ParameterFields):
     messages: list[Message] = Field(
         min_length=1, fail_fast=True, description="The conversation; what the thread knows already is recognised."
     )
-    thread_id: str | None = _optional(description="The conversation to continue; else a new one.")
-    chat_id: str | None = _optional(description="The same as `thread_id`.")
-    thread_owner: str | None = _optional(description="Whose thread it is, where another user of the tenant shares it.")
+    thread_id: str | None = optional(description="The conversation to continue; else a new one.")
+    chat_id: str | None = optional(description="The same as `thread_id`.")
+    thread_owner: str | None = optional(description="Whose thread it is, where another user of the tenant shares it.")
     user: Annotated[object, WithJsonSchema(USER_SCHEMA)] = Field(
         default=None, description="Whose thread it is. Default: anonymous."
     )
-    stream: bool | None = _optional(description="Answer with server-sent events, as it is produced.")
+    stream: bool | None = optional(description="Answer with server-sent events, as it is produced.")
     stream_options: StreamOptions | None = None
-    api_key: ModelKey | None = _optional(description="For the model calls of this thread.")
-    tools: list[Tool] | None = _optional(
+    api_key: ModelKey | None = optional(description="For the model calls of this thread.")
+    tools: list[Tool] | None = optional(
         description="The client's own tools, beside those of the agents.", max_length=128, fail_fast=True
     )
-    tool_choice: ToolChoice | None = _optional(description="Of the client's own tools.")
-    functions: list[Function] | None = _optional(description="As `tools`.", max_length=128, fail_fast=True)
-    function_call: CallChoice | None = _optional(description="As `tool_choice`.")
-    on_busy: OnBusy | None = _optional(description="What to do when a run is live on the thread. Default: enqueue.")
-    on_question: OnQuestion | None = _optional(
+    tool_choice: ToolChoice | None = optional(description="Of the client's own tools.")
+    functions: list[Function] | None = optional(description="As `tools`.", max_length=128, fail_fast=True)
+    function_call: CallChoice | None = optional(description="As `tool_choice`.")
+    on_busy: OnBusy | None = optional(description="What to do when a run is live on the thread. Default: enqueue.")
+    on_question: OnQuestion | None = optional(
         description="What this message is to a question that a run asks while it waits in the queue. Default: as the "
         "server is set, which is wait."
     )
-    history: UseOfHistory | None = _optional(
+    history: UseOfHistory | None = optional(
         description="Whether the history continues the thread that it is of, or is imported. Default: continue."
     )
-    on_disconnect: Literal["continue", "cancel"] | None = _optional(
+    on_disconnect: Literal["continue", "cancel"] | None = optional(
         description="What becomes of the run when the client leaves. Default: as the model and the server are set, "
         "which is continue."
     )
-    shown: ShownChoice | None = _optional(
+    shown: ShownChoice | None = optional(
         description="The agents whose messages are the text of the answer, or `last`: the newest message alone. "
         "Default: as the model is set; with a form of JSON, the newest message of the agent that answers."
     )
-    max_turns: int | None = _optional(description="Fewer turns than the server allows.", ge=1, le=_INT32)
-    max_run_seconds: float | None = _optional(description="Less time.", gt=0, allow_inf_nan=False)
-    max_run_tokens: int | None = _optional(description="Fewer tokens of model calls.", ge=1, le=_EXACT)
-    background: bool | None = _optional(description="Answer 202 with the run at once, do not wait for it.")
-    housekeeping: bool | None = _optional(
+    max_turns: int | None = optional(description="Fewer turns than the server allows.", ge=1, le=INT32)
+    max_run_seconds: float | None = optional(description="Less time.", gt=0, allow_inf_nan=False)
+    max_run_tokens: int | None = optional(description="Fewer tokens of model calls.", ge=1, le=_EXACT)
+    background: bool | None = optional(description="Answer 202 with the run at once, do not wait for it.")
+    housekeeping: bool | None = optional(
         description="Whether it is a question about a chat and no part of it (a title, tags): a plain model call that "
         "enters no thread. Default: as the server recognises it."
     )
-    webhook_url: CallableUrl | None = _optional(
+    webhook_url: CallableUrl | None = optional(
         description="With `background`: where to tell when the run has ended, or waits."
     )
-
-    @field_validator("api_key")
-    @classmethod
-    def _usable_key(cls, value: SecretStr | None) -> SecretStr | None:
-        return None if value is None else usable_key(value)
-
-
-class Sender(NamedTuple):
-    """Who has sent a request, known before it is read: as whom it asks, whom it names, and its headers. `tag`: what it
-    says of its end user, in place of a name, where the key may not act as others."""
-
-    who: Principal
-    user: str | None
-    tag: str | None
-    headers: Mapping[bytes, bytes]
 
 
 class ChatCall(NamedTuple):
@@ -166,8 +154,8 @@ def parse_call(body: JsonObject, sender: Sender, *, max_messages: int) -> ChatCa
             raise InvalidRequest(f"`{field}` cannot be combined with `background`", param=field)
     tool_fields = [name for name in _TOOL_FIELDS if body.get(name) not in (None, [])]
     for field in ("tools", "functions"):
-        if field in tool_fields and len(dumps(body[field])) > _TOOL_BYTES:
-            raise InvalidRequest(f"`{field}` must have at most {_TOOL_BYTES} bytes as JSON", param=field)
+        if field in tool_fields and len(dumps(body[field])) > SCHEMA_BYTES:
+            raise InvalidRequest(f"`{field}` must have at most {SCHEMA_BYTES} bytes as JSON", param=field)
     headers = text_headers(sender.headers, MODEL_KEY, "Idempotency-Key", "X-Thread-Id", WINDOW)
     api_key, key = model_key(chat.api_key, headers), headers.get("Idempotency-Key")
     thread_id = _thread_of(chat, headers)
@@ -201,7 +189,7 @@ def parse_call(body: JsonObject, sender: Sender, *, max_messages: int) -> ChatCa
         how=How(chat.on_busy or "enqueue", chat.on_question, bool(chat.background), limits),
         origin=Origin(
             check_name(key, "Idempotency-Key") if key is not None else None,
-            repeated=repeated_of(sender.headers),
+            repeated=sender.repeated,
             webhook_url=chat.webhook_url,
         ),
     )
@@ -217,12 +205,6 @@ def parse_call(body: JsonObject, sender: Sender, *, max_messages: int) -> ChatCa
         body.get("response_format"),
         unread_fields(chat.messages, "messages"),
     )
-
-
-def repeated_of(headers: Mapping[bytes, bytes]) -> int:
-    """How often OpenAI's clients say that they have sent the request before. What says so is a hint, not an input."""
-    text = headers.get(b"x-stainless-retry-count", b"")
-    return int(text) if text.isdigit() and len(text) < 6 else 0
 
 
 def _thread_of(chat: ChatBody, headers: Mapping[str, str]) -> str | None:

@@ -3,21 +3,17 @@ and what becomes of each. docs/http.md has the same table; a test compares both 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
 from drsai_backend.api.http.json import dumps
-from drsai_backend.api.openai.messages import TextPart, Wire
+from drsai_backend.api.openai.messages import INT32, INT64, SCHEMA_BYTES, TextPart, Wire, optional
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import PARAMETERS, ModelParams
 
 Fate: TypeAlias = Literal["service", "model", "kept", "refused"]
-_INT32: Final = 2**31 - 1
-_INT64: Final = 2**63 - 1
-_FORM_BYTES: Final = 262_144
 _KEPT: Final = (
     *("metadata", "store", "safety_identifier"),
     *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
@@ -48,7 +44,6 @@ TEXTS: Final = {
 }
 """What is wrong with a parameter, where that is more than a wrong type."""
 
-_optional: Final = partial(Field, None)
 Word: TypeAlias = Annotated[str, Field(min_length=1, max_length=64)]
 """One of the endpoint's names; new ones appear all the time, so that it is for the endpoint to know them."""
 Sequences: TypeAlias = Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=16)]
@@ -87,30 +82,30 @@ Format: TypeAlias = Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(di
 class ParameterFields(Wire):
     """The fields of a chat request that say how a model is to answer, and those that are kept or refused."""
 
-    metadata: JsonObject | None = _optional(description="Kept. May hold `thread_id`.")
-    temperature: float | None = _optional(ge=0, le=2, description="Of the agents' model calls; so is what follows.")
-    top_p: float | None = _optional(ge=0, le=1)
-    max_tokens: int | None = _optional(ge=1, le=_INT32)
-    max_completion_tokens: int | None = _optional(ge=1, le=_INT32, description="Wins over `max_tokens`.")
+    metadata: JsonObject | None = optional(description="Kept. May hold `thread_id`.")
+    temperature: float | None = optional(ge=0, le=2, description="Of the agents' model calls; so is what follows.")
+    top_p: float | None = optional(ge=0, le=1)
+    max_tokens: int | None = optional(ge=1, le=INT32)
+    max_completion_tokens: int | None = optional(ge=1, le=INT32, description="Wins over `max_tokens`.")
     stop: Annotated[str, Field(min_length=1)] | Sequences | None = None
-    seed: int | None = _optional(ge=-_INT64 - 1, le=_INT64)
+    seed: int | None = optional(ge=-INT64 - 1, le=INT64)
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    logit_bias: dict[str, Bias] | None = _optional(max_length=1024, description="By token id.")
+    logit_bias: dict[str, Bias] | None = optional(max_length=1024, description="By token id.")
     reasoning_effort: Word | None = None
     verbosity: Word | None = None
     service_tier: Word | None = None
     prediction: Prediction | None = None
     modalities: Annotated[list[Literal["text"]], Field(min_length=1, max_length=1)] | None = None
-    parallel_tool_calls: bool | None = _optional(description="Of calls that offer tools.")
-    response_format: Format | None = _optional(description="Of the answering agent's messages.")
-    store: bool | None = _optional(description="Kept; so are the next four.")
-    safety_identifier: str | None = _optional(max_length=1024)
-    prompt_cache_key: str | None = _optional(max_length=1024)
+    parallel_tool_calls: bool | None = optional(description="Of calls that offer tools.")
+    response_format: Format | None = optional(description="Of the answering agent's messages.")
+    store: bool | None = optional(description="Kept; so are the next four.")
+    safety_identifier: str | None = optional(max_length=1024)
+    prompt_cache_key: str | None = optional(max_length=1024)
     prompt_cache_options: JsonObject | None = None
     prompt_cache_retention: Word | None = None
-    n: Literal[1] | None = _optional(description="A thread continues with one answer.")
-    logprobs: Literal[False] | None = _optional(description="Not supported, as are the next four.")
+    n: Literal[1] | None = optional(description="A thread continues with one answer.")
+    logprobs: Literal[False] | None = optional(description="Not supported, as are the next four.")
     top_logprobs: Literal[0] | None = None
     audio: None = None
     web_search_options: None = None
@@ -126,9 +121,9 @@ def model_params(chat: ParameterFields, body: JsonObject) -> ModelParams:
     form: JsonObject | None = body.get("response_format")
     if isinstance(chat.response_format, TextFormat):
         form = None  # what a model answers with anyway
-    if form is not None and len(dumps(form)) > _FORM_BYTES:
+    if form is not None and len(dumps(form)) > SCHEMA_BYTES:
         raise InvalidRequest(
-            f"`response_format` must have at most {_FORM_BYTES} bytes as JSON", param="response_format"
+            f"`response_format` must have at most {SCHEMA_BYTES} bytes as JSON", param="response_format"
         )
     return ModelParams(
         temperature=chat.temperature,

@@ -15,7 +15,7 @@ from pydantic import Field
 from drsai_backend.api.openai.messages import Wire
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
-from drsai_backend.teams.client_tools.definitions import CUSTOM_INPUT, ClientTool, ClientTools
+from drsai_backend.teams.client_tools.definitions import ClientTool, ClientTools, custom_input
 
 
 class FunctionName(Wire):
@@ -101,26 +101,18 @@ def read_tools(
     mode, only = _choice(choice if choice is not None else function_call)
     if tools is None and functions is None:
         return None if (mode, only) == _FREE else ClientTools((), mode, only)
-    for name in only or ():
-        if name not in names:
-            raise InvalidRequest(f"`{field}` names {name!r}, which is none of the request's tools", param=field)
-    if mode == "required" and not (names if only is None else only):
-        raise InvalidRequest(f"`{field}` demands a tool, and the request has none", param=field)
-    if not offered:
-        return None
     # A deprecated answer holds one call. `parallel_tool_calls` is a parameter of the model's, as any.
-    return ClientTools(tuple(tool for _, tool in offered), mode, only, False if functions else None)
+    made = ClientTools(tuple(tool for _, tool in offered), mode, only, False if functions else None).checked(field)
+    return made if offered else None
 
 
 def _tool(tool: FunctionTool | CustomTool) -> ClientTool:
     if isinstance(tool, FunctionTool):
         return _function(tool.function)
-    custom = tool.custom
-    description = custom.description or ""
-    if custom.format is not None and custom.format.get("type") == "grammar":
-        grammar = json.dumps(custom.format.get("grammar", custom.format), ensure_ascii=False)
-        description += f"\n\nThe input must follow this grammar: {grammar}"
-    return ClientTool(custom.name, description.strip(), kind="custom")
+    custom, form = tool.custom, tool.custom.format or {}
+    is_free = form.get("type") != "grammar"
+    grammar = None if is_free else json.dumps(form.get("grammar", form), ensure_ascii=False)
+    return ClientTool.custom(custom.name, custom.description, grammar)
 
 
 def _function(function: Function, *, legacy: bool = False) -> ClientTool:
@@ -187,8 +179,5 @@ def call_deltas(calls: Sequence[JsonObject]) -> Iterator[JsonObject]:
 def _told(call: JsonObject) -> JsonObject:
     head = {"id": call["id"], "type": call["type"]}
     if call["type"] == "custom":
-        arguments: object = json.loads(call["arguments"])
-        given = arguments.get(CUSTOM_INPUT) if isinstance(arguments, dict) else arguments  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        written = given if isinstance(given, str) else call["arguments"]
-        return {**head, "custom": {"name": call["name"], "input": written}}
+        return {**head, "custom": {"name": call["name"], "input": custom_input(call)}}
     return {**head, "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}

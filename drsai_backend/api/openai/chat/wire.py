@@ -13,24 +13,27 @@ Fields that OpenAI does not have, for programs (its clients keep unknown fields 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from secrets import token_hex
 from typing import Final
 
-from drsai_backend.api.http.errors import RunMoved, error_body
+from drsai_backend.api.http.errors import error_body
 from drsai_backend.api.http.json import dumps
+from drsai_backend.api.openai.chat.inputs import ChatCall
 from drsai_backend.api.openai.chat.tools import call_deltas, call_fields, finish_reason_of
+from drsai_backend.api.openai.route import BROKEN, DONE, StreamWriter, WholeWriter, failure
 from drsai_backend.api.openai.speech import Piece, Speech
-from drsai_backend.datamodel import RunStatus
-from drsai_backend.errors import DrSaiError, ParameterRefused, RunFailed
+from drsai_backend.errors import DrSaiError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import DETAILS, Finish
 from drsai_backend.runs import Handle, MessageDone, RunEnded, RunEvent
+from drsai_backend.runs.side_calls.side_calls import SideAnswer
 from drsai_backend.teams.client_tools.definitions import calls_of
 
-BROKEN: Final = frozenset({RunStatus.ERROR, RunStatus.RUNNING})
-"""What a run ends with when there is no answer: it failed, or it continues where it cannot be heard."""
 _NO_AUDIO: Final = {"audio_tokens": 0}
-_DONE: Final = b"data: [DONE]\n\n"
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
 _USAGE_SCHEMA: Final[JsonObject] = {
     "type": "object",
@@ -60,13 +63,37 @@ def error_frame(body: JsonObject) -> bytes:
     return b"data: " + dumps(body) + b"\n\n"
 
 
-def failure(ended: RunEnded) -> DrSaiError:
-    """The error of a run that ended without an answer (`BROKEN`)."""
-    if ended.status is RunStatus.RUNNING:
-        return RunMoved(ended.error_message or "the run continues, but not where this server can follow it")
-    if ended.error_code == ParameterRefused.code:
-        return ParameterRefused.stored(ended.error_message or "")
-    return RunFailed(ended.error_message or "the run failed")
+class TextWriter(StreamWriter):
+    """Writes what is shown of a run as frames of one text, piece by piece."""
+
+    _speech: Speech
+
+    def frames(self, events: Sequence[RunEvent]) -> bytes:
+        parts: list[bytes] = []
+        for event in events:
+            is_last = isinstance(event, RunEnded)
+            if is_last and event.status in BROKEN:
+                parts.append(self.failing(error_body(self.named(failure(event)), code=event.error_code)))
+                continue
+            parts += map(self.piece, self._speech.hear(event))
+            if is_last:
+                parts.append(self.ending(event))
+        return b"".join(parts)
+
+    def failing(self, body: JsonObject) -> bytes:
+        return error_frame(body)
+
+    def named(self, error: DrSaiError) -> DrSaiError:
+        """An error, whose field has the name that the client knows."""
+        return error
+
+    @abstractmethod
+    def piece(self, piece: Piece) -> bytes:
+        """More of the text."""
+
+    @abstractmethod
+    def ending(self, ended: RunEnded) -> bytes:
+        """What the stream ends with."""
 
 
 class _Writer:
@@ -97,7 +124,7 @@ class _Writer:
         }
 
 
-class ChunkWriter(_Writer):
+class ChunkWriter(_Writer, TextWriter):
     """Writes the frames of one streamed answer. What is the same in all of them is serialised once."""
 
     def __init__(self, handle: Handle, *, include_usage: bool, after: str = "", name: str = "") -> None:
@@ -117,20 +144,7 @@ class ChunkWriter(_Writer):
         first = b'{"index":0,"delta":{"role":"assistant","content":"","refusal":null'
         return self._head + first + self._after + b"}\n\n"
 
-    def frames(self, events: Iterable[RunEvent]) -> bytes:
-        """The frames of events, in order; empty when nothing of them can be shown yet."""
-        parts: list[bytes] = []
-        for event in events:
-            if not isinstance(event, RunEnded):
-                parts += map(self._piece, self._speech.hear(event))
-            elif event.status in BROKEN:
-                parts.append(error_frame(error_body(failure(event), code=event.error_code)))
-            else:
-                parts += map(self._piece, self._speech.hear(event))
-                parts.append(self._ending(event))
-        return b"".join(parts)
-
-    def _piece(self, piece: Piece) -> bytes:
+    def piece(self, piece: Piece) -> bytes:
         end = self._ends.get(piece.source)
         if end is None:
             said_by = b',"drsai":' + dumps({"source": piece.source}) if self._marks else b""
@@ -140,7 +154,7 @@ class ChunkWriter(_Writer):
     def _delta(self, delta: bytes) -> bytes:
         return self._head + b'{"index":0,"delta":' + delta + self._after[1:] + b"}\n\n"
 
-    def _ending(self, ended: RunEnded) -> bytes:
+    def ending(self, ended: RunEnded) -> bytes:
         head, finish, before = self._head, ended.finish, b""
         reason: str = finish.reason
         if finish.service_tier or finish.system_fingerprint:
@@ -153,10 +167,10 @@ class ChunkWriter(_Writer):
         last += self._tail + b',"drsai":' + dumps(self._details(ended)) + b"}\n\n"
         if self._include_usage:
             last += head + b'],"usage":' + dumps(_usage(ended)) + b"}\n\n"
-        return last + _DONE
+        return last + DONE
 
 
-class CompletionWriter(_Writer):
+class CompletionWriter(_Writer, WholeWriter):
     """Gathers the events of one answer that is not streamed."""
 
     def __init__(self, handle: Handle, *, after: str = "", name: str = "") -> None:
@@ -194,6 +208,45 @@ class CompletionWriter(_Writer):
             "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": reason}],
             "usage": _usage(ended),
             "drsai": self._details(ended),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SideCompletion:
+    """Writes such an answer. `kind`: what the request was taken for."""
+
+    call: ChatCall
+    kind: str
+    failing = staticmethod(error_frame)
+
+    def whole(self, answer: SideAnswer) -> JsonObject:
+        """The completion object."""
+        message = {"role": "assistant", "content": answer.text, "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
+        details = {"housekeeping": self.kind}
+        return {**self._shared("chat.completion"), "choices": [choice], "usage": answer.usage, "drsai": details}
+
+    def frames(self, answer: SideAnswer) -> bytes:
+        """All frames of a stream."""
+        shared = self._shared("chat.completion.chunk")
+        tail: JsonObject = {"usage": None} if self.call.include_usage else {}
+        said = {"role": "assistant", "content": answer.text, "refusal": None}
+        end: JsonObject = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": answer.finish_reason}
+        chunks: list[JsonObject] = [
+            {"choices": [{"index": 0, "delta": said, "logprobs": None, "finish_reason": None}], **tail},
+            {"choices": [end], **tail, "drsai": {"housekeeping": self.kind}},
+        ]
+        if self.call.include_usage:
+            chunks.append({"choices": [], "usage": answer.usage})
+        return b"".join(b"data: " + dumps({**shared, **chunk}) + b"\n\n" for chunk in chunks) + DONE
+
+    def _shared(self, kind: str) -> JsonObject:
+        return {
+            "id": f"chatcmpl-{token_hex(12)}",
+            "object": kind,
+            "created": int(time.time()),
+            "model": self.call.ask.team,
+            "system_fingerprint": None,
         }
 
 

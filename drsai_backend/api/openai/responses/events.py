@@ -23,10 +23,10 @@ from autogen_agentchat.messages import ThoughtEvent
 
 from drsai_backend.api.http.errors import error_body
 from drsai_backend.api.http.json import dumps
-from drsai_backend.api.openai.chat.wire import failure
 from drsai_backend.api.openai.responses.request import items
 from drsai_backend.api.openai.responses.request.tools import call_item
 from drsai_backend.api.openai.responses.wire import Subject, response_object, status_of
+from drsai_backend.api.openai.route import failure
 from drsai_backend.api.openai.speech import Piece, Speech
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
@@ -285,6 +285,3 @@ def after(events: Iterable[JsonObject], number: int) -> list[JsonObject]:
 def frames(events: Iterable[JsonObject]) -> bytes:
     """The events as server-sent ones."""
     return b"".join(b"event: %b\ndata: %b\n\n" % (event["type"].encode(), dumps(event)) for event in events)
-
-
-DONE: Final = b"data: [DONE]\n\n"

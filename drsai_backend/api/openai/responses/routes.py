@@ -2,43 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Generator, Iterable, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request
 from starlette.convertors import StringConvertor, register_url_convertor
+from starlette.datastructures import QueryParams
 from starlette.responses import Response
+from starlette.types import Scope as ASGIScope
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import (
+    Access,
     NamedUser,
     UserBody,
     access_of,
-    acting_as,
     allowed,
     allowed_caller,
     asked_again,
     described,
     read_body,
+    user_of,
 )
-from drsai_backend.api.http.body import headers_of as sent_headers
+from drsai_backend.api.events import LogResponse
+from drsai_backend.api.http.body import headers_of
+from drsai_backend.api.http.errors import error_response
 from drsai_backend.api.http.json import ERROR_CONTENT, EVENTS, NO_MODEL, answers, json_response
 from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.http.parameters import Limit, ResponseId, new_router
-from drsai_backend.api.http.stream import ClientLeft
-from drsai_backend.api.openai.chat.inputs import repeated_of
-from drsai_backend.api.openai.files.named import with_files
-from drsai_backend.api.openai.responses.answers import EventsResponse, headers_of, told, whole
-from drsai_backend.api.openai.responses.events import EventWriter
+from drsai_backend.api.openai.responses.events import EventWriter, after, frames
 from drsai_backend.api.openai.responses.request.body import CompactBody, ResponseBody
 from drsai_backend.api.openai.responses.request.inputs import fingerprint_of, parse
-from drsai_backend.api.openai.responses.service import Responses
+from drsai_backend.api.openai.responses.service import Responses, Started
 from drsai_backend.api.openai.responses.stored.places import Call
 from drsai_backend.api.openai.responses.stored.stored import page
 from drsai_backend.api.openai.responses.wire import RESPONSE_SCHEMA, usage_of
+from drsai_backend.api.openai.route import DONE, Exchange, RunRoute, Sender, StreamWriter, WholeWriter
 from drsai_backend.datamodel.base import utcnow
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.datamodel.thread import check_name
+from drsai_backend.errors import DrSaiError, InvalidRequest
 from drsai_backend.json_types import JsonObject
+from drsai_backend.runs import Engine, Handle, MessageDone, RunEnded, RunEvent
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 Deleter = Annotated[Principal, allowed(Scope.THREADS_DELETE)]
@@ -64,6 +71,10 @@ PAGE_SCHEMA: Final[JsonObject] = {
         "has_more": {"type": "boolean"},
     },
 }
+_ANSWER: Final = {"application/json": {"schema": RESPONSE_SCHEMA}, **EVENTS}
+_ANSWERS: Final[dict[int | str, JsonObject]] = {
+    200: {"description": "The response; with `stream`, its events.", "content": _ANSWER}
+}
 _COMPACTION: Final[JsonObject] = {
     "type": "object",
     "required": ["id", "object", "created_at", "output", "usage"],
@@ -80,61 +91,126 @@ class _ResponseName(StringConvertor):
 register_url_convertor("response", _ResponseName())
 
 
+class _Writer(StreamWriter, WholeWriter):
+    """Writes a response that has just been started, streamed or whole. The text of a whole one is made of what is
+    stored, so it is the same whenever it is asked for."""
+
+    def __init__(self, writer: EventWriter) -> None:
+        self._writer = writer
+        self.ended: RunEnded | None = None
+
+    def opening(self) -> bytes:
+        return frames(self._writer.opening())
+
+    def frames(self, events: Sequence[RunEvent]) -> bytes:
+        told = frames(each for event in events for each in self._writer.take(event))
+        return told + DONE if isinstance(events[-1], RunEnded) else told
+
+    def failing(self, body: JsonObject) -> bytes:
+        return frames([self._writer.failure(body)])
+
+    def take(self, events: Iterable[RunEvent]) -> None:
+        for event in events:
+            if isinstance(event, MessageDone | RunEnded):
+                self._writer.take(event)
+                self.ended = event if isinstance(event, RunEnded) else None
+
+    def body(self, ended: RunEnded) -> JsonObject:
+        return self._writer.snapshot()
+
+
+@dataclass
+class _Exchange(Exchange):
+    """A request for a response. `given` is its body."""
+
+    responses: Responses
+    given: JsonObject
+    call: Call
+    started: Started = field(init=False)
+
+    @property
+    def stream(self) -> bool:
+        return bool(self.call.asked.stream)
+
+    async def start(self, engine: Engine, who: Principal) -> Handle:
+        # As the messages of a chat, but the conversation that is continued may be elsewhere by now.
+        fingerprint = await self.responses.bodies.off_loop(partial(fingerprint_of, self.given))
+        self.started = await self.responses.create(replace(self.call, fingerprint=fingerprint))
+        self.given.clear()  # the answer may take long
+        return self.started.handle
+
+    def ignored(self, handle: Handle) -> Sequence[str]:
+        return self.started.left_aside
+
+    def streamed(self, handle: Handle) -> _Writer:
+        return _Writer(self.started.writer())
+
+    whole = streamed
+
+    async def accepted(self, engine: Engine, who: Principal, handle: Handle, scope: ASGIScope) -> Response | None:
+        if not self.call.asked.background:
+            return None
+        return json_response((await self.responses.shown(who, self.started.subject.id)).shown())
+
+    def error_response(self, error: DrSaiError, code: str | None) -> Response:
+        response = error_response(error, code=code)
+        response.headers["x-should-retry"] = "false"  # The input is stored.
+        return response
+
+    @contextmanager
+    def listening(self, engine: Engine, handle: Handle) -> Generator[None]:
+        try:
+            with engine.repeats.listening(handle):
+                yield
+        finally:
+            if self.started.is_temporary:
+                self.responses.drop(self.call.who, handle)
+
+
+class ResponsesRoute(RunRoute):
+    """`POST /v1/responses`: what is new in a conversation, answered by a team."""
+
+    query = ("user",)
+
+    def __init__(self, responses: Responses, access: Access, *, ping: float) -> None:
+        super().__init__(responses.engine, access, responses.bodies, max_messages=responses.max_items, ping=ping)
+        self._responses = responses
+
+    def describe(self) -> JsonObject:
+        """See `RunRoute`."""
+        failed: JsonObject = {"description": "The run ended as an error.", "content": ERROR_CONTENT}
+        return {
+            "path": "/v1/responses",
+            "endpoint": create_response,
+            "methods": ["POST"],
+            "tags": ["responses"],
+            "response_model": None,
+            "responses": {**_ANSWERS, 404: NO_MODEL, 424: failed},
+            "openapi_extra": described(ResponseBody),
+        }
+
+    def sender(self, caller: Principal | None, body: JsonObject, scope: ASGIScope) -> Sender:
+        """See `RunRoute`. The query may name the user, too."""
+        named = user_of(QueryParams(scope["query_string"]).get("user"))
+        who = self._access.acting(caller, scope, named, body.get("user"))
+        return Sender(who, None, None, headers_of(scope))
+
+    def read(self, body: JsonObject, sender: Sender) -> Exchange:
+        """See `RunRoute`."""
+        given = sender.headers.get(b"idempotency-key")
+        key = None if given is None else check_name(given.decode("latin-1"), "Idempotency-Key")
+        call = Call(sender.who, self._responses.read(body), key, repeated=sender.repeated)
+        return _Exchange(self._responses, body, call)
+
+
+async def create_response(user: NamedUser = None, key: IdempotencyKey = None) -> None:
+    """Have a team answer: begin a conversation, or continue one."""
+
+
 def response_routes(responses: Responses, *, ping: float) -> APIRouter:
     """`ping`: seconds of silence after which a stream sends a comment."""
     router = new_router("/v1/responses", tags=["responses"])
     bodies = responses.bodies
-    described_answer = answers(200, RESPONSE_SCHEMA, "The response; with `stream`, its events.")
-    described_answer[200]["content"].update(EVENTS)
-    failed: JsonObject = {"description": "The run ended as an error.", "content": ERROR_CONTENT}
-
-    @router.post(
-        "",
-        responses={**described_answer, 404: NO_MODEL, 424: failed},
-        openapi_extra=described(ResponseBody),
-    )
-    async def create_response(
-        request: Request, caller: Chatter, user: NamedUser = None, key: IdempotencyKey = None
-    ) -> Response:
-        """Have a team answer: begin a conversation, or continue one."""
-        async with (
-            bodies.read(request.scope, request.receive) as body,
-            with_files(bodies, responses.engine.files, body, (who := acting(request, caller, user, body.get("user")))),
-        ):
-            if key is None:
-                await responses.engine.check_name(who, body)
-            try:
-                asked = responses.read(body)
-                # As the messages of a chat, but the conversation that is continued may be elsewhere by now.
-                fingerprint = await bodies.off_loop(partial(fingerprint_of, body))
-                call = Call(who, asked, key, fingerprint=fingerprint, repeated=repeated_of(sent_headers(request.scope)))
-                started = await responses.create(call)
-            except InvalidRequest:
-                await responses.engine.check_name(who, body)  # As of a chat request.
-                raise
-        if asked.stream:
-            writer = started.writer()
-
-            def finished() -> None:
-                if started.is_temporary:
-                    responses.drop(who, started.handle)
-
-            listening = responses.engine.repeats.listening(started.handle)
-            still = partial(access_of(request).check_again, request.scope, Scope.CHAT, caller)
-            frames = EventsResponse(
-                told(started, writer), writer, ping=ping, still=still, finished=finished, listening=listening
-            )
-            return headers_of(frames, started)
-        if asked.background:
-            return headers_of(json_response((await responses.shown(who, started.subject.id)).shown()), started)
-        try:
-            with responses.engine.repeats.listening(started.handle):
-                answer = await whole(started, request.receive, ping)
-        except ClientLeft:
-            answer = Response(status_code=204)  # which nobody reads
-        if started.is_temporary:
-            responses.drop(who, started.handle)
-        return headers_of(answer, started)
 
     @router.post(
         "/compact",
@@ -153,7 +229,7 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
         shown = {"id": output[0]["id"], "object": "response.compaction", "created_at": int(utcnow().timestamp())}
         return json_response({**shown, "output": output, "usage": usage_of({})})
 
-    @router.get("/{response_id:response}", responses=described_answer)
+    @router.get("/{response_id:response}", responses=_ANSWERS)
     async def get_response(
         request: Request,
         response_id: ResponseId,
@@ -173,8 +249,18 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
             return json_response(stored.shown())
         start = -1 if starting_after is None else starting_after
         writer = EventWriter(stored.subject, stored.speakers)
+
+        async def log() -> AsyncGenerator[bytes]:
+            async with aclosing(responses.follow(who, stored)) as batches:
+                async for events in batches:
+                    yield frames(after(events, start))
+            yield DONE
+
+        def failing(body: JsonObject) -> bytes:
+            return frames([writer.failure(body)])
+
         still = asked_again(request, Scope.THREADS_READ, who)
-        return EventsResponse(responses.follow(who, stored), writer, ping=ping, still=still, start=start)
+        return LogResponse(log(), lambda told: (told,), (), still, ping=ping, opening=b"", failing=failing)
 
     @router.get("/{response_id}/input_items", responses=answers(200, PAGE_SCHEMA))
     async def list_input_items(
@@ -207,5 +293,5 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
 
 
 def acting(request: Request, caller: Principal | None, user: str | None, in_body: object) -> Principal:
-    """Who asks; see `acting_as`."""
-    return acting_as(access_of(request), request.scope, caller, user, in_body)
+    """Who asks; see `Access.acting`."""
+    return access_of(request).acting(caller, request.scope, user, in_body)

@@ -49,9 +49,9 @@ from drsai_backend.models import ModelParams
 from drsai_backend.runs import Ask, Engine, Handle, How, Origin, Where
 from drsai_backend.runs.feed.live_run import as_done
 from drsai_backend.runs.intake.request_digest import digest_of_own
-from drsai_backend.runs.requests import ForkOf, RunLimits
+from drsai_backend.runs.requests import ForkOf, InputMessage, RunLimits
 from drsai_backend.state.travel import Place
-from drsai_backend.teams.client_tools.definitions import ClientTools
+from drsai_backend.teams.client_tools.definitions import ClientTools, ToolOutput
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 20
@@ -132,15 +132,12 @@ class Responses:
         unread = [] if asked.input is None or isinstance(asked.input, str) else unread_fields(asked.input, "input")
         waiting = await self.items.waiting(place)
         known = place.record
-        system = joined_system(None, (known or {}).get("system"))
-        for text in (*waiting.system, *read.system):
-            system = joined_system(text, system)
-        prompt = joined_system(asked.instructions, system)
+        # Its instructions come after what the conversation's own system messages say.
+        system = joined_system((known or {}).get("system"), *waiting.system, *read.system)
+        prompt = joined_system(system, asked.instructions)
         if known is not None and prompt is None:
             prompt = ""  # Instructions of a request before this one do not count any more.
-        said = list(takewhile(lambda each: each.role not in ("assistant", "tool"), reversed(read.messages)))[::-1]
-        given = [items.given_item(None, each.role, each.text) for each in said if each.role == "user"]
-        given = [*(output_item(None, each.call_id, each.content) for each in results), *given]
+        given = partial(_given, read.messages, results)
         storing = Storing(place, record_of(asked, place.conversation, system, read.system), given)
         messages, raw = with_system(read.after(waiting), prompt)
         limits = RunLimits(asked.max_turns, asked.max_run_seconds, asked.max_run_tokens)
@@ -191,7 +188,7 @@ class Responses:
         item = {**given.model_dump(mode="json"), "id": f"mcpa_{found[1]}", "reason": given.reason or ""}
         record = record_of(call.asked, place.conversation, (place.record or {}).get("system"), ())
         # What waits for the conversation is for its next message.
-        storing = Storing(replace(place, waiting=()), record, [item])
+        storing = Storing(replace(place, waiting=()), record, lambda: [item])
         origin = Origin(call.key, fingerprint=call.fingerprint or "", also=storing)
         handle = await self.engine.answer(call.who, place.thread_id, answer, origin=origin)
         # The run resumes with the parameters that it has.
@@ -306,6 +303,13 @@ class Responses:
             except DrSaiError as error:
                 _log.info("thread %s of a response that is not stored is left: %s", thread_id, error.message)
             return
+
+
+def _given(messages: Sequence[InputMessage], results: Sequence[ToolOutput]) -> list[JsonObject]:
+    """The newest of what a client has said, as items: results of its tools, and the user's messages."""
+    said = list(takewhile(lambda each: each.role not in ("assistant", "tool"), reversed(messages)))[::-1]
+    given = [items.given_item(None, each.role, each.text) for each in said if each.role == "user"]
+    return [*(output_item(None, each.call_id, each.content) for each in results), *given]
 
 
 def _fork_of(call: Call, place: Continued) -> ForkOf | None:

@@ -8,29 +8,26 @@ the connection forget the response that it was to continue.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Collection
 from contextlib import aclosing
+from functools import partial
 from typing import Final
-from uuid import uuid4
 
 from starlette.types import Receive, Send
 from starlette.types import Scope as Connection
 
-from drsai_backend import log_context
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import Access, acting_as
+from drsai_backend.api.auth import Access
 from drsai_backend.api.http.errors import InternalError
 from drsai_backend.api.http.middleware import Hosts
-from drsai_backend.api.http.sockets import SocketClosed, SocketEndpoint, SocketSession
-from drsai_backend.api.openai.responses.answers import told
+from drsai_backend.api.http.sockets import SocketEndpoint, SocketSession
 from drsai_backend.api.openai.responses.service import Responses
 from drsai_backend.api.openai.responses.stored.places import Call
-from drsai_backend.errors import DrSaiError, InvalidRequest, Unauthenticated
+from drsai_backend.errors import DrSaiError, InvalidRequest
 from drsai_backend.json_types import JsonObject
+from drsai_backend.runs import RunEnded
 
-_log = logging.getLogger(__name__)
 _SECONDS: Final = 3600.0
 """How long a connection may last."""
 _REMEMBERED: Final = 64
@@ -54,13 +51,8 @@ class ResponsesSocket(SocketEndpoint):
         *,
         seconds: float = _SECONDS,
     ) -> None:
-        super().__init__(responses.engine, access, hosts, origins)
-        self._responses = responses
-        self._seconds = seconds
-
-    def session(self, access: Access, asking: Connection, caller: Principal | None, send: Send) -> SocketSession:
-        """See `SocketEndpoint.session`."""
-        return _Session(self._responses, self._seconds, access, asking, caller, send)
+        session = partial(_Session, responses, seconds)
+        super().__init__(session, responses.engine, access, hosts, origins)
 
 
 class _Session(SocketSession):
@@ -79,6 +71,8 @@ class _Session(SocketSession):
         self._responses = responses
         self._until = time.monotonic() + seconds
         self._remembered: dict[str, str] = {}
+        self._previous: object = None
+        """What the message that is answered continues."""
         self._temporary: dict[str, Principal] = {}
         """Threads that go with the connection, and whose they are."""
 
@@ -88,40 +82,19 @@ class _Session(SocketSession):
             while True:
                 async with asyncio.timeout(self._until - time.monotonic()):
                     message = await receive()
-                if message["type"] == "websocket.disconnect":
-                    return
-                data: bytes | None = message.get("bytes")
-                if not await self.turn(message["text"].encode() if data is None else data):
+                if not await self.turn(message):
                     return
         except TimeoutError:
             await self.end(ConnectionLimit("this connection has lasted for an hour: open a new one"))
         finally:
             self.close()
 
-    async def turn(self, data: bytes) -> bool:
-        """Answer one message. False: the connection is over."""
-        log_context.bind(f"req_{uuid4().hex}")
-        previous: object = None
-        try:
-            caller = await self.access.authenticate(self.asking, Scope.CHAT)
-            body = await self._responses.bodies.parse(data)
-            previous = body.get("previous_response_id")
-            await self._answer(caller, body)
-        except Unauthenticated as error:  # its key was revoked meanwhile
-            await self.end(error)
-            return False
-        except DrSaiError as error:
-            self._forget(previous)
-            await self.fail(error)
-        except SocketClosed:
-            raise
-        except Exception:  # noqa: BLE001 - a named boundary: the connection continues with the next turn
-            self._forget(previous)
-            _log.exception("a turn of a WebSocket failed")
-            await self.fail(InternalError("something went wrong here; the log has it"))
-        return True
-
-    async def _answer(self, caller: Principal | None, body: JsonObject) -> None:
+    async def answer(self, data: bytes, fields: JsonObject) -> None:
+        """See `SocketSession.answer`."""
+        self._previous = None
+        caller = await self.access.authenticate(self.asking, Scope.CHAT)
+        body = await self._responses.bodies.parse(data)
+        self._previous = body.get("previous_response_id")
         if body.get("type") != "response.create":
             raise InvalidRequest("`type` must be 'response.create'", param="type")
         for name in _ONLY_HTTP:
@@ -129,10 +102,10 @@ class _Session(SocketSession):
                 raise InvalidRequest(f"`{name}` is for HTTP only: a WebSocket is sent events anyway", param=name)
         if body.get("generate", True) is not True:
             raise InvalidRequest("`generate` must be true: nothing is prepared without an answer", param="generate")
-        fields = {name: value for name, value in body.items() if name not in ("type", "generate")}
-        who = acting_as(self.access, self.asking, caller, None, body.get("user"))
-        await self._responses.engine.check_name(who, fields)
-        asked = self._responses.read({**fields, "stream": True})
+        said = {name: value for name, value in body.items() if name not in ("type", "generate")}
+        who = self.access.acting(caller, self.asking, None, body.get("user"))
+        await self._responses.engine.check_name(who, said)
+        asked = self._responses.read({**said, "stream": True})
         started = await self._responses.create(Call(who, asked, remembered=self._remembered))
         thread_id = started.handle.thread_id
         if started.is_temporary:
@@ -142,16 +115,27 @@ class _Session(SocketSession):
         while len(self._remembered) > _REMEMBERED:
             self._remembered.pop(next(iter(self._remembered)))
         writer = started.writer()
-        async with aclosing(told(started, writer)) as batches:
-            async for events in batches:
-                for event in events:
-                    await self.write(event)
+        for each in writer.opening():
+            await self.write(each)
+        async with aclosing(started.handle.events()) as events:
+            async for event in events:
+                for each in writer.take(event):
+                    await self.write(each)
+                if isinstance(event, RunEnded):
+                    break
+            else:
+                raise InternalError("the run ended without a result")
         if writer.ended is None or writer.snapshot()["status"] == "failed":
-            self._forget(asked.previous_response_id)
+            self._forget()
 
-    def _forget(self, previous: object) -> None:
-        if isinstance(previous, str):
-            self._remembered.pop(previous, None)
+    async def fail(self, error: DrSaiError, **fields: object) -> None:
+        """See `SocketSession.fail`."""
+        self._forget()
+        await super().fail(error, **fields)
+
+    def _forget(self) -> None:
+        if isinstance(self._previous, str):
+            self._remembered.pop(self._previous, None)
 
     def close(self) -> None:
         """What was not stored goes with the connection."""

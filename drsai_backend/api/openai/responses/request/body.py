@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias, cast
 
-from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, WithJsonSchema, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from drsai_backend.api.openai.messages import InlineFile, ModelKey, Said, Wire
+from drsai_backend.api.openai.messages import INT32, INT64, InlineFile, ModelKey, RefusalPart, Said, Wire, optional
 from drsai_backend.api.openai.responses.request.tools import CHOICE, HostedTool, Tool, ToolChoice
-from drsai_backend.config import usable_key
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import CallableUrl
@@ -18,9 +16,6 @@ from drsai_backend.runs.requests import ShownChoice, UseOfHistory
 
 MAX_ITEMS: Final = 4096
 """Items of one request; `DRSAI_MAX_MESSAGES` may allow fewer."""
-_INT32: Final = 2**31 - 1
-_INT64: Final = 2**63 - 1
-_optional: Final = partial(Field, None)
 
 
 # --- input items --------------------------------------------------------------------------------------------------
@@ -29,11 +24,6 @@ _optional: Final = partial(Field, None)
 class TextPart(Said):
     type: Literal["input_text", "output_text", "text", "summary_text", "reasoning_text"]
     text: str
-
-
-class RefusalPart(Said):
-    type: Literal["refusal"]
-    refusal: str
 
 
 class ImagePart(Said):
@@ -191,8 +181,8 @@ class InputBody(Wire):
     """What a request for a response and one for a compaction have in common."""
 
     model: str = Field(min_length=1, max_length=255, description="The team that is to answer.")
-    input: str | Items | None = _optional(description="What is new: a text, or items.")
-    instructions: str | None = _optional(description="A system message of this request only.")
+    input: str | Items | None = optional(description="What is new: a text, or items.")
+    instructions: str | None = optional(description="A system message of this request only.")
 
 
 class ResponseBody(InputBody):
@@ -200,58 +190,53 @@ class ResponseBody(InputBody):
 
     model_config = ConfigDict(extra="allow")
 
-    previous_response_id: str | None = _optional(description="The response that this one follows.", max_length=255)
-    conversation: Annotated[str, Field(min_length=1, max_length=255)] | NamedConversation | None = _optional(
+    previous_response_id: str | None = optional(description="The response that this one follows.", max_length=255)
+    conversation: Annotated[str, Field(min_length=1, max_length=255)] | NamedConversation | None = optional(
         description="The thread to continue, by its id."
     )
-    store: bool | None = _optional(description="Whether the response may be asked for later. Default: true.")
-    background: bool | None = _optional(description="Answer at once, and do not wait.")
-    webhook_url: CallableUrl | None = _optional(
+    store: bool | None = optional(description="Whether the response may be asked for later. Default: true.")
+    background: bool | None = optional(description="Answer at once, and do not wait.")
+    webhook_url: CallableUrl | None = optional(
         description="With `background`: where to tell when the run has ended, or waits."
     )
-    history: UseOfHistory | None = _optional(
+    history: UseOfHistory | None = optional(
         description="Whether items of a known conversation continue its thread, or are imported. Default: continue."
     )
-    stream: bool | None = _optional(description="Answer with server-sent events, as it is produced.")
+    stream: bool | None = optional(description="Answer with server-sent events, as it is produced.")
     stream_options: StreamOptions | None = None
-    temperature: float | None = _optional(ge=0, le=2)
-    top_p: float | None = _optional(ge=0, le=1)
-    max_output_tokens: int | None = _optional(ge=1, le=_INT32, description="Of each of the agents' model calls.")
+    temperature: float | None = optional(ge=0, le=2)
+    top_p: float | None = optional(ge=0, le=1)
+    max_output_tokens: int | None = optional(ge=1, le=INT32, description="Of each of the agents' model calls.")
     reasoning: Reasoning | None = None
     text: TextOptions | None = None
-    tools: list[Tool | HostedTool] | None = _optional(
+    tools: list[Tool | HostedTool] | None = optional(
         description="The client's own tools, beside those of the agents.", max_length=128, fail_fast=True
     )
-    tool_choice: ToolChoice | None = _optional(description="Of the client's own tools.")
+    tool_choice: ToolChoice | None = optional(description="Of the client's own tools.")
     parallel_tool_calls: bool | None = None
-    max_tool_calls: None = _optional(description="Cannot be bounded.")
-    top_logprobs: Literal[0] | None = _optional(description="There are none.")
-    truncation: Literal["auto", "disabled"] | None = _optional(description="The agents' model contexts decide it.")
-    include: list[Annotated[str, Field(max_length=64)]] | None = _optional(max_length=32)
-    prompt: None = _optional(description="No prompts are stored here.")
-    access_programs: None = _optional(description="Not supported, as are the next four.")
+    max_tool_calls: None = optional(description="Cannot be bounded.")
+    top_logprobs: Literal[0] | None = optional(description="There are none.")
+    truncation: Literal["auto", "disabled"] | None = optional(description="The agents' model contexts decide it.")
+    include: list[Annotated[str, Field(max_length=64)]] | None = optional(max_length=32)
+    prompt: None = optional(description="No prompts are stored here.")
+    access_programs: None = optional(description="Not supported, as are the next four.")
     background_options: None = None
     context_management: None = None
     image: None = None
     moderation: None = None
-    service_tier: str | None = _optional(max_length=64)
+    service_tier: str | None = optional(max_length=64)
     metadata: Metadata | None = None
     user: User = Field(default=None, description="As in a chat request, but no object.")
-    safety_identifier: str | None = _optional(max_length=255)
-    prompt_cache_key: str | None = _optional(max_length=255)
+    safety_identifier: str | None = optional(max_length=255)
+    prompt_cache_key: str | None = optional(max_length=255)
     prompt_cache_options: JsonObject | None = None
-    prompt_cache_retention: str | None = _optional(max_length=64)
-    api_key: ModelKey | None = _optional(description="For the model calls of this thread.")
-    on_busy: OnBusy | None = _optional(description="What to do when a run is live on the thread. Default: enqueue.")
-    shown: ShownChoice | None = _optional(description="Whose messages are the output, as in a chat request.")
-    max_turns: int | None = _optional(description="Fewer turns than the server allows.", ge=1, le=_INT32)
-    max_run_seconds: float | None = _optional(description="Less time.", gt=0, allow_inf_nan=False)
-    max_run_tokens: int | None = _optional(description="Fewer tokens of model calls.", ge=1, le=_INT64)
-
-    @field_validator("api_key")
-    @classmethod
-    def _usable_key(cls, value: SecretStr | None) -> SecretStr | None:
-        return None if value is None else usable_key(value)
+    prompt_cache_retention: str | None = optional(max_length=64)
+    api_key: ModelKey | None = optional(description="For the model calls of this thread.")
+    on_busy: OnBusy | None = optional(description="What to do when a run is live on the thread. Default: enqueue.")
+    shown: ShownChoice | None = optional(description="Whose messages are the output, as in a chat request.")
+    max_turns: int | None = optional(description="Fewer turns than the server allows.", ge=1, le=INT32)
+    max_run_seconds: float | None = optional(description="Less time.", gt=0, allow_inf_nan=False)
+    max_run_tokens: int | None = optional(description="Fewer tokens of model calls.", ge=1, le=INT64)
 
 
 class CompactBody(InputBody):
@@ -259,7 +244,7 @@ class CompactBody(InputBody):
 
     model_config = ConfigDict(extra="ignore")
 
-    previous_response_id: None = _optional(description="Send the items themselves.")
+    previous_response_id: None = optional(description="Send the items themselves.")
     user: User = Field(default=None, description="As in a chat request, but no object.")
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.json import dumps
+from drsai_backend.api.openai.messages import SCHEMA_BYTES
 from drsai_backend.api.openai.responses.request.body import (
     COMPACT_TEXTS,
     TEXTS,
@@ -27,7 +28,11 @@ from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import InputMessage
 
-_TOOL_BYTES: Final = 262_144
+_TOLD_AGAIN: Final = (
+    *("instructions", "previous_response_id", "temperature", "top_p", "max_output_tokens", "truncation"),
+    *("parallel_tool_calls", "service_tier", "store", "background", "metadata"),
+)
+"""Fields that a response has as its request had them."""
 _Body = TypeVar("_Body", bound=InputBody)
 
 
@@ -70,9 +75,9 @@ def check(asked: ResponseBody) -> None:
             raise InvalidRequest("there are no log probabilities", param=f"include[{place}]")
     if (
         asked.tools is not None
-        and len(dumps([tool.model_dump(exclude_none=True) for tool in asked.tools])) > _TOOL_BYTES
+        and len(dumps([tool.model_dump(exclude_none=True) for tool in asked.tools])) > SCHEMA_BYTES
     ):
-        raise InvalidRequest(f"`tools` must have at most {_TOOL_BYTES} bytes as JSON", param="tools")
+        raise InvalidRequest(f"`tools` must have at most {SCHEMA_BYTES} bytes as JSON", param="tools")
 
 
 def placed(given: str | Sequence[Item] | None, place: str = "input") -> list[Placed]:
@@ -87,17 +92,16 @@ def placed(given: str | Sequence[Item] | None, place: str = "input") -> list[Pla
 def record_of(asked: ResponseBody, conversation: str | None, system: str | None, added: Sequence[str]) -> JsonObject:
     """What a response tells of its request again (see `wire`); besides, for requests that follow it, `system`: the
     texts that the conversation's own system messages have, and `system_items`: those that came with this request."""
-    record: JsonObject = {}
-    for name in ("instructions", "previous_response_id", "temperature", "top_p", "max_output_tokens", "truncation"):
-        record[name] = getattr(asked, name)
-    for name in ("parallel_tool_calls", "service_tier", "store", "background", "metadata"):
-        record[name] = getattr(asked, name)
     choice = asked.tool_choice
-    record["tool_choice"] = choice.model_dump(mode="json") if isinstance(choice, BaseModel) else choice
-    record |= {"safety_identifier": asked.safety_identifier, "prompt_cache_key": asked.prompt_cache_key}
-    record["user"] = asked.user
-    record["tools"] = [shown_tool(tool) for tool in asked.tools or () if isinstance(tool, Tool)] or None
-    record["conversation"] = None if conversation is None else {"id": conversation}
+    record: JsonObject = {
+        **{name: getattr(asked, name) for name in _TOLD_AGAIN},
+        "tool_choice": choice.model_dump(mode="json") if isinstance(choice, BaseModel) else choice,
+        "safety_identifier": asked.safety_identifier,
+        "prompt_cache_key": asked.prompt_cache_key,
+        "user": asked.user,
+        "tools": [shown_tool(tool) for tool in asked.tools or () if isinstance(tool, Tool)] or None,
+        "conversation": None if conversation is None else {"id": conversation},
+    }
     if asked.reasoning is not None:
         record["reasoning"] = {
             "effort": asked.reasoning.effort,
@@ -122,9 +126,9 @@ def _format(asked: ResponseBody) -> JsonObject:
     }
 
 
-def joined_system(instructions: str | None, system: str | None) -> str | None:
-    """The system message of one request: its instructions, then what the conversation's own system messages say."""
-    texts = [text for text in (system, instructions) if text is not None]
+def joined_system(*said: str | None) -> str | None:
+    """Texts as one system message; None: there are none."""
+    texts = [text for text in said if text is not None]
     return "\n\n".join(text for text in texts if text.strip()) if texts else None
 
 

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field
 from drsai_backend.api.openai.messages import Wire
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
-from drsai_backend.teams.client_tools.definitions import CUSTOM_INPUT, Choice, ClientTool, ClientTools
+from drsai_backend.teams.client_tools.definitions import Choice, ClientTool, ClientTools, custom_input
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 
@@ -75,14 +75,8 @@ def read_tools(tools: Sequence[Tool | HostedTool] | None, choice: ToolChoice | N
             text = f"`tools[{place}].name` is {tool.name!r}, as that of another tool is"
             raise InvalidRequest(text, param=f"tools[{place}].name")
         names.add(tool.name)
-    mode, only = _choice(choice)
-    for name in only or ():
-        if name not in names:
-            text = f"`tool_choice` names {name!r}, which is none of the request's tools"
-            raise InvalidRequest(text, param="tool_choice")
-    if mode == "required" and not (names if only is None else only):
-        raise InvalidRequest("`tool_choice` demands a tool, and the request has none", param="tool_choice")
-    return ClientTools(tuple(map(_tool, own)), mode, only) if own else None
+    made = ClientTools(tuple(map(_tool, own)), *_choice(choice)).checked("tool_choice")
+    return made if own else None
 
 
 def hosted_tools(tools: Sequence[Tool | HostedTool] | None) -> list[str]:
@@ -96,13 +90,11 @@ def _not_here(tool: HostedTool) -> InvalidRequest:
 
 
 def _tool(tool: Tool) -> ClientTool:
-    description = tool.description or ""
     if tool.type == "function":
-        return ClientTool(tool.name, description, tool.parameters, strict=bool(tool.strict))
-    if tool.format is not None and tool.format.get("type") == "grammar":
-        grammar = json.dumps(tool.format, ensure_ascii=False)
-        description += f"\n\nThe input must follow this grammar: {grammar}"
-    return ClientTool(tool.name, description.strip(), kind="custom")
+        return ClientTool(tool.name, tool.description or "", tool.parameters, strict=bool(tool.strict))
+    is_free = tool.format is None or tool.format.get("type") != "grammar"
+    grammar = None if is_free else json.dumps(tool.format, ensure_ascii=False)
+    return ClientTool.custom(tool.name, tool.description, grammar)
 
 
 def _choice(choice: ToolChoice | None) -> tuple[Choice, tuple[str, ...] | None]:
@@ -139,14 +131,6 @@ def call_item(part: str, place: int, call: JsonObject) -> JsonObject:
     if call["type"] == "custom":
         return {"type": "custom_tool_call", "id": f"ctc_{part}_{place}", **head, "input": custom_input(call)}
     return {"type": "function_call", "id": f"fc_{part}_{place}", **head, "arguments": call["arguments"]}
-
-
-def custom_input(call: JsonObject) -> str:
-    """The text that a custom tool is called with."""
-    written: str = call["arguments"]
-    arguments: object = json.loads(written)
-    given: object = arguments.get(CUSTOM_INPUT) if isinstance(arguments, dict) else arguments  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return given if isinstance(given, str) else written
 
 
 def output_item(item_id: str | None, call_id: str, output: str) -> JsonObject:

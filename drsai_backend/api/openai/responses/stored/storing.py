@@ -3,7 +3,7 @@ there without the other, whatever dies in between."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Storing:
-    """What a request at that place stores besides itself. `record`: what it tells again (`inputs.record_of`); `given`:
-    its items, kept where no messages of its own are stored. `row_id`: the row that it has got; None: none yet, or its
-    run was there already."""
+    """What a request at that place stores besides itself. `record`: what it tells again (`inputs.record_of`); `given`
+    makes its items, kept where no messages of its own are stored. `row_id`: the row that it has got; None: none yet, or
+    its run was there already."""
 
     place: Continued
     record: JsonObject
-    given: Sequence[JsonObject]
+    given: Callable[[], Sequence[JsonObject]]
     row_id: str | None = field(default=None, init=False)
 
     def __call__(self, session: Session, stored: StoredInput) -> None:
@@ -39,7 +39,7 @@ class Storing:
             part = stored.row_id.removeprefix(items.RUN)
             record["given"] = [
                 each if "id" in each else {"id": f"{_PREFIXES[each['type']]}_{part}_i{index}", **each}
-                for index, each in enumerate(self.given)
+                for index, each in enumerate(self.given())
             ]
         save_response(session, stored.key, stored.row_id, record)
         self.row_id = stored.row_id
