@@ -198,7 +198,7 @@ class EventWriter:
 
     def _ending(self, ended: RunEnded) -> list[JsonObject]:
         if ended.status is RunStatus.RUNNING:
-            return [self._moved(ended)]
+            return [self.failure(error_body(failure(ended), code=ended.error_code))]
         self.ended = ended
         self._void = self._open is not None  # What is open now was never stored.
         found: list[JsonObject] = []
@@ -253,9 +253,6 @@ class EventWriter:
         error: JsonObject = body["error"]
         told = {name: error[name] for name in ("code", "message", "param")}
         return self._event(self._last + 1, "error", **told, error=error)
-
-    def _moved(self, ended: RunEnded) -> JsonObject:
-        return self.failure(error_body(failure(ended), code=ended.error_code))
 
     def _event(self, number: int, kind: str, **fields: object) -> JsonObject:
         self._last = max(number, self._last + 1)
