@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from fastapi import Depends, FastAPI
@@ -13,7 +15,7 @@ from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.api.anthropic.endpoint import CountTokensRoute, MessagesRoute
 from drsai_backend.api.auth import Access
 from drsai_backend.api.engine.routes import PREFIX, engine_routes
-from drsai_backend.api.engine.socket import TaskSocket
+from drsai_backend.api.engine.socket import HEARTBEAT, TaskSession
 from drsai_backend.api.engine.tasks import Tasks
 from drsai_backend.api.health import health_routes
 from drsai_backend.api.http.body import Bodies
@@ -21,6 +23,7 @@ from drsai_backend.api.http.errors import install_error_handlers
 from drsai_backend.api.http.json import install_document
 from drsai_backend.api.http.middleware import Hosts, RequestBoundary, RequestGuard
 from drsai_backend.api.http.parameters import known_parameters
+from drsai_backend.api.http.sockets import Opened, SocketEndpoint, SocketSession
 from drsai_backend.api.joining import Routers, Web, join, no_routers
 from drsai_backend.api.mcp.route import McpRoute
 from drsai_backend.api.openai.chat.endpoint import ChatRoute
@@ -30,7 +33,7 @@ from drsai_backend.api.openai.embeddings import embedding_routes
 from drsai_backend.api.openai.models import model_routes
 from drsai_backend.api.openai.responses.routes import ResponsesRoute, response_routes
 from drsai_backend.api.openai.responses.service import Responses
-from drsai_backend.api.openai.responses.socket import ResponsesSocket
+from drsai_backend.api.openai.responses.socket import SECONDS, ResponsesSession
 from drsai_backend.api.pages import page_routes
 from drsai_backend.config import Settings
 from drsai_backend.models import ModelClientFactory
@@ -96,14 +99,18 @@ def create_app(
     routes.extend(model_routes(engine, models).routes)
     if models is not None:
         routes.extend(embedding_routes(models.embeddings, bodies, ping=ping_seconds).routes)
+
+    def add_socket(path: str, session: Callable[[Opened], SocketSession], **bounds: float) -> None:
+        endpoint = SocketEndpoint(session, engine, bodies, access, hosts, settings.cors_origins, **bounds)
+        routes.append(WebSocketRoute(path, endpoint))
+
     responses = Responses(engine, bodies, settings.max_messages)
-    socket = ResponsesSocket(responses, access, hosts, settings.cors_origins)
-    routes.append(WebSocketRoute("/v1/responses", socket))
+    add_socket("/v1/responses", partial(ResponsesSession, responses), seconds=SECONDS)
     routes.append(ResponsesRoute(responses, access, ping=ping_seconds))
     routes.extend(response_routes(responses, ping=ping_seconds).routes)
     routes.extend(conversation_routes(responses).routes)
     tasks = Tasks(engine, settings)
-    routes.append(WebSocketRoute(f"{PREFIX}/ws", TaskSocket(tasks, bodies, access, hosts, settings.cors_origins)))
+    add_socket(f"{PREFIX}/ws", partial(TaskSession, tasks), heartbeat=HEARTBEAT)
     routes.extend(engine_routes(tasks, bodies, ping=ping_seconds).routes)
     routes.extend(health_routes(engine, "offline demo model" if is_demo else None).routes)
     routes.extend(page_routes())

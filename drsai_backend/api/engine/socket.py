@@ -11,25 +11,19 @@ costs nothing: the task is the engine's. While there is nothing to say a `heartb
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from datetime import UTC, datetime
-from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Discriminator, Field, TypeAdapter
-from starlette.types import Message, Receive, Send
-from starlette.types import Scope as Connection
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import Access, Body
+from drsai_backend.api.auth import Body
 from drsai_backend.api.engine.errors import with_detail
 from drsai_backend.api.engine.tasks import ExecuteBody, Tasks, state_of
-from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.errors import Overloaded, error_body
-from drsai_backend.api.http.middleware import Hosts
-from drsai_backend.api.http.sockets import SocketClosed, SocketEndpoint, SocketSession
+from drsai_backend.api.http.sockets import Opened, SocketClosed, SocketSession
 from drsai_backend.errors import DrSaiError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.events import Mark
@@ -63,71 +57,31 @@ _MESSAGES: Final[TypeAdapter[_Execute | _Resume | _Cancel | _Ping]] = TypeAdapte
 )
 
 
-class TaskSocket(SocketEndpoint):
-    """The endpoint. `hosts`: those that are served, None: any; `origins` of web pages that may connect."""
-
-    def __init__(
-        self,
-        tasks: Tasks,
-        bodies: Bodies,
-        access: Access,
-        hosts: Hosts | None,
-        origins: Collection[str] = (),
-        *,
-        heartbeat: float = HEARTBEAT,
-    ) -> None:
-        super().__init__(partial(_Session, self), tasks.engine, access, hosts, origins)
-        self.tasks = tasks
-        self.bodies = bodies
-        self.heartbeat = heartbeat
-
-
-async def _next(receive: Receive) -> Message:
-    return await receive()
-
-
-class _Session(SocketSession):
+class TaskSession(SocketSession):
     """One connection."""
 
-    def __init__(
-        self, socket: TaskSocket, access: Access, asking: Connection, caller: Principal | None, send: Send
-    ) -> None:
-        super().__init__(access, asking, caller, send)
-        self._socket = socket
+    def __init__(self, tasks: Tasks, opened: Opened) -> None:
+        super().__init__(opened)
+        self._tasks = tasks
         self._told: dict[str, asyncio.Task[None]] = {}
-        self._said = asyncio.Event()
 
-    async def serve(self, receive: Receive) -> None:
-        """See `SocketSession.serve`."""
-        beating = asyncio.create_task(self._beat())
-        reading = asyncio.create_task(_next(receive))
-        try:
-            while True:
-                await asyncio.wait({reading, beating}, return_when=asyncio.FIRST_COMPLETED)
-                if beating.done():
-                    beating.result()
-                if not await self.turn(reading.result()):
-                    return
-                reading = asyncio.create_task(_next(receive))
-        finally:
-            rest: list[asyncio.Task[Any]] = [beating, reading, *self._told.values()]
-            rest = [each for each in rest if not each.done()]
-            for each in rest:
-                each.cancel()
-            if rest:
-                await asyncio.wait(rest)
-
-    async def answer(self, data: bytes, fields: JsonObject) -> None:
+    async def answer(self, caller: Principal | None, body: JsonObject, about: JsonObject) -> None:
         """See `SocketSession.answer`."""
-        caller = await self.access.authenticate(self.asking, Scope.CHAT)
         who = self.access.principal(caller, self.asking, Scope.CHAT, None)
-        asked = checked(_MESSAGES.validate_python, await self._socket.bodies.parse(data))
+        asked = checked(_MESSAGES.validate_python, body)
         if isinstance(asked, _Resume | _Cancel):
-            fields["task_id"] = asked.task_id
+            about["task_id"] = asked.task_id
         await self._act(who, asked)
 
+    async def close(self) -> None:
+        """See `SocketSession.close`."""
+        telling = [*self._told.values()]
+        for each in telling:
+            each.cancel()
+        await asyncio.gather(*telling, return_exceptions=True)
+
     async def _act(self, who: Principal, asked: _Execute | _Resume | _Cancel | _Ping) -> None:
-        tasks = self._socket.tasks
+        tasks = self._tasks
         match asked:
             case _Execute():
                 self._check_room()
@@ -166,37 +120,34 @@ class _Session(SocketSession):
             await asyncio.wait({telling})
 
     async def _tell(self, who: Principal, task_id: str, after: Mark | None) -> None:
-        tasks, is_last = self._socket.tasks, False
+        about: JsonObject = {"task_id": task_id}
         try:
-            with suppress(SocketClosed):
-                async with self.telling(task_id=task_id), aclosing(tasks.events(who, task_id, after)) as events:
-                    async for told in events:
-                        is_last = told.last
-                        *before, newest = told.objects
-                        for each in before:
-                            await self.write({**each, "task_id": task_id})
-                        await self.write({**newest, "task_id": task_id, "id": str(told.position)})
-                    if not is_last:
-                        # It was read to its end before; or this server stops, and the task is still under way.
-                        run, _ = await tasks.find(who, task_id)
-                        await self.write({"type": "all_read", "task_id": task_id, "status": state_of(run, [])})
+            async with self.telling(about):
+                await self._tell_all(who, about, after)
+        except SocketClosed:
+            return
         finally:
             if self._told.get(task_id) is asyncio.current_task():
                 del self._told[task_id]
 
-    async def _beat(self) -> None:
-        """Say that the connection lives while there is nothing to say."""
-        while True:
-            self._said.clear()
-            await asyncio.sleep(self._socket.heartbeat)
-            if not self._said.is_set():
-                await self.write({"type": "heartbeat", "time": datetime.now(UTC).isoformat()})
+    async def _tell_all(self, who: Principal, about: JsonObject, after: Mark | None) -> None:
+        is_last, task_id = False, about["task_id"]
+        async with aclosing(self._tasks.events(who, task_id, after)) as events:
+            async for told in events:
+                is_last = told.last
+                *before, newest = told.objects
+                for each in before:
+                    await self.write({**each, **about})
+                await self.write({**newest, **about, "id": str(told.position)})
+        if not is_last:
+            # It was read to its end before; or this server stops, and the task is still under way.
+            run, _ = await self._tasks.find(who, task_id)
+            await self.write({"type": "all_read", **about, "status": state_of(run, [])})
+
+    def heartbeat(self) -> JsonObject:
+        """See `SocketSession.heartbeat`."""
+        return {"type": "heartbeat", "time": datetime.now(UTC).isoformat()}
 
     def failure(self, error: DrSaiError) -> JsonObject:
         """See `SocketSession.failure`."""
         return {"type": "error", "status": error.status, **with_detail(error_body(error))}
-
-    async def write(self, event: JsonObject) -> None:
-        """See `SocketSession.write`."""
-        self._said.set()
-        await super().write(event)

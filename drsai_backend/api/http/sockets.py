@@ -1,22 +1,24 @@
-"""WebSockets: who may open one, how one is refused, and that one ends once who has opened it may not ask any more."""
+"""WebSockets: who may open one, how one is refused, how messages are answered, and that one ends once who has opened it
+may not ask any more. A dialect has its own messages and events, and no more."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import uuid4
 
-from starlette.types import Message, Receive, Send
+from starlette.types import Receive, Send
 from starlette.types import Scope as Connection
 
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Access
 from drsai_backend.api.http import stream
-from drsai_backend.api.http.body import headers_of
+from drsai_backend.api.http.body import Bodies, headers_of
 from drsai_backend.api.http.errors import HostNotAllowed, InternalError, error_body
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.http.middleware import Hosts, check_origin
@@ -32,59 +34,61 @@ class SocketClosed(Exception):
     """Nobody is listening any more."""
 
 
+class ConnectionLimit(DrSaiError, code="websocket_connection_limit_reached", status=400):
+    """The connection has lasted for as long as one may."""
+
+
+class Opened(NamedTuple):
+    """A connection that was accepted.
+
+    Attributes:
+        endpoint: what it was opened at.
+        asking: the request that asked for the upgrade: who asks is found by requests.
+        caller: who has opened it.
+        send: sends to the client.
+    """
+
+    endpoint: SocketEndpoint
+    asking: Connection
+    caller: Principal | None
+    send: Send
+
+
 class SocketSession:
-    """One connection, that its opener may use for as long as their key, token or login holds."""
+    """One connection, that its opener may use for as long as their key, token or login holds. Its messages are JSON
+    objects, and are answered one after the other."""
 
-    def __init__(self, access: Access, asking: Connection, caller: Principal | None, send: Send) -> None:
-        self.access = access
-        self.asking = asking
-        """The request that asked for the upgrade: who asks is found by requests."""
-        self._caller = caller
-        self._send = send
+    def __init__(self, opened: Opened) -> None:
+        self.endpoint = opened.endpoint
+        self.access = opened.endpoint.access
+        self.asking = opened.asking
+        self._opened = opened
         self._sending = asyncio.Lock()
+        self._is_quiet = True
 
-    async def serve(self, receive: Receive) -> None:
-        """Answer messages until the client leaves."""
+    # --- what a dialect has of its own ------------------------------------------------------------------------------
+
+    async def answer(self, caller: Principal | None, body: JsonObject, about: JsonObject) -> None:
+        """Answer a message. What it raises is told with what `about` holds by then, and the connection continues."""
         raise NotImplementedError
-
-    async def answer(self, data: bytes, fields: JsonObject) -> None:
-        """Answer one message; `fields` are told beside its failure."""
-        raise NotImplementedError
-
-    async def turn(self, message: Message) -> bool:
-        """Answer what was received, and say what fails of it: the connection goes on. False: it is over."""
-        if message["type"] == "websocket.disconnect":
-            return False
-        log_context.bind(f"req_{uuid4().hex}")
-        data: bytes | None = message.get("bytes")
-        async with self.telling() as fields:
-            try:
-                await self.answer(message["text"].encode() if data is None else data, fields)
-            except Unauthenticated as error:  # its key was revoked meanwhile
-                await self.end(error)
-                return False
-        return True
-
-    @asynccontextmanager
-    async def telling(self, **fields: object) -> AsyncGenerator[JsonObject]:
-        """Say what fails meanwhile, with fields that may be added to. Raises SocketClosed."""
-        try:
-            yield fields
-        except SocketClosed:
-            raise
-        except Exception as error:  # noqa: BLE001 - a named boundary: the connection has other messages
-            if not isinstance(error, DrSaiError):
-                _log.exception("a message of a WebSocket failed")
-                error = InternalError("something went wrong here; the log has it")
-            await self.fail(error, **fields)
 
     def failure(self, error: DrSaiError) -> JsonObject:
         """What an error is told as."""
         return {"type": "error", "status": error.status, **error_body(error)}
 
+    def heartbeat(self) -> JsonObject:
+        """What is told while there is nothing to say."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """The connection has ended."""
+
+    # --- its life ---------------------------------------------------------------------------------------------------
+
     async def run(self, receive: Receive) -> None:
-        """`serve`, until its opener may not ask any more: that cuts an answer, too, of a run that goes on."""
-        parts = {asyncio.create_task(self.serve(receive)), asyncio.create_task(self._look())}
+        """Answer messages until the client leaves, or its opener may not ask any more: that cuts an answer, too, of a
+        run that goes on. Raises SocketClosed."""
+        parts = {asyncio.create_task(part) for part in (self._serve(receive), self._look(), self._beat())}
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for each in done:
@@ -93,35 +97,78 @@ class SocketSession:
             for each in parts:
                 each.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
+            await self.close()
+
+    async def _serve(self, receive: Receive) -> None:
+        seconds = self.endpoint.seconds
+        until = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        while True:
+            try:
+                async with asyncio.timeout_at(until):
+                    message = await receive()
+            except TimeoutError:
+                await self.end(ConnectionLimit("this connection has lasted for an hour: open a new one"))
+                return
+            if message["type"] == "websocket.disconnect":
+                return
+            log_context.bind(f"req_{uuid4().hex}")
+            data: bytes | None = message.get("bytes")
+            about: JsonObject = {}
+            try:
+                async with self.telling(about):
+                    caller = await self.access.authenticate(self.asking, Scope.CHAT)
+                    body = await self.endpoint.bodies.parse(message["text"].encode() if data is None else data)
+                    await self.answer(caller, body, about)
+            except Unauthenticated as error:  # its key was revoked meanwhile
+                await self.end(error)
+                return
+
+    @asynccontextmanager
+    async def telling(self, about: JsonObject) -> AsyncGenerator[None]:
+        """Tell what is raised within, with what `about` holds. Raises Unauthenticated and SocketClosed."""
+        try:
+            yield
+        except (Unauthenticated, SocketClosed):
+            raise
+        except DrSaiError as error:
+            await self.write({**self.failure(error), **about})
+        except Exception:  # noqa: BLE001 - a named boundary: the connection continues
+            _log.exception("a message of a WebSocket failed")
+            error = InternalError("something went wrong here; the log has it")
+            await self.write({**self.failure(error), **about})
 
     async def _look(self) -> None:
         while True:
             await asyncio.sleep(stream.CHECK_SECONDS)
             try:
-                await self.access.check_again(self.asking, Scope.CHAT, self._caller)
+                await self.access.check_again(self.asking, Scope.CHAT, self._opened.caller)
             except (Unauthenticated, InsufficientScope) as error:
                 await self.end(error)
                 return
             except DrSaiError:
                 continue  # The database is away.
 
-    async def fail(self, error: DrSaiError, **fields: object) -> None:
-        """Say that something has failed. Raises SocketClosed."""
-        await self.write({**self.failure(error), **fields})
+    async def _beat(self) -> None:
+        while True:
+            self._is_quiet = True
+            await asyncio.sleep(self.endpoint.heartbeat)
+            if self._is_quiet:
+                await self.write(self.heartbeat())
 
     async def write(self, event: JsonObject) -> None:
         """Tell the client something. Raises SocketClosed."""
+        self._is_quiet = False
         await self._say({"type": "websocket.send", "text": dumps(event).decode()})
 
     async def end(self, error: DrSaiError) -> None:
         """Close the connection, and say why. Raises SocketClosed."""
-        await self.fail(error)
+        await self.write(self.failure(error))
         await self._say({"type": "websocket.close", "code": POLICY_VIOLATION})
 
     async def _say(self, message: JsonObject) -> None:
         async with self._sending:
             try:
-                await self._send(message)
+                await self._opened.send(message)
             except (OSError, RuntimeError) as error:  # how servers say that the client has left
                 raise SocketClosed from error
 
@@ -130,22 +177,31 @@ class SocketEndpoint:
     """A WebSocket that whoever has the scope `chat` may open.
 
     Args:
-        session: makes a connection that was accepted.
+        session: makes what answers on a connection that was accepted.
         hosts: those that are served; None: any.
         origins: of web pages that may connect. Others may not: a browser asks nobody before it opens a WebSocket.
+        heartbeat: seconds of silence after which `SocketSession.heartbeat` is told.
+        seconds: how long a connection may last; None: as long as its client wants.
     """
 
     def __init__(
         self,
-        session: Callable[[Access, Connection, Principal | None, Send], SocketSession],
+        session: Callable[[Opened], SocketSession],
         engine: Engine,
+        bodies: Bodies,
         access: Access,
         hosts: Hosts | None,
-        origins: Collection[str],
+        origins: Collection[str] = (),
+        *,
+        heartbeat: float = math.inf,
+        seconds: float | None = None,
     ) -> None:
+        self.bodies = bodies
+        self.access = access
+        self.heartbeat = heartbeat
+        self.seconds = seconds
         self._session = session
         self._engine = engine
-        self._access = access
         self._hosts = hosts
         self._origins = origins
 
@@ -156,13 +212,13 @@ class SocketEndpoint:
         try:
             check_place(scope, self._hosts, self._origins)
             self._engine.check_open()
-            caller = await self._access.authenticate(asking, Scope.CHAT)
+            caller = await self.access.authenticate(asking, Scope.CHAT)
         except DrSaiError as error:
             await refuse(scope, send, error)
             return
         await send({"type": "websocket.accept"})
         with suppress(SocketClosed):
-            await self._session(self._access, asking, caller, send).run(receive)
+            await self._session(Opened(self, asking, caller, send)).run(receive)
 
 
 def check_place(scope: Connection, hosts: Hosts | None, origins: Collection[str]) -> None:

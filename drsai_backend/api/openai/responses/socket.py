@@ -7,94 +7,44 @@ the connection forget the response that it was to continue.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Collection
 from contextlib import aclosing
-from functools import partial
 from typing import Final
 
-from starlette.types import Receive, Send
-from starlette.types import Scope as Connection
-
-from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import Access
+from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.errors import InternalError
-from drsai_backend.api.http.middleware import Hosts
-from drsai_backend.api.http.sockets import SocketEndpoint, SocketSession
+from drsai_backend.api.http.sockets import Opened, SocketSession
 from drsai_backend.api.openai.responses.service import Responses
 from drsai_backend.api.openai.responses.stored.places import Call
-from drsai_backend.errors import DrSaiError, InvalidRequest
+from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import RunEnded
 
-_SECONDS: Final = 3600.0
+SECONDS: Final = 3600.0
 """How long a connection may last."""
 _REMEMBERED: Final = 64
 """Responses that a connection can continue although they are not stored."""
 _ONLY_HTTP: Final = ("stream", "stream_options", "background")
 
 
-class ConnectionLimit(DrSaiError, code="websocket_connection_limit_reached", status=400):
-    """The connection has lasted for as long as one may."""
-
-
-class ResponsesSocket(SocketEndpoint):
-    """The endpoint; see `SocketEndpoint`."""
-
-    def __init__(
-        self,
-        responses: Responses,
-        access: Access,
-        hosts: Hosts | None,
-        origins: Collection[str] = (),
-        *,
-        seconds: float = _SECONDS,
-    ) -> None:
-        session = partial(_Session, responses, seconds)
-        super().__init__(session, responses.engine, access, hosts, origins)
-
-
-class _Session(SocketSession):
+class ResponsesSession(SocketSession):
     """One connection. `remembered`: the threads of responses that are not stored, by the ids of those."""
 
-    def __init__(
-        self,
-        responses: Responses,
-        seconds: float,
-        access: Access,
-        asking: Connection,
-        caller: Principal | None,
-        send: Send,
-    ) -> None:
-        super().__init__(access, asking, caller, send)
+    def __init__(self, responses: Responses, opened: Opened) -> None:
+        super().__init__(opened)
         self._responses = responses
-        self._until = time.monotonic() + seconds
         self._remembered: dict[str, str] = {}
-        self._previous: object = None
-        """What the message that is answered continues."""
         self._temporary: dict[str, Principal] = {}
         """Threads that go with the connection, and whose they are."""
 
-    async def serve(self, receive: Receive) -> None:
-        """See `SocketSession.serve`."""
-        try:
-            while True:
-                async with asyncio.timeout(self._until - time.monotonic()):
-                    message = await receive()
-                if not await self.turn(message):
-                    return
-        except TimeoutError:
-            await self.end(ConnectionLimit("this connection has lasted for an hour: open a new one"))
-        finally:
-            self.close()
-
-    async def answer(self, data: bytes, fields: JsonObject) -> None:
+    async def answer(self, caller: Principal | None, body: JsonObject, about: JsonObject) -> None:
         """See `SocketSession.answer`."""
-        self._previous = None
-        caller = await self.access.authenticate(self.asking, Scope.CHAT)
-        body = await self._responses.bodies.parse(data)
-        self._previous = body.get("previous_response_id")
+        try:
+            await self._answer(caller, body)
+        except Exception:
+            self._forget(body.get("previous_response_id"))
+            raise
+
+    async def _answer(self, caller: Principal | None, body: JsonObject) -> None:
         if body.get("type") != "response.create":
             raise InvalidRequest("`type` must be 'response.create'", param="type")
         for name in _ONLY_HTTP:
@@ -102,10 +52,10 @@ class _Session(SocketSession):
                 raise InvalidRequest(f"`{name}` is for HTTP only: a WebSocket is sent events anyway", param=name)
         if body.get("generate", True) is not True:
             raise InvalidRequest("`generate` must be true: nothing is prepared without an answer", param="generate")
-        said = {name: value for name, value in body.items() if name not in ("type", "generate")}
+        fields = {name: value for name, value in body.items() if name not in ("type", "generate")}
         who = self.access.acting(caller, self.asking, None, body.get("user"))
-        await self._responses.engine.check_name(who, said)
-        asked = self._responses.read({**said, "stream": True})
+        await self._responses.engine.check_name(who, fields)
+        asked = self._responses.read({**fields, "stream": True})
         started = await self._responses.create(Call(who, asked, remembered=self._remembered))
         thread_id = started.handle.thread_id
         if started.is_temporary:
@@ -126,18 +76,13 @@ class _Session(SocketSession):
             else:
                 raise InternalError("the run ended without a result")
         if writer.ended is None or writer.snapshot()["status"] == "failed":
-            self._forget()
+            self._forget(asked.previous_response_id)
 
-    async def fail(self, error: DrSaiError, **fields: object) -> None:
-        """See `SocketSession.fail`."""
-        self._forget()
-        await super().fail(error, **fields)
+    def _forget(self, previous: object) -> None:
+        if isinstance(previous, str):
+            self._remembered.pop(previous, None)
 
-    def _forget(self) -> None:
-        if isinstance(self._previous, str):
-            self._remembered.pop(self._previous, None)
-
-    def close(self) -> None:
+    async def close(self) -> None:
         """What was not stored goes with the connection."""
         for thread_id, who in self._temporary.items():
             self._responses.drop_later(who, thread_id)
