@@ -163,8 +163,13 @@ async def test_who_asks_for_a_run_again_is_told_of_its_team_though_that_was_dele
         await drsai.user("ada").agents.delete("crew")
         again = await drsai.engine.start(*request)
         assert (again.run_id, again.speakers) == (handle.run_id, 2)
-        await drsai.engine.check_team(Principal("eve"), "crew", Where(handle.thread_id, "ada"))
-        for where in (None, Where(handle.thread_id), Where("other", "ada")):
+        of_ada = Where(handle.thread_id, "ada")
+        for where in (of_ada, Where("other", "ada")):
+            with pytest.raises(NotFound):  # of the thread: it is not for her to know who answers there
+                await drsai.engine.check_team(Principal("eve"), "crew", where)
+        await drsai.user("ada").share_thread(handle.thread_id, right="write", with_user="eve")
+        await drsai.engine.check_team(Principal("eve"), "crew", of_ada)
+        for where in (None, Where(handle.thread_id)):
             with pytest.raises(UnknownModel):
                 await drsai.engine.check_team(Principal("eve"), "crew", where)
         await drsai.user("ada").cancel_run(handle.run_id)
