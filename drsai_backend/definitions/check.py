@@ -150,27 +150,13 @@ def wrong_names(
         python: the packages and modules whose functions may be named.
     """
     parts: dict[str, object] = {**given.agents, **given.teams}
-    for name in given.agents.keys() & given.teams.keys():
+    doubles = given.agents.keys() & given.teams.keys()
+    for name in doubles:
         yield ("teams", name), "an agent has this name, too"
     for name, agent in given.agents.items():
-        path: FieldPath = ("agents", name)
         for index, entry in enumerate(agent.tools):
-            yield from _wrong_tool((*path, "tools", index), entry, given, builtin, python, parts)
-        for field, used in agent.strategy.uses().items():
-            if used not in parts:
-                yield _of_strategy(path, field), f"there is no agent or team {used!r}{suggestion(used, parts)}"
-        if (known := _tool_names(agent, given)) is not None:
-            for field, used in agent.strategy.calls().items():
-                if used not in known:
-                    yield _of_strategy(path, field), f"the agent has no tool {used!r}{suggestion(used, known)}"
-            chosen, choices = agent.tool_choice, {*known, *_CHOICES}
-            if known and not agent.handoffs and chosen not in choices:
-                yield (*path, "tool_choice"), f"the agent has no tool {chosen!r}{suggestion(chosen, choices)}"
-        for place in ("memory", "knowledge"):
-            if getattr(agent, place) is not None:
-                yield (*path, place), f"{place} is not available yet: leave `{place}` out"
-        for variable in unknown_variables(agent.prompt):
-            yield (*path, "prompt"), f"there is no variable {{{{{variable}}}}}"
+            yield from _wrong_tool(("agents", name, "tools", index), entry, given, builtin, python, parts)
+        yield from _wrong_agent(("agents", name), agent, given, parts)
     for name, entry in given.tools.items():
         if isinstance(entry, str):
             yield ("tools", name), "must be an object: a name here would be another name for a tool"
@@ -178,13 +164,37 @@ def wrong_names(
             yield from _wrong_tool(("tools", name), entry, given, builtin, python, parts)
     for name, team in given.teams.items():
         yield from _wrong_participants(name, team, given, parts)
-    for index, name in enumerate(given.serve or ()):
-        if name not in parts:
-            yield ("serve", index), f"there is no agent or team {name!r}{suggestion(name, parts)}"
+    yield from _no_parts({("serve", index): name for index, name in enumerate(given.serve or ())}, parts)
     if not parts:
         yield (), "has no agents and no teams"
-    if not given.agents.keys() & given.teams.keys():
+    if not doubles:
         yield from _circles(given)
+
+
+def _no_parts(used: Mapping[FieldPath, str], parts: Mapping[str, object]) -> Iterator[tuple[FieldPath, str]]:
+    """The agents and teams among those that are used, by their places, that are not there."""
+    for path, name in used.items():
+        if name not in parts:
+            yield path, f"there is no agent or team {name!r}{suggestion(name, parts)}"
+
+
+def _wrong_agent(
+    path: FieldPath, agent: AgentDefinition, given: Definitions, parts: Mapping[str, object]
+) -> Iterator[tuple[FieldPath, str]]:
+    """What is wrong with an agent, its tools apart."""
+    yield from _no_parts({_of_strategy(path, field): name for field, name in agent.strategy.uses().items()}, parts)
+    if (known := _tool_names(agent, given)) is not None:
+        for field, used in agent.strategy.calls().items():
+            if used not in known:
+                yield _of_strategy(path, field), f"the agent has no tool {used!r}{suggestion(used, known)}"
+        chosen, choices = agent.tool_choice, {*known, *_CHOICES}
+        if known and not agent.handoffs and chosen not in choices:
+            yield (*path, "tool_choice"), f"the agent has no tool {chosen!r}{suggestion(chosen, choices)}"
+    for place in ("memory", "knowledge"):
+        if getattr(agent, place) is not None:
+            yield (*path, place), f"{place} is not available yet: leave `{place}` out"
+    for variable in unknown_variables(agent.prompt):
+        yield (*path, "prompt"), f"there is no variable {{{{{variable}}}}}"
 
 
 def _of_strategy(agent: FieldPath, field: str) -> FieldPath:
@@ -224,8 +234,7 @@ def _wrong_tool(
             if entry.builtin not in builtin:
                 yield (*path, "builtin"), f"there is no tool {entry.builtin!r}{suggestion(entry.builtin, builtin)}"
         case AgentAsTool():
-            if entry.agent not in parts:
-                yield (*path, "agent"), f"there is no agent or team {entry.agent!r}{suggestion(entry.agent, parts)}"
+            yield from _no_parts({(*path, "agent"): entry.agent}, parts)
         case PythonTool():
             module = entry.python.partition(":")[0]
             if not is_allowed(module, python):

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from autogen_core import FunctionCall
 from autogen_core.tools import ToolSchema
@@ -169,10 +170,7 @@ def _mentioned(options: Sequence[object], text: str) -> object:
 
 def sample(schema: JsonObject, definitions: JsonObject, text: str, depth: int = 0) -> object:
     """A value for a JSON schema, made of the words and the numbers of `text` where the schema leaves it open."""
-
-    def inner(part: JsonObject) -> object:
-        return sample(part, definitions, text, depth + 1)
-
+    inner = partial(sample, definitions=definitions, text=text, depth=depth + 1)
     match schema:
         case {"$ref": str(name)}:
             return inner(definitions.get(name.rsplit("/", 1)[-1], {}))
@@ -196,10 +194,8 @@ def sample(schema: JsonObject, definitions: JsonObject, text: str, depth: int = 
             high = schema.get("maximum", math.nextafter(schema.get("exclusiveMaximum", math.inf), -math.inf))
             value = min(max(float(number.group()) if number else 1.0, low), high)
             return value if kind == "number" else math.ceil(value) if value == low else math.floor(value)
-        case {"type": "boolean"}:
-            return True
-        case {"type": "null"}:
-            return None
+        case {"type": "boolean" | "null" as kind}:
+            return True if kind == "boolean" else None
         case {"format": str(name)} if name in _FORMATS:
             return _FORMATS[name]
         case _:

@@ -42,7 +42,6 @@ class ThoughtSplitter:
         if piece.isspace() and self._mark is not None and not self._skip and not self._held.strip():
             self._blank.append(piece)
             return []
-        found: list[tuple[bool, str]] = []
         rest = self._take_held() + piece
         if self._mark == _OPEN:
             begun = rest.lstrip()
@@ -56,21 +55,15 @@ class ThoughtSplitter:
         if self._skip and not (rest := rest.lstrip()):
             return []
         self._skip = False
-        if self._mark == _CLOSE:
-            thought, mark, after = rest.partition(_CLOSE)
-            if mark:
-                thought = thought.rstrip()
-            else:
-                thought, self._held = _without_begun_mark(rest)
-            if thought:
-                found.append((True, thought))
-            if not mark:
-                return found
-            rest, self._mark = after.lstrip(), None
-            self._skip = not rest
-        if rest:
-            found.append((False, rest))
-        return found
+        if self._mark is None:
+            return [(False, rest)] if rest else []
+        thought, mark, after = rest.partition(_CLOSE)
+        if not mark:
+            thought, self._held = _without_begun_mark(rest)
+            return [(True, thought)] if thought else []
+        thought, rest, self._mark = thought.rstrip(), after.lstrip(), None
+        self._skip = not rest
+        return [part for part in ((True, thought), (False, rest)) if part[1]]
 
     def end(self) -> list[tuple[bool, str]]:
         """What was held back, when nothing follows."""

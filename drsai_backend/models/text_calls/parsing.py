@@ -290,17 +290,22 @@ def _blob(text: str, tools: Mapping[str, JsonObject], before: int) -> TextStep |
         thought = _thought_of(text[: min(before, begin)]) or "".join(
             each for key, each in value.items() if key.lower() in _THOUGHTS and isinstance(each, str)
         )
-        if not name.strip():
-            return TextStep(thought)
-        said = given if isinstance(given, str) else _dumped(given) or ""
-        known = _known(name, tools)
-        if known is None and _plain(name) in _ENDS:
-            return _answered(
-                thought, "" if given is None else (_as_answer(said) if said.startswith('{"answer"') else said.strip())
-            )
-        return TextStep(thought, known or name, _arguments(said, tools.get(known or name, {})))
+        return _step_of(thought, name, given, tools)
     # A call that cannot be read is no answer for anybody.
     return None if broken is None else TextStep(_thought_of(broken))
+
+
+def _step_of(thought: str, name: str, given: Any, tools: Mapping[str, JsonObject]) -> TextStep:
+    """A call, as `_call_of` has found it, or the answer that it stands for."""
+    if not name.strip():
+        return TextStep(thought)
+    said = given if isinstance(given, str) else _dumped(given) or ""
+    known = _known(name, tools)
+    if known is None and _plain(name) in _ENDS:
+        return _answered(
+            thought, "" if given is None else (_as_answer(said) if said.startswith('{"answer"') else said.strip())
+        )
+    return TextStep(thought, known or name, _arguments(said, tools.get(known or name, {})))
 
 
 def _thought_of(text: str) -> str:
@@ -411,11 +416,7 @@ def _arguments(text: str, schema: JsonObject) -> str:
         return "{}"
     if (quoted := _QUOTED.fullmatch(text)) is not None:
         text = quoted[1].strip()
-    value = _json(text)
-    if value is None and text.startswith("{"):
-        value = _object_at(text, 0)
-    if value is None and text[:1] in "{[\"'(":
-        value = _repaired(text)
+    value = _value_of(text)
     if isinstance(value, dict):
         return _dumped(cast("JsonObject", value)) or text
     bracketed = _BRACKETS.fullmatch(text)
@@ -451,6 +452,16 @@ def _arguments(text: str, schema: JsonObject) -> str:
         kind = properties[required[0]]
         return _dumped({required[0]: _typed(text, cast("JsonObject", kind) if isinstance(kind, dict) else {})}) or text
     return text
+
+
+def _value_of(text: str) -> object:
+    """What a text stands for as JSON, or as what is nearly JSON; None: it is neither."""
+    value = _json(text)
+    if value is None and text.startswith("{"):
+        value = _object_at(text, 0)
+    if value is None and text[:1] in "{[\"'(":
+        value = _repaired(text)
+    return value
 
 
 def _dumped(value: object) -> str | None:

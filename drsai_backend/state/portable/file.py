@@ -62,6 +62,22 @@ def unpack(data: bytes, limit: int) -> Content:
     """
     if len(data) > limit:
         raise _too_large(limit)
+    try:
+        text = inflate(_body(data), limit)
+        check_json(text, limit)
+        if zeros_of(text) > limit:
+            raise TooLarge
+        return Content.model_validate(orjson.loads(text))
+    except TooLarge:
+        raise _too_large(limit) from None
+    except (zstandard.ZstdError, MemoryError, orjson.JSONDecodeError):
+        raise damaged("it cannot be decompressed") from None
+    except ValidationError:
+        raise damaged("it does not have the parts of an exported thread") from None
+
+
+def _body(data: bytes) -> bytes:
+    """The packed content of a file whose header is right."""
     if data[: len(_MAGIC)] != _MAGIC:
         raise damaged("it is no exported thread" if data else "it is empty")
     if len(data) < _HEADER:
@@ -77,18 +93,7 @@ def unpack(data: bytes, limit: int) -> Content:
         raise damaged(f"it is cut short: {len(data)} of {_HEADER + length} bytes")
     if hashlib.sha256(kind + body).digest() != data[22:_HEADER]:
         raise damaged("it fails its checksum")
-    try:
-        text = inflate(body, limit)
-        check_json(text, limit)
-        if zeros_of(text) > limit:
-            raise TooLarge
-        return Content.model_validate(orjson.loads(text))
-    except TooLarge:
-        raise _too_large(limit) from None
-    except (zstandard.ZstdError, MemoryError, orjson.JSONDecodeError):
-        raise damaged("it cannot be decompressed") from None
-    except ValidationError:
-        raise damaged("it does not have the parts of an exported thread") from None
+    return body
 
 
 def damaged(why: str) -> DamagedState:

@@ -126,18 +126,20 @@ def check_rows(thread: JsonObject, tables: Tables, document: str | None, limit: 
         "asker",
         "number",
     )
-    for row in tables[Run]:
-        usage: JsonObject = row["usage"] or {}
-        if not all(type(count) is int for count in usage.values()):
-            raise damaged("run.usage must hold integers")
+    usages: list[JsonObject] = [row["usage"] or {} for row in tables[Run]]
+    if any(type(count) is not int for usage in usages for count in usage.values()):
+        raise damaged("run.usage must hold integers")
     for row in tables[ThreadField]:
         kinds = {"team_result": dict, "meta": dict}.get(row["name"], dict | list)
         _check_kind(f"threadfield.value of {row['name']}", row["value"], kinds)
     for row in tables[TurnStep]:
         _check_kind("turnstep.value", row["value"], dict | list)
     _check_branches(thread, tables[ThreadBranch])
-    if document is None:
-        return
+    if document is not None:
+        _check_document(document, messages, limit)
+
+
+def _check_document(document: str, messages: list[JsonObject], limit: int) -> None:
     try:
         stored = decode_document(document, limit=limit)
         expand(stored, {message["seq"]: message["config"] for message in messages})

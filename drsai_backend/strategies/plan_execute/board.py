@@ -191,34 +191,30 @@ class Board:
             self.list = TaskList(mark["list"], mark["content"], mark.get("by", ""))
         if self.list is None or mark["list"] != self.list.id:
             return
-        if "add" in mark and mark.get("state") == "planned":
-            self.why, self._checked = None, False
-            self.plans += 1
-            self._past |= {each.id for each in self.tasks.values() if each.status is TaskStatus.FAILED}
         self.list.apply(mark)
+        now = mark.get("now", {})
         self.no_plan = mark.get("state") == "unplanned" or (self.no_plan and "add" not in mark)
         match mark.get("state"):
+            case "planned" if "add" in mark:
+                self.why, self.plans, self._checked = None, self.plans + 1, False
+                self._past |= {each.id for each in self.tasks.values() if each.status is TaskStatus.FAILED}
+            case "planned":
+                self.why = said or "The user does not want this plan."
+                self._refused = not self.may_replan
             case "unplanned":
                 self.why, self.plans = None, self.plans + 1
             case "checked":
                 self._checked = True
             case "rejected":
                 self._refused = True
-            case "planned" if "add" not in mark:
-                self.why = said or "The user does not want this plan."
-                self._refused = not self.may_replan
+            case "running":
+                self.batch, self.used = tuple(now), self.used + len(now)
+            case None:
+                self.results |= dict.fromkeys(now, said)
+                failed = [step for step, status in now.items() if status == TaskStatus.FAILED]
+                self.why = f"Step {failed[-1]} failed: {said}" if failed else self.why
             case _:
                 pass
-        now = mark.get("now", {})
-        if TaskStatus.RUNNING in now.values():
-            self.batch = tuple(now)
-        for step, status in now.items():
-            if status == TaskStatus.RUNNING:
-                self.used += 1
-            elif mark.get("state") is None:
-                self.results[step] = said
-                if status == TaskStatus.FAILED:
-                    self.why = f"Step {step} failed: {said}"
 
 
 def _new(step: Step) -> NewTask:

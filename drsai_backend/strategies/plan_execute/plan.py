@@ -137,15 +137,18 @@ def check_plan(steps: Sequence[Step], *, most: int, taken: Collection[str] = (),
             raise PlanError(f"step {each.id!r} has the id of an earlier step: give new steps other ids")
         if ids.count(each.id) > 1:
             raise PlanError(f"two steps have the id {each.id!r}")
-        for need in each.needs:
-            if need == each.id:
-                raise PlanError(f"step {each.id!r} needs itself")
-            if need not in ids and need not in done:
-                what = "which is not done" if need in taken else "which is not there"
-                raise PlanError(f"step {each.id!r} needs step {need!r}, {what}")
-    circle = _circle(steps)
-    if circle:
+        _check_needs(each, ids, taken, done)
+    if circle := _circle(steps):
         raise PlanError(f"steps {', '.join(map(repr, circle))} wait for each other")
+
+
+def _check_needs(step: Step, ids: Collection[str], taken: Collection[str], done: Collection[str]) -> None:
+    for need in step.needs:
+        if need == step.id:
+            raise PlanError(f"step {step.id!r} needs itself")
+        if need not in ids and need not in done:
+            what = "which is not done" if need in taken else "which is not there"
+            raise PlanError(f"step {step.id!r} needs step {need!r}, {what}")
 
 
 def _circle(steps: Sequence[Step]) -> list[str]:

@@ -112,13 +112,13 @@ class Sender:
                     if endpoint_of(onward) != endpoint_of(url):
                         headers = None  # Credentials are for the host that was named.
                     url = onward.copy_with(fragment=None)
-            if not self.redirects:
-                raise ToolError(f"{self.name} was sent on to another address, which is not followed.")
-            raise ToolError(f"{self.name} was sent on more than {self.redirects} times.")
-        except RefusedAddress as error:
-            raise ToolError(f"{self.name} leads to an address that must not be reached from here.") from error
+            often = (
+                f"more than {self.redirects} times" if self.redirects else "to another address, which is not followed"
+            )
+            raise ToolError(f"{self.name} was sent on {often}.")
         except InvalidRequest as error:
-            raise ToolError(f"{self.name} leads to an address that cannot be called.") from error
+            why = "must not be reached from here" if isinstance(error, RefusedAddress) else "cannot be called"
+            raise ToolError(f"{self.name} leads to an address that {why}.") from error
         except DrSaiError:
             raise
         except Packed as refused:

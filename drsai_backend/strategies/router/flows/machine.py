@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.strategies.router.flows.schema import Ask, CallTool, Confirm, End, Flow, Goto, Say
+from drsai_backend.strategies.router.flows.schema import Ask, CallTool, Confirm, End, Flow, Goto, Say, Step
 from drsai_backend.strategies.router.flows.slots import NotTaken, read
 from drsai_backend.strategies.router.flows.values import filled, rendered, shown
 from drsai_backend.strategies.router.flows.words import SKIP, is_one_of, truth_of
@@ -24,7 +24,9 @@ _LEAD: Final = re.compile(
 )
 """What may stand between the name of a slot and its new value."""
 MAX_MOVES: Final = 200
-"""Steps between two questions to the person."""
+"""Steps that are taken between two questions to the person."""
+_OVER: Final = End(end=True)
+"""What follows the last step."""
 
 
 @dataclass
@@ -97,6 +99,7 @@ class Walk:
         self._today = today
         self._call = call
         self._find = find
+        self._position = 0
 
     async def start(self, text: str, given: Mapping[str, str]) -> AsyncGenerator[object, None]:
         """From the first step. `given` are texts that a pattern has found for slots. What is said comes as texts, among
@@ -255,68 +258,74 @@ class Walk:
 
     async def _jump(self, name: str) -> AsyncGenerator[object, None]:
         """Continue at a step; a question there is asked again."""
-        position = self.flow.position(name)
-        assert position is not None, "checked with the flow"
-        step = self.flow.steps[position]
-        if isinstance(step, Ask):
-            self.progress.slots.pop(step.ask, None)
+        self._to(name)
         self.progress.tries, self.progress.back = 0, None
-        async for item in self._from(position):
+        async for item in self._from(self._position):
             yield item
 
     async def _from(self, position: int) -> AsyncGenerator[object, None]:
         """Take steps until one waits for the person, or the flow ends."""
-        progress, flow = self.progress, self.flow
+        progress, self._position = self.progress, position
         for _ in range(MAX_MOVES):
-            if position >= len(flow.steps):
-                self.ended = Ended("done")
-                return
-            step = flow.steps[position]
-            if not step.applies(progress.slots) or (isinstance(step, Ask) and step.ask in progress.slots):
-                position += 1
-                continue
-            match step:
+            match step := self._due():
                 case Ask() | Confirm():
-                    progress.step, progress.kind, progress.tries = flow.names[position], step.kind, 0
+                    progress.step, progress.kind, progress.tries = self.flow.names[self._position], step.kind, 0
                     yield self.question()
                     return
                 case Say():
                     yield rendered(step.say, progress.slots)
-                    position += 1
+                    self._position += 1
                 case Goto():
-                    position = self._to(step.goto)
+                    self._to(step.goto)
                 case End():
                     self.ended = Ended("done")
                     if step.end is not True:
                         yield rendered(step.end, progress.slots)
                     return
                 case CallTool():
-                    outcome = ToolOutcome(None, failed=True)
-                    async for item in self._call(step.tool, filled(step.arguments, progress.slots)):
-                        if isinstance(item, ToolOutcome):
-                            outcome = item
-                        else:
-                            yield item
-                    if step.result is not None:
-                        progress.slots[step.result] = outcome.value
-                    if not outcome.failed:
-                        position += 1
-                    elif step.failed is not None:
-                        position = self._to(step.failed)
-                    else:
-                        self.ended = Ended("failed")
-                        yield f"{outcome.value}\n\n{self.flow.texts.failed}"
+                    async for item in self._called(step):
+                        yield item
+                    if self.ended is not None:
                         return
         self.ended = Ended("failed")
         yield self.flow.texts.failed
 
-    def _to(self, name: str) -> int:
+    def _due(self) -> Step:
+        """The first step from here on that applies, and does not ask for what is known."""
+        slots = self.progress.slots
+        for position in range(self._position, len(self.flow.steps)):
+            step = self.flow.steps[position]
+            if step.applies(slots) and not (isinstance(step, Ask) and step.ask in slots):
+                self._position = position
+                return step
+        return _OVER
+
+    async def _called(self, step: CallTool) -> AsyncGenerator[object, None]:
+        """Call a tool, and move to where what it returned leads."""
+        outcome = ToolOutcome(None, failed=True)
+        async for item in self._call(step.tool, filled(step.arguments, self.progress.slots)):
+            if isinstance(item, ToolOutcome):
+                outcome = item
+            else:
+                yield item
+        if step.result is not None:
+            self.progress.slots[step.result] = outcome.value
+        if not outcome.failed:
+            self._position += 1
+        elif step.failed is not None:
+            self._to(step.failed)
+        else:
+            self.ended = Ended("failed")
+            yield f"{outcome.value}\n\n{self.flow.texts.failed}"
+
+    def _to(self, name: str) -> None:
+        """Move to a step; what it asks for is asked again."""
         position = self.flow.position(name)
         assert position is not None, "checked with the flow"
+        self._position = position
         step = self.flow.steps[position]
         if isinstance(step, Ask):
             self.progress.slots.pop(step.ask, None)
-        return position
 
     # --- slots --------------------------------------------------------------------------------------------------
 

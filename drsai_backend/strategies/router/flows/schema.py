@@ -101,12 +101,10 @@ class Ask(StepBase):
             raise ValueError("`choices` belong to `type: choice`, which needs at least one")
         if len(self.synonyms) > 100:
             raise ValueError("`choices` are at most 100")
-        if self.type not in ("number", "integer", "date") and (self.min is not None or self.max is not None):
+        bounds = {name: bound for name, bound in (("min", self.min), ("max", self.max)) if bound is not None}
+        if bounds and self.type not in ("number", "integer", "date"):
             raise ValueError("`min` and `max` are of numbers and dates; a text has `min_length` and `max_length`")
-        for name in ("min", "max"):
-            bound = getattr(self, name)
-            if bound is None:
-                continue
+        for name, bound in bounds.items():
             if self.type == "date" and not is_date_bound(bound):
                 raise ValueError(f"`{name}` of a date must be 'today' or a day such as '2026-03-01'")
             if self.type != "date" and isinstance(bound, str):
@@ -115,6 +113,10 @@ class Ask(StepBase):
             raise ValueError(f"`pattern`: {wrong}")
         if self.min_length > self.max_length:
             raise ValueError("`min_length` is more than `max_length`")
+        return self
+
+    @model_validator(mode="after")
+    def _takes_default(self) -> Ask:
         if self.default is not None:
             # What `today` is depends on when it is used.
             unbound = self.model_copy(update={"min": None, "max": None}) if self.type == "date" else self

@@ -77,10 +77,7 @@ def read(slot: SlotWords, text: str, today: dt.date) -> Any:
         case "date":
             value = _date(slot, said, today)
         case "email":
-            found = _EMAIL.findall(said)
-            if len(found) != 1 or not says_nothing(_EMAIL_WORDS.sub(" ", said), _about(slot)):
-                raise NotTaken("Please give one e-mail address, such as ann@example.org.")
-            value = found[0]
+            value = _email(slot, said)
         case "text":
             value = said
     if isinstance(value, str):
@@ -132,6 +129,13 @@ def _choice(slot: SlotWords, said: str) -> str:
     if len(inside) == 1 and says_nothing(rest, _about(slot)):
         return inside.pop()
     raise NotTaken(f"Please choose one of: {', '.join(names)}.")
+
+
+def _email(slot: SlotWords, said: str) -> str:
+    found = _EMAIL.findall(said)
+    if len(found) != 1 or not says_nothing(_EMAIL_WORDS.sub(" ", said), _about(slot)):
+        raise NotTaken("Please give one e-mail address, such as ann@example.org.")
+    return found[0]
 
 
 def _nth(found: re.Match[str]) -> str:
