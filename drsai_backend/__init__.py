@@ -6,8 +6,9 @@ models → state → database → datamodel → config, errors.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
+
+from drsai_backend.lazily import lazily
 
 if TYPE_CHECKING:
     from drsai_backend.agents import (
@@ -52,6 +53,31 @@ if TYPE_CHECKING:
     )
     from drsai_backend.tools.builtin import BuiltinTools, builtin_tools
     from drsai_backend.tools.registered.workbench import RegisteredTools
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "agents": "AssistantAgent DrSaiAgent DrSaiAgentMixin ReactAgent ToolAgent idempotent requires_approval",
+            "database": "DatabaseManager",
+            "datamodel": "RunStatus TeamResult Thread UserInput",
+            "drsai": "DrSai",
+            "runs": "Answer",
+            "state": "decode_state encode_state",
+            "strategies.plan_execute": "PlanExecuteTeam",
+            "strategies.router": "Flow RouterOptions RouterTeam",
+            "strategies.reflexion": "ReflexionTeam",
+            "errors": "ToolError TransientToolError",
+            "tools.builtin": "BuiltinTools builtin_tools",
+            "tools.registered.workbench": "RegisteredTools",
+            "tools": "Depends FileOutput ToolBase ToolIdentity ToolOptions ToolRun dependency_overrides tool",
+            "teams.context": "RunContext",
+            "teams.options": "answered_by client_tools limited shows stop_on_disconnect",
+            "teams.client_tools.definitions": "ClientTool ClientTools ToolOutput",
+            "teams.limits": "RunLimits",
+            "teams.group_chats": "DrSaiGroupChat GraphFlow MagenticOneGroupChat RoundRobinGroupChat "
+            "SelectorGroupChat Swarm",
+        },
+    )
 
 __version__ = "0.1.0"
 
@@ -107,62 +133,6 @@ __all__ = [
     "stop_on_disconnect",
     "tool",
 ]
-
-# Each name is imported when it is first asked for. AutoGen, the openai client and SQLAlchemy take seconds together, and
-# `drsai --help`, a tool that reads threads, or `import drsai_backend.errors` need none or few of them.
-_HOMES: Final = {
-    "agents": (
-        "AssistantAgent",
-        "DrSaiAgent",
-        "DrSaiAgentMixin",
-        "ReactAgent",
-        "ToolAgent",
-        "idempotent",
-        "requires_approval",
-    ),
-    "database": ("DatabaseManager",),
-    "datamodel": ("RunStatus", "TeamResult", "Thread", "UserInput"),
-    "drsai": ("DrSai",),
-    "runs": ("Answer",),
-    "state": ("decode_state", "encode_state"),
-    "strategies.plan_execute": ("PlanExecuteTeam",),
-    "strategies.router": ("Flow", "RouterOptions", "RouterTeam"),
-    "strategies.reflexion": ("ReflexionTeam",),
-    "errors": ("ToolError", "TransientToolError"),
-    "tools.builtin": ("BuiltinTools", "builtin_tools"),
-    "tools.registered.workbench": ("RegisteredTools",),
-    "tools": (
-        "Depends",
-        "FileOutput",
-        "ToolBase",
-        "ToolIdentity",
-        "ToolOptions",
-        "ToolRun",
-        "dependency_overrides",
-        "tool",
-    ),
-    "teams.context": ("RunContext",),
-    "teams.options": ("answered_by", "client_tools", "limited", "shows", "stop_on_disconnect"),
-    "teams.client_tools.definitions": ("ClientTool", "ClientTools", "ToolOutput"),
-    "teams.limits": ("RunLimits",),
-    "teams.group_chats": (
-        "DrSaiGroupChat",
-        "GraphFlow",
-        "MagenticOneGroupChat",
-        "RoundRobinGroupChat",
-        "SelectorGroupChat",
-        "Swarm",
-    ),
-}
-
-
-def __getattr__(name: str) -> object:
-    for home, names in _HOMES.items():
-        if name in names:
-            value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

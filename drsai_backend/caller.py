@@ -6,57 +6,43 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Literal, TypedDict, Unpack
-
-from autogen_agentchat.base import TaskResult
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from drsai_backend.access.principal import Principal
-from drsai_backend.api.http.checking import checked
-from drsai_backend.api.openai.messages import History, read_history
 from drsai_backend.database.shares import Grantee
 from drsai_backend.datamodel import Right, RunStatus, TeamResult
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import DrSaiError, Forbidden
-from drsai_backend.features.registered_tools.calls import ToolCalls
-from drsai_backend.features.stored_definitions.calls import AgentCalls
-from drsai_backend.json_types import JsonObject
-from drsai_backend.page import Page
-from drsai_backend.runs import (
-    Answer,
-    Ask,
-    Engine,
-    Handle,
-    How,
-    InputMessage,
-    ModelParams,
-    OnBusy,
-    OnQuestion,
-    Origin,
-    Where,
-)
-from drsai_backend.runs.events import RunEnded
-from drsai_backend.runs.feed.outcome import check_failure, message_of, result_of
-from drsai_backend.runs.requests import Task
-from drsai_backend.runs.steps.views import RunStep
-from drsai_backend.runs.threads.loading import Load, LoadMode
-from drsai_backend.runs.threads.rights import Named
-from drsai_backend.runs.threads.travel import BranchView, TurnView
-from drsai_backend.runs.threads.views import (
-    InputRequestView,
-    RunView,
-    SharedThread,
-    ShareView,
-    StoredMessage,
-    ThreadDetail,
-    ThreadSummary,
-)
 from drsai_backend.state.travel import Place
-from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
-from drsai_backend.teams.shown import ShownChoice
+
+if TYPE_CHECKING:
+    from autogen_agentchat.base import TaskResult
+    from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
+
+    from drsai_backend.features.registered_tools.calls import ToolCalls
+    from drsai_backend.features.stored_definitions.calls import AgentCalls
+    from drsai_backend.json_types import JsonObject
+    from drsai_backend.page import Page
+    from drsai_backend.runs import Answer, Engine, Handle, ModelParams, OnBusy, OnQuestion
+    from drsai_backend.runs.requests import Task
+    from drsai_backend.runs.steps.views import RunStep
+    from drsai_backend.runs.threads.loading import LoadMode
+    from drsai_backend.runs.threads.rights import Named
+    from drsai_backend.runs.threads.travel import BranchView, TurnView
+    from drsai_backend.runs.threads.views import (
+        InputRequestView,
+        RunView,
+        SharedThread,
+        ShareView,
+        StoredMessage,
+        ThreadDetail,
+        ThreadSummary,
+    )
+    from drsai_backend.teams.client_tools.definitions import ClientTools
+    from drsai_backend.teams.shown import ShownChoice
 
 
 class RunOptions(TypedDict, total=False):
@@ -125,10 +111,14 @@ class Caller:
 
     @property
     def tools(self) -> ToolCalls:
+        from drsai_backend.features.registered_tools.calls import ToolCalls
+
         return ToolCalls(self.engine.tools, self.who)
 
     @property
     def agents(self) -> AgentCalls:
+        from drsai_backend.features.stored_definitions.calls import AgentCalls
+
         return AgentCalls(self.engine.agents, self.who)
 
     def _named(self, thread_id: str) -> Named:
@@ -161,6 +151,9 @@ class Caller:
         background: bool = False,
         webhook_url: str | None = None,
     ) -> Handle:
+        from drsai_backend.models.calls.params import ModelParams
+        from drsai_backend.runs.requests import Ask, How, InputMessage, Origin, Where
+
         if unknown := options.keys() - RunOptions.__annotations__.keys():
             raise TypeError(f"a run takes no {', '.join(sorted(unknown))}")
         ask = Ask(
@@ -202,6 +195,8 @@ class Caller:
             RunFailed: the run ended as ERROR; `__cause__` is what was raised.
             UnknownModel, InvalidRequest, ThreadBusy, StateError, TeamBuildError, DatabaseError: nothing was stored.
         """
+        from drsai_backend.runs.feed.outcome import result_of
+
         handle = await self._start(team, task, thread_id, options)
         async with self._watching(handle):
             end = await handle.wait()
@@ -214,6 +209,11 @@ class Caller:
 
         Streamed chunks come at once, messages when they are stored. Leaving the stream early stops the run.
         """
+        from autogen_agentchat.base import TaskResult
+
+        from drsai_backend.runs.events import RunEnded
+        from drsai_backend.runs.feed.outcome import check_failure, message_of
+
         handle = await self._start(team, task, thread_id, options)
         end = RunEnded(RunStatus.RUNNING)
         async with self._watching(handle), aclosing(handle.events()) as events:
@@ -387,6 +387,10 @@ class Caller:
             ThreadBusy: something is under way on the thread.
             Conflict: its newest message is not `after`.
         """
+        from drsai_backend.api.http.checking import checked
+        from drsai_backend.api.openai.messages import History, read_history
+        from drsai_backend.runs.threads.loading import Load
+
         given = checked(History.model_validate, {"messages": messages})
         read = await asyncio.to_thread(read_history, given.messages)
         return await self.engine.load_history(self.who, self._named(thread_id), read, Load(model, mode, after))

@@ -18,9 +18,7 @@ from drsai_backend.database.documents import Identity
 from drsai_backend.database.recent import Recent
 from drsai_backend.database.stored_definitions import DefinitionVersion
 from drsai_backend.datamodel.owner import ThreadName
-from drsai_backend.definitions.build import DefinedTeam, Means
-from drsai_backend.definitions.schema import NAME
-from drsai_backend.definitions.stored.document import checked
+from drsai_backend.definitions.means import NAME, Means
 from drsai_backend.errors import InvalidRequest, TeamBuildError, UnknownModel
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.client_tools.policy import NO_POLICY, Mode, ToolPolicy
@@ -223,6 +221,9 @@ class Catalog:
         """A version's team; a version never changes, so it is checked once."""
         recipe = self._stored.get(version.identity)
         if recipe is None:
+            from drsai_backend.definitions.build import DefinedTeam
+            from drsai_backend.definitions.stored.document import checked
+
             try:
                 given = checked(version.name, version.definition, self._means)
             except InvalidRequest as error:

@@ -10,36 +10,24 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from drsai_backend import jobs
-from drsai_backend.access.identity import Authenticator
-from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import Principal
-from drsai_backend.access.tokens import token_verifier
 from drsai_backend.caller import Caller
 from drsai_backend.config import Settings
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.datamodel.audit import By
-from drsai_backend.definitions.modes import add_modes
-from drsai_backend.features.audit.extension import Audit
-from drsai_backend.features.base import Extension, Host
-from drsai_backend.features.extensions import E, Extensions, kinds_of, schemas_of
-from drsai_backend.features.users.users import Users
-from drsai_backend.models import ModelClientFactory, ModelProvider
 from drsai_backend.old_forms import takes_old_forms
-from drsai_backend.runs import Engine
-from drsai_backend.state.store import JournalStateStore
-from drsai_backend.teams.builtin import builtin_teams
-from drsai_backend.teams.context import TeamFactory
-from drsai_backend.teams.registry import TeamRegistry
-from drsai_backend.tools.builtin import builtin_tools
-from drsai_backend.tools.mcp.host import McpHost
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from drsai_backend.api.auth import Identify
     from drsai_backend.api.http.middleware import Hosts
+    from drsai_backend.features.base import Extension
+    from drsai_backend.features.extensions import E
+    from drsai_backend.models import ModelProvider
     from drsai_backend.sync import SyncDrSai
+    from drsai_backend.teams.context import TeamFactory
+    from drsai_backend.teams.registry import TeamRegistry
 
 
 @takes_old_forms
@@ -93,6 +81,23 @@ class DrSai(Caller):
         extensions: Iterable[type[Extension]] | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
+        # What it is made of: half of the package, which whoever asks for the class alone does not wait for.
+        from drsai_backend import jobs
+        from drsai_backend.access.identity import Authenticator
+        from drsai_backend.access.key_store import ApiKeys
+        from drsai_backend.definitions.modes import add_modes
+        from drsai_backend.features.audit.extension import Audit
+        from drsai_backend.features.base import Host
+        from drsai_backend.features.extensions import Extensions, kinds_of, schemas_of
+        from drsai_backend.features.users.users import Users
+        from drsai_backend.models.factory import ModelClientFactory
+        from drsai_backend.runs.engine import Engine
+        from drsai_backend.state.store import JournalStateStore
+        from drsai_backend.teams.builtin import builtin_teams
+        from drsai_backend.teams.registry import TeamRegistry
+        from drsai_backend.tools.builtin.table import builtin_tools
+        from drsai_backend.tools.mcp.host import McpHost
+
         url, synchronous = database_url or settings.database_url, settings.sqlite_synchronous
         self.database = database or Database(url, sqlite_synchronous=synchronous)
         kinds = kinds_of(settings, extensions)
@@ -106,7 +111,11 @@ class DrSai(Caller):
         self._extensions = made = Extensions(kinds, Host(self.db, settings, by))
         self.models = ModelClientFactory(settings, model_provider, self.database)
         self.keys = ApiKeys(self.database)
-        self._tokens = token_verifier(settings) if worker else None
+        self._tokens = None
+        if worker and settings.jwt_issuer is not None:
+            from drsai_backend.access.tokens import token_verifier  # Cryptography comes with it.
+
+            self._tokens = token_verifier(settings)
         self.authenticator = Authenticator(self.keys, self._tokens, required=settings.auth == "required")
         self._worker = worker
         if not worker:

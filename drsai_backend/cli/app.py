@@ -10,7 +10,8 @@ import drsai_backend
 from drsai_backend.cli.database import read_settings
 from drsai_backend.cli.group import Groups
 from drsai_backend.cli.options import DatabaseUrl
-from drsai_backend.features.builtin import BUILTIN, imported
+from drsai_backend.features.builtin import BUILTIN
+from drsai_backend.lazily import imported
 
 app = typer.Typer(
     name="drsai",

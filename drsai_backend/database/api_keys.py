@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
-import httpx
 import sqlalchemy as sa
 from pydantic import BaseModel, Field, computed_field
 from sqlalchemy.orm import Session
@@ -106,7 +105,7 @@ def insert_key(session: Session, digest: KeyDigest, info: KeyInfo, actor: Actor)
     if info.expires_at is not None:
         detail["expires_at"] = info.expires_at.isoformat()
     if info.webhook_url is not None:
-        detail["webhook"] = endpoint_of(httpx.URL(info.webhook_url))
+        detail["webhook"] = endpoint_of(info.webhook_url)
     audit(session, actor, Action.KEY_CREATED, info.key_id, owner=info.owner, detail=detail)
 
 
@@ -175,7 +174,7 @@ def change_webhook(session: Session, tenant: str | None, key_id: str, url: str |
         raise Conflict(f"the key {key_id!r} was revoked: nothing runs with it any more", param="key_id")
     if before.info.webhook_url != url:
         connection.execute(sa.update(_key).where(_key.c.id == before.id).values(webhook_url=url))
-        detail: JsonObject = {"webhook": None if url is None else endpoint_of(httpx.URL(url))}
+        detail: JsonObject = {"webhook": None if url is None else endpoint_of(url)}
         audit(session, actor, Action.KEY_CHANGED, key_id, owner=before.info.owner, detail=detail)
     return StoredKey(before.id, before.digest, before.info.model_copy(update={"webhook_url": url}))
 

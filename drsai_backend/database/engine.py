@@ -10,7 +10,6 @@ from typing import Any, Final, Literal, Self, TypeVar
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.base import Backend
-from drsai_backend.database.backends.postgres import PostgresBackend
 from drsai_backend.database.backends.sqlite import SQLiteBackend
 from drsai_backend.database.urls import parse_url
 
@@ -68,6 +67,8 @@ class Database:
             # Absolute, as the backend holds it: later work by URL means the same file after a chdir.
             self.url = url if own.in_memory else f"sqlite:///{own.path}"
         else:
+            from drsai_backend.database.backends.postgres import PostgresBackend
+
             self.dialect = "postgresql"
             self.url = url
             self._backend = backend or PostgresBackend(parsed, pool_size=pool_size, busy_timeout=busy_timeout)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 
-import httpx
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
@@ -104,7 +103,7 @@ def want_events(session: Session, thread_key: int, run_id: str, wanted: Wanted) 
         _check_pending(connection, wanted)
         row = {"thread_key": thread_key, "run_id": run_id, **wanted.asked_by._asdict()}
         rest = {"subscriber": wanted.subscriber, "kind": wanted.kind, "url": url}
-        connection.execute(sa.insert(webhook).values(**row, **rest, endpoint=endpoint_of(httpx.URL(url))))
+        connection.execute(sa.insert(webhook).values(**row, **rest, endpoint=endpoint_of(url)))
 
 
 def _check_pending(connection: sa.Connection, wanted: Wanted) -> None:

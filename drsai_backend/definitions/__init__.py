@@ -1,9 +1,26 @@
 """Agents and teams as data: a schema, files of it, and the factories that it stands for."""
 
-from drsai_backend.definitions.build import DefinedTeam, Means, factories
-from drsai_backend.definitions.files import load, read_definitions
-from drsai_backend.definitions.schema import AgentDefinition, Definitions, json_schema
-from drsai_backend.definitions.source import DefinitionError, Problem
+from typing import TYPE_CHECKING
+
+from drsai_backend.lazily import lazily
+
+if TYPE_CHECKING:
+    from drsai_backend.definitions.build import DefinedTeam, factories
+    from drsai_backend.definitions.files import load, read_definitions
+    from drsai_backend.definitions.means import Means
+    from drsai_backend.definitions.schema import AgentDefinition, Definitions, json_schema
+    from drsai_backend.definitions.source import DefinitionError, Problem
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "build": "DefinedTeam factories",
+            "files": "load read_definitions",
+            "means": "Means",
+            "schema": "AgentDefinition Definitions json_schema",
+            "source": "DefinitionError Problem",
+        },
+    )
 
 __all__ = [
     "AgentDefinition",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -18,9 +16,9 @@ from autogen_core.model_context import (
 from autogen_core.tools import BaseTool, StaticStreamWorkbench, Workbench
 
 from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, TokenBufferedContext
-from drsai_backend.config import Settings
 from drsai_backend.definitions.check import is_allowed
 from drsai_backend.definitions.group_chats import build_group_chat
+from drsai_backend.definitions.means import Means
 from drsai_backend.definitions.schema import (
     AgentAsTool,
     AgentDefinition,
@@ -42,43 +40,20 @@ from drsai_backend.definitions.schema import (
 )
 from drsai_backend.definitions.templates import prompt_of
 from drsai_backend.errors import TeamBuildError
+from drsai_backend.lazily import imported
 from drsai_backend.models import ModelParams, RunModelClient
 from drsai_backend.strategies import AgentParts
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.options import TeamOptions
 from drsai_backend.tools import Function
-from drsai_backend.tools.builtin import NAMES, builtin_tools
+from drsai_backend.tools.builtin import builtin_tools
 from drsai_backend.tools.http import HttpTool
 from drsai_backend.tools.mcp import McpWorkbench
 from drsai_backend.tools.mcp.host import named_servers
 from drsai_backend.tools.registered.workbench import RegisteredTools
 
 _NO_PARAMETER: Final = frozenset({"profile", "messages", "cache_seed"})
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What the operator lets definitions use.
-
-    Attributes:
-        python: packages and modules whose functions may be tools.
-        allowed_addresses: networks that HTTP tools may reach although they are not public.
-        builtin: the names of tools that come along, with the package or with extensions.
-    """
-
-    python: Sequence[str] = ()
-    allowed_addresses: tuple[str, ...] = ()
-    builtin: Sequence[str] = NAMES
-
-    @classmethod
-    def of(cls, settings: Settings, own_tools: Iterable[str] = ()) -> Means:
-        """What the settings say, and the tools of extensions."""
-        addresses = tuple(map(str, settings.allowed_addresses))
-        return cls(tuple(settings.definition_packages), addresses, (*NAMES, *own_tools))
-
-
-NO_MEANS: Final = Means()
 
 
 class DefinedTeam:
@@ -246,9 +221,8 @@ def _mcp(entry: McpTools) -> McpWorkbench:
 
 
 def _imported(path: str, packages: Sequence[str]) -> Any:
-    module, _, name = path.partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), name)
+        found = imported(path)
     except (ImportError, AttributeError) as error:
         raise TeamBuildError(f"the tool {path} cannot be imported: {type(error).__name__}") from error
     if isinstance(found, BaseTool):

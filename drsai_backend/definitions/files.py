@@ -11,8 +11,9 @@ from operator import getitem
 from pathlib import Path
 from typing import Any, Final, cast
 
-from drsai_backend.definitions.build import Means, factories
+from drsai_backend.definitions.build import factories
 from drsai_backend.definitions.check import MOST_WRONG, parse_definitions, wrong_names
+from drsai_backend.definitions.means import Means
 from drsai_backend.definitions.schema import Definitions
 from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source, read_file
 from drsai_backend.json_types import JsonObject

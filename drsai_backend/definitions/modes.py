@@ -7,20 +7,22 @@ the run's own user input, so that whichever process begins or resumes the run bu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from autogen_agentchat.base import ChatAgent, Team
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drsai_backend.config import Settings
-from drsai_backend.definitions.build import DefinedTeam, Means
-from drsai_backend.definitions.schema import AgentDefinition, BuiltinTool, Definitions, RegisteredTool, ToolEntry
+from drsai_backend.definitions.means import Means
 from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.explain import did_you_mean, explain
 from drsai_backend.json_types import JsonObject
-from drsai_backend.strategies import NAMES
+from drsai_backend.strategies import COMPLETE
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.registry import TeamRegistry
+
+if TYPE_CHECKING:
+    from drsai_backend.definitions.schema import AgentDefinition, ToolEntry
 
 ASKED: Final = "engine"
 """Under which name a request's extra fields, and so the stored user input, have a `ModeRequest`."""
@@ -50,12 +52,18 @@ class ModeRequest(BaseModel):
 def modes_of(settings: Settings) -> list[str]:
     """The modes that can be asked for: those that the operator offers, as far as there is a strategy of that name which
     needs to be told nothing more."""
-    return [name for name in settings.engine_modes if name in NAMES and _is_possible(name)]
+    return [name for name in settings.engine_modes if name in COMPLETE]
 
 
 def takes_tools(mode: str) -> bool:
     """Whether an agent of that mode may have tools."""
-    return _is_possible(mode, [BuiltinTool(builtin="calculator")])
+    from drsai_backend.definitions.schema import BuiltinTool
+
+    try:
+        _agent(mode, ModeRequest(), [BuiltinTool(builtin="calculator")])
+    except ValidationError:
+        return False
+    return True
 
 
 def team_of(mode: str, settings: Settings) -> str:
@@ -82,6 +90,8 @@ def definition_of(mode: str, asked: ModeRequest, settings: Settings) -> AgentDef
     Raises:
         InvalidRequest: the mode cannot be had so; `param` is the field.
     """
+    from drsai_backend.definitions.schema import BuiltinTool, RegisteredTool
+
     builtin = settings.engine_tools
     entries = [
         BuiltinTool(builtin=name) if name in builtin else RegisteredTool(registered=name) for name in asked.tools
@@ -95,16 +105,10 @@ def definition_of(mode: str, asked: ModeRequest, settings: Settings) -> AgentDef
 
 
 def _agent(mode: str, asked: ModeRequest, entries: Sequence[ToolEntry]) -> AgentDefinition:
+    from drsai_backend.definitions.schema import AgentDefinition
+
     fields: dict[str, Any] = {"prompt": _PROMPT, "strategy": mode, "max_iterations": asked.max_steps}
     return AgentDefinition(description=f"Works on one task ({mode}).", **fields, tools=[*entries])
-
-
-def _is_possible(mode: str, tools: Sequence[ToolEntry] = ()) -> bool:
-    try:
-        _agent(mode, ModeRequest(), tools)
-    except ValidationError:
-        return False
-    return True
 
 
 class ModeTeam:
@@ -121,6 +125,9 @@ class ModeTeam:
         Raises:
             TeamBuildError: that cannot be built (any more).
         """
+        from drsai_backend.definitions.build import DefinedTeam
+        from drsai_backend.definitions.schema import Definitions
+
         stored: JsonObject = context.input_values.get("extra_requests") or {}
         try:
             asked = ModeRequest.model_validate(stored.get(ASKED) or {})

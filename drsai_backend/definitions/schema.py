@@ -10,14 +10,13 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from drsai_backend.definitions.means import NAME
 from drsai_backend.definitions.termination import Termination
 from drsai_backend.strategies import StrategyChoice, Tools
 from drsai_backend.teams.permissions import wrong_permissions
 from drsai_backend.teams.shown import ShownChoice, check_names
 from drsai_backend.tools.http import HttpToolConfig
 
-NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
-"""What AutoGen takes for the name of an agent."""
 Name: TypeAlias = Annotated[str, Field(pattern=NAME)]
 MAX_ITERATIONS: Final = 99
 MAX_TOOLS: Final = 128

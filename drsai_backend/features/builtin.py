@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 
 class Builtin(NamedTuple):
@@ -46,9 +45,3 @@ BUILTIN: Final = (
 
 NOUNS: Final = frozenset({"serve", "worker", "mcp", "chat", "demo", *(each.group for each in BUILTIN)})
 """What follows `drsai` already: no extension has commands of such a name."""
-
-
-def imported(target: str) -> Any:
-    """Return what `package.module:attribute` names."""
-    module, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module), attribute)

@@ -14,14 +14,14 @@ from drsai_backend.config import Settings
 from drsai_backend.database.hooks import Hooks
 from drsai_backend.database.schemas import Schema
 from drsai_backend.datamodel import table_of
-from drsai_backend.definitions import Means
+from drsai_backend.definitions.means import Means
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.features.base import Extension, Host
-from drsai_backend.features.builtin import BUILTIN, NOUNS, imported
+from drsai_backend.features.builtin import BUILTIN, NOUNS
+from drsai_backend.lazily import imported
 from drsai_backend.teams.registry import read_module
 from drsai_backend.tools.base import ToolBase
-from drsai_backend.tools.builtin import NAMES
-from drsai_backend.tools.function import Function
+from drsai_backend.tools.builtin.table import NAMES
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -76,6 +76,8 @@ class Extensions:
 
     def tools(self) -> Mapping[str, ToolBase]:
         """Their tools by name."""
+        from drsai_backend.tools.function import Function
+
         return {
             name: Function[..., Any](getattr(each, name), options)
             for each in self._made

@@ -24,7 +24,6 @@ from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.base import ModelProvider
 from drsai_backend.models.endpoints.bounded import client_of
-from drsai_backend.models.endpoints.chat import NotingOpenAI
 from drsai_backend.models.endpoints.forms import MessageForms
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
 
@@ -75,6 +74,8 @@ class OpenAIProvider(ModelProvider):
 
     def _make(self, model: str, key: str) -> PooledOpenAIClient:
         if self._pool is None:
+            from drsai_backend.models.endpoints.chat import NotingOpenAI
+
             self._pool = NotingOpenAI(
                 api_key="none",  # each client brings its own; local servers want some
                 base_url=self._url,

@@ -11,12 +11,14 @@ import ipaddress
 import re
 import socket
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
-import httpx
 from pydantic import Field, WithJsonSchema
 
 from drsai_backend.errors import InvalidRequest, RefusedAddress
+
+if TYPE_CHECKING:
+    import httpx
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -107,8 +109,11 @@ class Reachable:
         return parsed
 
 
-def endpoint_of(url: httpx.URL) -> str:
+def endpoint_of(text: httpx.URL | str) -> str:
     """Scheme, host and port: who is called, without what a path may keep secret."""
+    import httpx  # With its command line, 0.05 s.
+
+    url = httpx.URL(text)
     port = url.port or (443 if url.scheme == "https" else 80)
     host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{url.scheme}://{host}:{port}"
@@ -131,6 +136,8 @@ def literal(host: str) -> Address | None:
 
 
 def _parse(url: str, param: str) -> httpx.URL:
+    import httpx
+
     if len(url) > MAX_URL:
         raise InvalidRequest(f"`{param}` must have at most {MAX_URL} characters", param=param)
     if not _PLAIN.fullmatch(url) or _ODD & set(url):

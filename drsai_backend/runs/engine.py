@@ -43,11 +43,12 @@ from drsai_backend.database.retention import delete_thread, prune
 from drsai_backend.database.runs.steps import drop_left
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner, ThreadName
-from drsai_backend.definitions.build import Means
+from drsai_backend.definitions.means import Means
 from drsai_backend.definitions.stored.store import StoredDefinitions
 from drsai_backend.errors import InvalidRequest, NotFound, ShuttingDown, ThreadBusy, UnknownModel
 from drsai_backend.files import Files
 from drsai_backend.json_types import JsonObject
+from drsai_backend.lazily import imported
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.commands.commands import Commands
 from drsai_backend.runs.commands.stored_request import ask_of_thread
@@ -79,8 +80,6 @@ from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.teams.resources import Resources
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.mcp.host import McpHost
-from drsai_backend.tools.registered.http import HttpKind
-from drsai_backend.tools.registered.mcp import McpKind
 from drsai_backend.tools.registered.registry import ToolRegistry
 from drsai_backend.webhooks.sender import Sender
 from drsai_backend.webhooks.webhooks import Webhooks
@@ -144,7 +143,13 @@ class Engine(StoredThreads):
         allowed, means = tuple(settings.allowed_addresses), Means.of(settings, own_tools)
         self.catalog = catalog = Catalog(teams, db, means, settings)
         self.agents = StoredDefinitions(db, means, teams.__contains__, catalog.changed)
-        self.tools = ToolRegistry(db, {"http": HttpKind(allowed), "mcp": McpKind(allowed, mcp)})
+        self.tools = ToolRegistry(
+            db,
+            {
+                "http": lambda: imported("drsai_backend.tools.registered.http:HttpKind")(allowed),
+                "mcp": lambda: imported("drsai_backend.tools.registered.mcp:McpKind")(allowed, mcp),
+            },
+        )
         self._sender = Sender(db, settings)
         self._running = running = Running(database, warm, here, feeds.changed)
         self._resources = Resources(running.spawn)

@@ -1,36 +1,40 @@
 """Ways in which an agent works, each by a name of its own."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING, Final
 
-from typing import Annotated, Any, Final, TypeAlias, get_args
+from drsai_backend.lazily import lazily
 
-from pydantic import BeforeValidator, Field
+if TYPE_CHECKING:
+    from drsai_backend.strategies.base import AgentParts, StrategyBase
+    from drsai_backend.strategies.choice import Strategy, StrategyChoice
+    from drsai_backend.strategies.plan_execute import PlanExecute
+    from drsai_backend.strategies.react import React
+    from drsai_backend.strategies.reflexion import Reflexion
+    from drsai_backend.strategies.router import Router
+    from drsai_backend.strategies.simple import Simple
+    from drsai_backend.strategies.tools import Tools
+else:
+    __getattr__ = lazily(
+        __name__,
+        {
+            "base": "AgentParts StrategyBase",
+            "choice": "Strategy StrategyChoice",
+            "plan_execute": "PlanExecute",
+            "react": "React",
+            "reflexion": "Reflexion",
+            "router": "Router",
+            "simple": "Simple",
+            "tools": "Tools",
+        },
+    )
 
-from drsai_backend.strategies.base import AgentParts, StrategyBase
-from drsai_backend.strategies.plan_execute import PlanExecute
-from drsai_backend.strategies.react import React
-from drsai_backend.strategies.reflexion import Reflexion
-from drsai_backend.strategies.router import Router
-from drsai_backend.strategies.simple import Simple
-from drsai_backend.strategies.tools import Tools
-
-Strategy: TypeAlias = Tools | Simple | React | PlanExecute | Reflexion | Router
-NAMES: Final = tuple(str(each.model_fields["kind"].default) for each in get_args(Strategy))
+NAMES: Final = ("tools", "simple", "react", "plan_execute", "reflexion", "router")
 """The strategies that a definition may name."""
-
-
-def _of_name(given: Any) -> Any:
-    return {"kind": given} if isinstance(given, str) else given
-
-
-_Name = Annotated[str, Field(json_schema_extra={"enum": [*NAMES]})]
-StrategyChoice: TypeAlias = Annotated[
-    Annotated[Strategy, Field(discriminator="kind")],
-    BeforeValidator(_of_name, json_schema_input_type=_Name | Strategy),
-]
-"""A strategy by its name, or an object with `kind` and its options."""
+COMPLETE: Final = ("tools", "simple", "react", "plan_execute", "reflexion")
+"""Those that need to be told nothing more."""
 
 __all__ = [
+    "COMPLETE",
     "NAMES",
     "AgentParts",
     "PlanExecute",

@@ -2,8 +2,8 @@
 
 A strategy is its options as declared fields, and a function that builds from an agent's parts what does the work: one
 agent, or a small group chat whose manager keeps the way. What it keeps between turns is declared fields of the saved
-state of what it builds. A strategy is a module of this folder and an entry of `Strategy` in `__init__`; `simple.py` is
-the example.
+state of what it builds. A strategy is a module of this folder, a name of `NAMES` in `__init__`, and an entry of
+`Strategy` in `choice`; `simple.py` is the example.
 """
 
 from __future__ import annotations

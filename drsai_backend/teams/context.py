@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DrSaiError, TeamBuildError
 from drsai_backend.explain import did_you_mean, explain
 from drsai_backend.json_types import JsonObject
+from drsai_backend.lazily import imported
 from drsai_backend.models import (
     Asker,
     DefaultModelClient,
@@ -249,7 +249,7 @@ def _class(provider: str) -> tuple[type[Any], type[BaseModel]]:
     module, _, name = path.rpartition(".")
     if not module:
         raise ValueError("a provider is written package.module.Class")
-    found = getattr(importlib.import_module(module), name)
+    found = imported(f"{module}:{name}")
     if not isinstance(found, type) or not is_component_class(found):
         raise TypeError("it is not an AutoGen component class")
     cls = cast("type[Any]", found)

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-import yaml
 from autogen_agentchat.base import ChatAgent, Team
 
 from drsai_backend.errors import ConfigurationError, UnknownModel
@@ -208,6 +207,8 @@ def _unreadable(target: str, error: Exception) -> ConfigurationError:
 
 
 def _read_configs(target: str) -> object:
+    import yaml
+
     path = Path(target)
     try:
         text = path.read_text(encoding="utf-8")

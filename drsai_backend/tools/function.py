@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Annotated, Any, Generic, NotRequired, ParamSpec, TypeVar, cast, overload
 
-import docstring_parser
 import pydantic_core
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
@@ -55,6 +54,8 @@ class Function(ToolBase, Generic[P, R]):
             raise ConfigurationError(f"{what}: partial results come from an async generator (`async def`, `yield`)")
         wanted = wanted_of(function, names)
         check_dependencies(wanted, names)
+        import docstring_parser
+
         said = docstring_parser.parse(inspect.getdoc(plain) or "")
         self._adapter, schema = _adapter(what, wanted, {each.arg_name: each.description for each in said.params})
         self._nullable = frozenset(

@@ -23,8 +23,6 @@ from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import httpx
-
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.webhook_views import StoredSecret, read_secrets
@@ -41,13 +39,12 @@ from drsai_backend.database.webhooks import (
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, DrSaiError, RefusedAddress
 from drsai_backend.net.addresses import Reachable
-from drsai_backend.net.clients import client
-from drsai_backend.net.retry_after import pause_of
 from drsai_backend.net.transport import Resolve
 from drsai_backend.webhooks.events import body_of
 from drsai_backend.webhooks.signing import signed_headers
 
 if TYPE_CHECKING:
+    import httpx
     from sqlalchemy.orm import Session
 
 log = logging.getLogger("drsai.webhooks")
@@ -185,6 +182,8 @@ class Sender:
             log.warning("what became of webhook %s is not stored: %s", due.event_id, error.message)
 
     async def _outcome(self, due: Due, signing: StoredSecret | None) -> _Outcome:
+        import httpx
+
         if signing is None:
             return _Outcome(f"the user {due.subscriber} has no webhook secret")
         try:
@@ -200,6 +199,8 @@ class Sender:
             return _Outcome(f"it could not be sent: {type(error).__name__}")
 
     async def _post(self, due: Due, keys: Sequence[str]) -> _Outcome:
+        from drsai_backend.net.retry_after import pause_of
+
         body = body_of(due)
         headers = signed_headers(due.event_id, int(time.time()), body, keys)
         headers |= {"content-type": "application/json", "user-agent": "drsai_backend"}
@@ -213,6 +214,8 @@ class Sender:
 
     def _http(self) -> httpx.AsyncClient:
         if self._client is None:
+            from drsai_backend.net.clients import client
+
             # One jar for all peers: what is kept in it would be sent with another user's events, and have no bound.
             jar = CookieJar(DefaultCookiePolicy(allowed_domains=()))
             self._client = client(self._reachable, 0, resolve=self._resolve, timeout=self._timeout, cookies=jar)

@@ -316,7 +316,7 @@ async def test_mcp_tools(tmp_path: Path) -> None:
 
 async def test_registered_tools_and_files(db: DatabaseManager, site: Site) -> None:
     """Each on both databases: tools of the tenant, and a tool that keeps a file, which is kept once."""
-    registry = ToolRegistry(db, {"http": HttpKind(LOCAL)})
+    registry = ToolRegistry(db, {"http": lambda: HttpKind(LOCAL)})
     who = Principal("u", scopes=frozenset(Scope))
     text = [{"name": "text", "type": "string", "required": True}]
     for name, method in (("find", "GET"), ("order", "POST")):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from typing import Final
 
-import psycopg
 import sqlalchemy.exc
 
 from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, DrSaiError, InvalidRequest
@@ -89,12 +89,19 @@ def is_lost(error: BaseException) -> bool:
     """Whether an error of PostgreSQL's driver, or SQLAlchemy's of it, says that the connection is gone."""
     if isinstance(error, sqlalchemy.exc.DBAPIError):
         return error.connection_invalidated
-    if isinstance(error, psycopg.errors.IdleInTransactionSessionTimeout):
-        return True
-    if not isinstance(error, psycopg.OperationalError):
+    state = sqlstate_of(error)
+    if state == "25P03":
+        return True  # It was idle in a transaction for too long.
+    if not _is_of_psycopg(error, "OperationalError"):
         return False
     # Without an SQLSTATE it comes from the connection and not from the server; 57P0x: the server is shut down.
-    return error.sqlstate is None or error.sqlstate.startswith("57P0")
+    return state is None or state.startswith("57P0")
+
+
+def _is_of_psycopg(error: object, kind: str) -> bool:
+    """Whether an error is of a class of psycopg's, which is not imported to tell: who has such an error has done it."""
+    driver = sys.modules.get("psycopg")
+    return driver is not None and isinstance(error, getattr(driver, kind))
 
 
 def _translate(error: BaseException) -> BaseException:
@@ -104,7 +111,7 @@ def _translate(error: BaseException) -> BaseException:
         return DatabaseUnavailable("no connection to the database became free in time")
     if isinstance(error, sqlalchemy.exc.DBAPIError):
         return _from_driver(error.orig, connection_lost=error.connection_invalidated)
-    if isinstance(error, sqlite3.Error | psycopg.Error):
+    if isinstance(error, sqlite3.Error) or _is_of_psycopg(error, "Error"):
         return _from_driver(error)
     if isinstance(error, sqlalchemy.exc.StatementError) and isinstance(error.orig, DrSaiError):
         return error.orig
@@ -123,7 +130,7 @@ def _details(error: object) -> str:
     """Which constraint or column it was about or why there is no connection, for readers of logs; never a value."""
     if isinstance(error, sqlite3.Error):
         return str(error) if " constraint failed" in str(error) else ""
-    if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
+    if _is_of_psycopg(error, "OperationalError") and sqlstate_of(error) is None:
         return str(error)
     found = getattr(error, "diag", None)
     names = [getattr(found, f"{kind}_name", None) for kind in ("table", "column", "constraint")]

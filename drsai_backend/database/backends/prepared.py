@@ -13,18 +13,14 @@ from functools import cache
 from operator import itemgetter
 from typing import Any, Final, TypeAlias, cast
 
-import psycopg
 import sqlalchemy as sa
-from psycopg.pq import TransactionStatus
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.util import await_only
 
-from drsai_backend.database.backends.errors import is_lost
-
 Build = Callable[[str], sa.ClauseElement]
-_Row: TypeAlias = tuple[Any, ...]
-_Text: TypeAlias = tuple[str, object]
+Row: TypeAlias = tuple[Any, ...]
+Text: TypeAlias = tuple[str, object]
 
 
 class _Compiled:
@@ -127,7 +123,7 @@ class CommitUncertain(Exception):
 
 def run_guarded(
     connection: sa.Connection, guard: Step | None, rest: Sequence[Step], *, is_last: bool = False
-) -> _Row | None:
+) -> Row | None:
     """Run `rest` if `guard`, a statement with RETURNING, changes a row. Returns what it returned of it; None: it
     changed none, and the caller must roll back. `is_last`: the transaction does nothing else, and may be committed
     here where that spares a round trip.
@@ -136,7 +132,7 @@ def run_guarded(
     statements go to the driver itself: SQLAlchemy's way to it takes longer than they do.
     """
     driver = connection.connection.driver_connection
-    returned: _Row = ()
+    returned: Row = ()
     if isinstance(driver, sqlite3.Connection):
         if guard is not None:
             compiled = guard[0].for_dialect(connection.dialect)
@@ -149,16 +145,17 @@ def run_guarded(
             compiled = step.for_dialect(connection.dialect)
             driver.execute(compiled.sql, compiled.parameters(values))
         return returned
-    if isinstance(driver, psycopg.AsyncConnection):
-        texts: list[_Text] = []
+    if connection.dialect.is_async:
+        from drsai_backend.database.backends.postgres import in_one_round_trip
+
+        texts: list[Text] = []
         if guard is not None:
             compiled = guard[0].for_dialect(connection.dialect)
             texts.append((_telling(compiled.sql), compiled.parameters(guard[1])))
         for step, values in rest:
             compiled = (step.for_dialect if guard is None else step.if_held)(connection.dialect)
             texts.append((compiled.sql, compiled.parameters(values)))
-        commits = is_last and (guard is None or driver.info.transaction_status is TransactionStatus.IDLE)
-        work = (_transaction if commits else _pipeline)(cast("psycopg.AsyncConnection[Any]", driver), texts)
+        work = in_one_round_trip(cast("Any", driver), texts, may_commit=is_last, is_guarded=guard is not None)
         held, *found = await_only(work) or [True]
         return tuple(found) if held else None
     if guard is not None:
@@ -176,41 +173,3 @@ def _telling(guard: str) -> str:
     """The guard, which tells the statements after it and the caller whether it has changed a row."""
     held = "set_config('drsai.held', count(*)::text, true) = '1' FROM g"
     return f"WITH g AS ({guard}) SELECT held.*, g.* FROM (SELECT {held}) held LEFT JOIN g ON true"
-
-
-async def _pipeline(driver: psycopg.AsyncConnection[Any], texts: Sequence[_Text]) -> _Row | None:
-    """The first row of the first statement, if it gives any."""
-    cursors: list[psycopg.AsyncCursor[_Row]] = []
-    failed: psycopg.Error | None = None
-    try:
-        async with driver.pipeline():
-            try:
-                for sql, parameters in texts:
-                    cursor = driver.cursor()
-                    cursors.append(cursor)
-                    await cursor.execute(sql, parameters)  # pyright: ignore[reportArgumentType] - made by SQLAlchemy
-            except psycopg.Error as error:
-                failed = error  # Raised out of the block, it would have psycopg log what the block's end then meets.
-    except psycopg.Error as error:
-        failed = failed or error
-    if failed is not None:
-        raise failed
-    return await cursors[0].fetchone() if cursors[0].description else None
-
-
-async def _transaction(driver: psycopg.AsyncConnection[Any], texts: Sequence[_Text]) -> _Row | None:
-    """The statements and their COMMIT, in one round trip. Where nothing was sent before, without BEGIN and COMMIT: what
-    a client sends up to a Sync is a transaction by itself (PostgreSQL: libpq, Pipeline Mode), and psycopg waits for the
-    answer to BEGIN."""
-    implicit = driver.info.transaction_status is TransactionStatus.IDLE
-    try:
-        if implicit:
-            await driver.set_autocommit(True)
-        return await _pipeline(driver, texts if implicit else [*texts, ("COMMIT", None)])
-    except psycopg.OperationalError as error:
-        if is_lost(error):
-            raise CommitUncertain(error) from None
-        raise
-    finally:
-        if implicit and not driver.closed:
-            await driver.set_autocommit(False)

@@ -6,10 +6,9 @@ import contextlib
 import os
 import secrets
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
-
-from filelock import FileLock
 
 from drsai_backend.errors import ConfigurationError
 
@@ -86,8 +85,10 @@ class KeyFile:
         with self._alone():
             self.old.unlink(missing_ok=True)
 
-    def _alone(self) -> FileLock:
+    def _alone(self) -> AbstractContextManager[object]:
         # One secret of two that were put there at the same time would be lost with all that it has encrypted.
+        from filelock import FileLock  # Brings asyncio's locks along, for one file.
+
         return FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS, mode=0o600)
 
 

@@ -16,10 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from pydantic import SecretStr
 
 from drsai_backend.database.manager.key_file import KeyFile
@@ -87,6 +83,8 @@ class SecretBox:
         Raises:
             ConfigurationError: it was encrypted with a key that is not there, or by a later version, or was damaged.
         """
+        from cryptography.exceptions import InvalidTag
+
         match sealed.split(":"):
             case ["v1", body]:
                 keys, named = self._ring(), None
@@ -137,10 +135,15 @@ class SecretBox:
 
 class _Key:
     def __init__(self, secret: str) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         self.cipher = AESGCM(_derive(secret, "v1", 32))
         self.prefix: str = f"v2:{_derive(secret, 'id', _ID_BYTES).hex()}:"
 
 
 def _derive(secret: str, purpose: str, length: int) -> bytes:
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
     info = f"drsai_backend/secrets/{purpose}".encode()
     return HKDF(SHA256(), length=length, salt=None, info=info).derive(secret.encode())

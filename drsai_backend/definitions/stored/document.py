@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, cast
 
-from drsai_backend.definitions.build import NO_MEANS, Means
 from drsai_backend.definitions.check import parse_definitions, suggestion, wrong_names
-from drsai_backend.definitions.schema import NAME, Definitions, HttpEndpointTool
+from drsai_backend.definitions.means import NAME, NO_MEANS, Means
+from drsai_backend.definitions.schema import Definitions, HttpEndpointTool
 from drsai_backend.definitions.source import FieldPath, Problem
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject

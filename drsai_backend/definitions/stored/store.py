@@ -14,8 +14,7 @@ from drsai_backend.database.documents import NOBODY, OF_ALL, Change
 from drsai_backend.database.stored_definitions import DefinitionVersion
 from drsai_backend.datamodel.audit import Action, By
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.definitions.build import Means
-from drsai_backend.definitions.stored.document import checked
+from drsai_backend.definitions.means import Means
 from drsai_backend.errors import Conflict, Forbidden, InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
@@ -96,6 +95,8 @@ class StoredDefinitions:
 
     async def check(self, who: Principal, spec: DefinitionSpec) -> None:
         """What `put` checks, without storing anything. Raises as `put` does, but for what is stored already."""
+        from drsai_backend.definitions.stored.document import checked
+
         self._may_store(who, spec.visibility)
         if self._is_taken(spec.name):
             text = f"this server serves a team {spec.name!r} of its own: take another name"

@@ -6,7 +6,6 @@ import json
 import os
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 
 from drsai_backend.errors import ConfigurationError
@@ -22,6 +21,8 @@ def load_profiles(path: Path) -> Profiles:
     Raises:
         ConfigurationError: it cannot be read, or a field cannot be used; the message names file and field.
     """
+    import yaml
+
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise ConfigurationError(f"DRSAI_MODELS: {path} is larger than 1 MiB")

@@ -18,7 +18,6 @@ from drsai_backend.models.base import ModelProvider
 from drsai_backend.models.calls.params import PARAMETERS
 from drsai_backend.models.demo import DemoChatCompletionClient
 from drsai_backend.models.endpoints.bounded import client_of
-from drsai_backend.models.endpoints.chat import NotingAzure, NotingOpenAI
 from drsai_backend.models.endpoints.forms import MessageForms
 from drsai_backend.models.openai import CONNECT_SECONDS, OPENAI_URL, UNKNOWN_MODEL, PooledOpenAIClient, info_of
 from drsai_backend.models.profiles.schema import ENDPOINTS, KEYS, Profile
@@ -97,6 +96,8 @@ class Providers:
                 return self._openai(name, profile, given)
 
     def _openai(self, name: str, profile: Profile, given: SecretStr | None) -> ChatCompletionClient:
+        from drsai_backend.models.endpoints.chat import NotingAzure, NotingOpenAI
+
         url, model = self.endpoint(profile), profile.model or ""
         secret = (given and usable_key(given)) or self._key(name, profile)
         seconds = str(profile.timeout or self._settings.model_timeout)

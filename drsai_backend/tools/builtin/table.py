@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -11,6 +10,7 @@ from typing import Any, Final
 from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError, ToolError
 from drsai_backend.explain import did_you_mean
+from drsai_backend.lazily import imported
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.function import tool
 from drsai_backend.tools.shelf import shelf
@@ -68,7 +68,7 @@ def _made(name: str, own: Mapping[str, ToolBase], settings: Settings | None, opt
         if options:
             raise ConfigurationError(f"{name}: it has no options")
         return own[name] if name in own else _plain(name)
-    make = _imported(_FACTORIES[name], name)
+    make = imported(f"drsai_backend.tools.{_FACTORIES[name]}:{name}")
     known = inspect.signature(make).parameters
     if unknown := sorted(options.keys() - known.keys()):
         raise ConfigurationError(f"{name}: it has no option {unknown[0]!r}. It has: {', '.join(known)}")
@@ -80,11 +80,7 @@ def _made(name: str, own: Mapping[str, ToolBase], settings: Settings | None, opt
 
 @functools.cache
 def _plain(name: str) -> ToolBase:
-    return tool(idempotent=True)(_said(_imported(_FUNCTIONS[name], name)))
-
-
-def _imported(module: str, name: str) -> Any:
-    return getattr(importlib.import_module(f"drsai_backend.tools.{module}"), name)
+    return tool(idempotent=True)(_said(imported(f"drsai_backend.tools.{_FUNCTIONS[name]}:{name}")))
 
 
 def _of_settings(name: str, settings: Settings | None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias, cast
 
-import yaml
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from drsai_backend.errors import ConfigurationError
@@ -233,6 +232,8 @@ class McpServers:
         Raises:
             ConfigurationError: the file cannot be read or used.
         """
+        import yaml
+
         try:
             found: Any = yaml.safe_load(Path(path).read_text("utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

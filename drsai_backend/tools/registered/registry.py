@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -61,10 +61,10 @@ class ToolRegistry:
 
     Args:
         db: encrypts the credentials. Not closed by this object.
-        kinds: what can be registered, by name.
+        kinds: what makes each kind that can be registered, by name: called when that is meant.
     """
 
-    def __init__(self, db: DatabaseManager, kinds: Mapping[str, ToolKind]) -> None:
+    def __init__(self, db: DatabaseManager, kinds: Mapping[str, Callable[[], ToolKind]]) -> None:
         self._db = db
         self._kinds = kinds
         self._recent = Recent(db.database, stored.tools.find_each)
@@ -201,10 +201,9 @@ class ToolRegistry:
     # --- parts -----------------------------------------------------------------------------------------------------
 
     def _kind(self, name: str) -> ToolKind:
-        kind = self._kinds.get(name)
-        if kind is None:
+        if name not in self._kinds:
             raise InvalidRequest(f"`type` must be one of {', '.join(self._kinds)}, not {name!r}", param="type")
-        return kind
+        return self._kinds[name]()
 
     def _secrets(self, tool: StoredTool) -> dict[str, str]:
         return {} if tool.secrets is None else json.loads(self._db.secrets.decrypt(tool.secrets))

@@ -1,0 +1,37 @@
+"""The means of definitions: what the operator lets them use, and what their agents may be called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from drsai_backend.config import Settings
+from drsai_backend.tools.builtin.table import NAMES
+
+NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+"""What AutoGen takes for the name of an agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What the operator lets definitions use.
+
+    Attributes:
+        python: packages and modules whose functions may be tools.
+        allowed_addresses: networks that HTTP tools may reach although they are not public.
+        builtin: the names of tools that come along, with the package or with extensions.
+    """
+
+    python: Sequence[str] = ()
+    allowed_addresses: tuple[str, ...] = ()
+    builtin: Sequence[str] = NAMES
+
+    @classmethod
+    def of(cls, settings: Settings, own_tools: Iterable[str] = ()) -> Means:
+        """What the settings say, and the tools of extensions."""
+        addresses = tuple(map(str, settings.allowed_addresses))
+        return cls(tuple(settings.definition_packages), addresses, (*NAMES, *own_tools))
+
+
+NO_MEANS: Final = Means()

@@ -1,0 +1,23 @@
+"""The choice of a strategy in a definition: by its name, or as an object with its options."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BeforeValidator, Field
+
+from drsai_backend.strategies import NAMES, PlanExecute, React, Reflexion, Router, Simple, Tools
+
+Strategy: TypeAlias = Tools | Simple | React | PlanExecute | Reflexion | Router
+
+
+def _of_name(given: Any) -> Any:
+    return {"kind": given} if isinstance(given, str) else given
+
+
+_Name = Annotated[str, Field(json_schema_extra={"enum": [*NAMES]})]
+StrategyChoice: TypeAlias = Annotated[
+    Annotated[Strategy, Field(discriminator="kind")],
+    BeforeValidator(_of_name, json_schema_input_type=_Name | Strategy),
+]
+"""A strategy by its name, or an object with `kind` and its options."""

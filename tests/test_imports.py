@@ -1,0 +1,100 @@
+"""Importing the package costs what is used of it: how many modules of ours come along, and which libraries do not."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import drsai_backend
+import drsai_backend.definitions
+import drsai_backend.strategies
+import drsai_backend.tools.http
+from drsai_backend.lazily import imported, lazily
+
+MODULES_OF_A_CLASS = 90
+MODULES_OF_A_RUN = 340
+NEVER = (
+    "anthropic", "cryptography", "fastapi", "httpx", "jsonpath", "jsonschema", "jwt", "mcp", "procrastinate", "psycopg",
+    "regex", "rich", "starlette", "structlog", "trafilatura", "typer", "uvicorn", "yaml",
+)  # fmt: skip
+"""What a run on SQLite needs nothing of."""
+A_RUN = """
+import asyncio, sys
+from drsai_backend import AssistantAgent, DrSai, RunContext
+
+def team(context: RunContext) -> AssistantAgent:
+    return AssistantAgent("a", context.model_client())
+
+async def main():
+    async with DrSai({"team": team}, "sqlite://") as drsai:
+        assert (await drsai.run("team", "Hello")).text
+
+asyncio.run(main())
+"""
+
+
+def modules_after(code: str, folder: Path) -> set[str]:
+    code += "\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def ours(modules: set[str]) -> int:
+    return sum(name.split(".")[0] == "drsai_backend" for name in modules)
+
+
+def test_the_class_is_imported_without_what_it_is_made_of(tmp_path: Path) -> None:
+    modules = modules_after("from drsai_backend import DrSai", tmp_path)
+    assert modules & {*NEVER, "alembic", "filelock", "psutil", "openai.resources.chat.chat"} == set()
+    assert ours(modules) <= MODULES_OF_A_CLASS
+
+
+def test_a_run_imports_what_it_needs(tmp_path: Path) -> None:
+    modules = modules_after(A_RUN, tmp_path)
+    assert modules & {*NEVER} == set()
+    assert ours(modules) <= MODULES_OF_A_RUN
+
+
+@pytest.mark.parametrize(
+    "package",
+    [drsai_backend, drsai_backend.definitions, drsai_backend.strategies, drsai_backend.tools.http],
+    ids=lambda package: package.__name__,
+)
+def test_every_name_of_a_package_is_there(package: ModuleType) -> None:
+    names: Sequence[str] = package.__all__
+    assert [name for name in names if getattr(package, name, None) is None] == []
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = package.nothing
+
+
+def test_a_module_is_imported_when_its_name_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lazy").mkdir()
+    (tmp_path / "lazy/__init__.py").write_text(
+        "from drsai_backend.lazily import lazily\n"
+        "__getattr__ = lazily(__name__, {'one': 'first second', 'two.deep': 'third'})\n"
+    )
+    (tmp_path / "lazy/one.py").write_text("first, second = 1, 2\n")
+    (tmp_path / "lazy/two").mkdir()
+    (tmp_path / "lazy/two/__init__.py").touch()
+    (tmp_path / "lazy/two/deep.py").write_text("third = 3\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    lazy = importlib.import_module("lazy")
+    assert "lazy.one" not in sys.modules
+    assert lazy.second == 2
+    assert "second" in vars(lazy)
+    assert "lazy.two.deep" not in sys.modules
+    assert imported("lazy:third") == 3
+    with pytest.raises(ImportError):
+        exec("from lazy import fourth", {})
+
+
+def test_a_name_is_asked_for_of_its_own_package() -> None:
+    assert lazily("json", {"decoder": "JSONDecoder"})("JSONDecoder") is json.JSONDecoder
