@@ -22,6 +22,7 @@ from drsai_backend.models.endpoints.forms import MessageForms
 from drsai_backend.models.endpoints.message_rules import MessageRules
 from drsai_backend.models.facts import ModelFacts, facts_of
 from drsai_backend.models.fallback.asker import Asker
+from drsai_backend.models.fallback.breaker import Breakers
 from drsai_backend.models.fallback.client import ProfileClient
 from drsai_backend.models.fallback.target import Target
 from drsai_backend.models.openai import OpenAIProvider
@@ -43,6 +44,7 @@ class ModelClientFactory:
         database: where profiles' answers are kept that are cached; None: they are not, unless Redis is set.
 
     Attributes:
+        breakers: say which endpoints are left alone for a while.
         embeddings: those of the configured endpoint.
         forms: messages as they are sent to endpoints, in a quarter of `warm_bytes`.
         rules: which messages endpoints take; of all clients of this process, those of team factories too.
@@ -66,6 +68,7 @@ class ModelClientFactory:
         self._clients = Providers(settings, self._provider, self.forms)
         for name, profile in self.profiles.profiles.items():
             self._clients.check(name, profile)
+        self.breakers = Breakers()
         self._targets: dict[str, Target] = {}
         self._made: dict[str, ProfileClient] = {}
         self._seconds = settings.model_timeout
@@ -125,7 +128,7 @@ class ModelClientFactory:
     def _target(self, name: str) -> Target:
         found = self._targets.get(name)
         if found is None:
-            made = Target(name, self.profiles.profiles[name], self._clients, self._seconds)
+            made = Target(name, self.profiles.profiles[name], self._clients, self.breakers, self._seconds)
             found = self._targets[name] = made
         return found
 

@@ -62,7 +62,8 @@ class Breaker:
 
 
 class Breakers:
-    """The breakers of a process, by endpoint, model and whose key it is: the 1,024 that were used last."""
+    """The breakers of a `DrSai`, whose runs learn from each other: by endpoint, model and whose key it is, the 1,024
+    that were used last."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MAX_BREAKERS) -> None:
         self._clock = clock
@@ -83,7 +84,3 @@ class Breakers:
 
     def __len__(self) -> int:
         return len(self._known)
-
-
-BREAKERS: Final = Breakers()
-"""Those of this process: all its runs learn from each other."""

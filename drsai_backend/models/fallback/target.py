@@ -20,7 +20,7 @@ from drsai_backend.models.calls.params import PARAMETERS, ModelParams
 from drsai_backend.models.calls.run_client import RunModelClient
 from drsai_backend.models.facts import facts_of
 from drsai_backend.models.fallback.asker import Asker
-from drsai_backend.models.fallback.breaker import BREAKERS, Breaker
+from drsai_backend.models.fallback.breaker import Breaker, Breakers
 from drsai_backend.models.fallback.failures import Truncated
 from drsai_backend.models.fallback.limits import Limiter
 from drsai_backend.models.profiles.providers import Providers
@@ -33,12 +33,13 @@ _OF_PLACE: Final = {"provider", "model", "api_version", "family", "parameters", 
 
 
 class Target:
-    """The model of a profile, for all runs of a process.
+    """The model of a profile, for all runs of a `DrSai`.
 
     Args:
         name: the profile's.
         profile: what it says.
         providers: makes its clients.
+        breakers: has that of its endpoint.
         seconds: how long an answer, or the first piece of one, may take, if the profile does not say it.
 
     Attributes:
@@ -48,7 +49,7 @@ class Target:
         takes_key: whether a request's own key is sent there.
     """
 
-    def __init__(self, name: str, profile: Profile, providers: Providers, seconds: float) -> None:
+    def __init__(self, name: str, profile: Profile, providers: Providers, breakers: Breakers, seconds: float) -> None:
         self.name = name
         self.profile = profile
         self.seconds = profile.timeout or seconds
@@ -56,6 +57,7 @@ class Target:
         self._limiter = Limiter(profile.limits)
         self._endpoint = providers.endpoint(profile)
         self._providers = providers
+        self._breakers = breakers
         self._made = lru_cache(_KEYS)(self._make)
         self._unstrict = profile.can.strict_tools is False
         said = {key: value for key, value in profile.parameters.items() if key in PARAMETERS}
@@ -76,7 +78,7 @@ class Target:
         is used up, others are served."""
         own = api_key if self.takes_key else None
         whose = "" if own is None else hashlib.sha256(own.get_secret_value().encode()).hexdigest()
-        return BREAKERS.of(self._endpoint, self.profile.model or "", whose)
+        return self._breakers.of(self._endpoint, self.profile.model or "", whose)
 
     def slot(self) -> AbstractAsyncContextManager[None]:
         """A call's place within the profile's limits.

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from drsai_backend.errors import EndpointBusy, EndpointFailed, EndpointTimeout
 from drsai_backend.models import ModelAnswer, ModelParams, RunModelClient, UsageMeter
-from drsai_backend.models.fallback.breaker import BREAKERS, Breakers
+from drsai_backend.models.fallback.breaker import Breakers
 from drsai_backend.models.fallback.client import ProfileClient
 from drsai_backend.models.profiles.schema import BreakerRule
 from tests.models.profiles.conftest import MakeModels
@@ -148,16 +148,28 @@ async def test_an_endpoint_that_fails_on_is_left_alone_and_probed(
     server.script(good, lambda _: "spare")
     breaker = {"failures": 2, "seconds": 30}
     factory = models(
-        fast={"model": bad, "retries": 0, "breaker": breaker, "fallback": ["spare"]}, spare={"model": good}
+        fast={"model": bad, "retries": 0, "breaker": breaker, "fallback": ["spare"]},
+        spare={"model": good},
+        alone={"model": bad},
     )
     client = factory.create("fast")
     assert [(await client.create(ASKED)).content for _ in range(4)] == ["spare"] * 4
-    alone = models(fast={"model": bad}).create("fast")
-    with pytest.raises(EndpointFailed, match="fast: left alone for a while"):
-        await alone.create(ASKED)
+    with pytest.raises(EndpointFailed, match="alone: left alone for a while"):
+        await factory.create("alone").create(ASKED)
     assert len(answers) == 1, "two calls have opened the breaker, and two others did not ask"
-    BREAKERS.of(server.base_url, bad).open_until = 0.0  # as if half a minute had passed
+    factory.breakers.of(server.base_url, bad).open_until = 0.0  # as if half a minute had passed
     assert (await client.create(ASKED)).content == "back"
+
+
+async def test_another_factory_learns_for_itself(server: ModelServer, models: MakeModels, name: Name) -> None:
+    """Two `DrSai` of one process, each with rules of its own."""
+    bad = name("bad")
+    answers: list[Any] = [Failure(500), "back"]
+    server.script(bad, lambda _: answers.pop(0))
+    one, other = (models(fast={"model": bad, "retries": 0, "breaker": {"failures": 1}}) for _ in range(2))
+    with pytest.raises(EndpointFailed):
+        await one.create("fast").create(ASKED)
+    assert (await other.create("fast").create(ASKED)).content == "back"
 
 
 def test_breakers_let_one_probe_pass_and_are_bounded() -> None:
