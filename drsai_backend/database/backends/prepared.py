@@ -20,7 +20,6 @@ from sqlalchemy.util import await_only
 
 Build = Callable[[str], sa.ClauseElement]
 Row: TypeAlias = tuple[Any, ...]
-Text: TypeAlias = tuple[str, object]
 
 
 class _Compiled:
@@ -113,14 +112,6 @@ _HELD: Final = sa.text("current_setting('drsai.held') = '1'")
 Step = tuple[Prepared, Mapping[str, object]]
 
 
-class CommitUncertain(Exception):
-    """The connection was lost after COMMIT was sent: nobody knows whether it happened."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__()
-        self.error = error
-
-
 def run_guarded(
     connection: sa.Connection, guard: Step | None, rest: Sequence[Step], *, is_last: bool = False
 ) -> Row | None:
@@ -146,9 +137,9 @@ def run_guarded(
             driver.execute(compiled.sql, compiled.parameters(values))
         return returned
     if connection.dialect.is_async:
-        from drsai_backend.database.backends.postgres import in_one_round_trip
+        from drsai_backend.database.backends.round_trip import in_one_round_trip  # psycopg comes with it.
 
-        texts: list[Text] = []
+        texts: list[tuple[str, object]] = []
         if guard is not None:
             compiled = guard[0].for_dialect(connection.dialect)
             texts.append((_telling(compiled.sql), compiled.parameters(guard[1])))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.runs.events import Logged, MessageDone, Position, QueuedBehind, RunEnded, RunEvent
 from drsai_backend.runs.failures import HandedOver
 from drsai_backend.runs.feed.live_run import LiveRun, Reader, as_done
-
-if TYPE_CHECKING:
-    from drsai_backend.runs.intake.repeats import Attempt
-
 
 _LOST: Final = RunEnded(
     RunStatus.RUNNING, error_code="run_moved", error_message="The run is not followed any more; ask for it."
@@ -44,6 +42,19 @@ class StoredRun:
     after: Position | None = None
     failure: None = None
     failed_agent: None = None
+
+
+@dataclass(eq=False)
+class Attempt:
+    """A try of a request in this process. `run` names its run, once it has started; None: it could not. `more` makes
+    handles of it as long as there is something of it in the memory. `listeners` count the clients that wait for it."""
+
+    digest: str
+    at: float = field(default_factory=time.monotonic)
+    listeners: int = 1
+    run: tuple[ThreadName, str] | None = None
+    more: Callable[[], Handle | None] = lambda: None
+    started: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Handle:

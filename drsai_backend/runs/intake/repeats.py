@@ -15,18 +15,17 @@ An idempotency key that the client sets itself comes first (`runs.feed.replay`).
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, Literal, Protocol
 
 from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import read_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import ThreadName
-from drsai_backend.runs.feed.handle import Handle
+from drsai_backend.runs.feed.handle import Attempt, Handle
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.feed.replay import StoredRequest, find_repeated_request, find_run_of
 from drsai_backend.runs.intake.request_digest import RequestDigests
@@ -50,19 +49,6 @@ class Starts(Protocol):
     async def again(self, request: Admitted, found: StoredRequest) -> Handle:
         """A request that was served before, read once more."""
         ...
-
-
-@dataclass(eq=False)
-class Attempt:
-    """A try of a request in this process. `run` names its run, once it has started; None: it could not. `more` makes
-    handles of it as long as there is something of it in the memory. `listeners` count the clients that wait for it."""
-
-    digest: str
-    at: float = field(default_factory=time.monotonic)
-    listeners: int = 1
-    run: tuple[ThreadName, str] | None = None
-    more: Callable[[], Handle | None] = lambda: None
-    started: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Repeats:
