@@ -14,7 +14,7 @@ import pytest
 from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, RequestUsage, UserMessage
 from autogen_ext.models.openai import OpenAIChatCompletionClient
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from drsai_backend.errors import EndpointFailed
@@ -347,6 +347,16 @@ def test_thoughts_in_pieces(pieces: list[str]) -> None:
     assert thought is None or len(thought) <= 50
 
 
+def test_an_answer_that_does_not_begin() -> None:
+    """Blank space has its bound, too, and is none of what follows: a thought after it has its mark when it is cut."""
+    length = AnswerLength(AnswerBounds(100, 50))
+    taken = "".join(length.text("  \n") for _ in range(50))
+    assert (len(taken), length.over) == (100, True)
+    length = AnswerLength(AnswerBounds(100, 50))
+    assert [length.text(piece) for piece in (" ", "\n", "<think>" + "a" * 90)] == [" ", "\n", "<think>" + "a" * 50]
+    assert not length.over
+
+
 def _size(text: str) -> int:
     return len(text.encode(errors="replace"))
 
@@ -354,6 +364,7 @@ def _size(text: str) -> int:
 LETTERS = st.text("a é€𝄞", max_size=40)
 
 
+@example(" ", None, -1, 0)
 @given(
     st.one_of(LETTERS, st.lists(st.tuples(LETTERS, LETTERS), max_size=3)),
     st.none() | LETTERS,

@@ -78,6 +78,7 @@ class AnswerLength:
         self._left, self._thought = bounds
         self._call: object = None
         self._mark = "<think>"
+        self._blank = 0
         self._splitter = ThoughtSplitter()
 
     def text(self, piece: str) -> str:
@@ -85,6 +86,12 @@ class AnswerLength:
         if self._splitter.is_text:
             return self._taken(piece)
         parts = self._splitter.feed(piece)
+        if not parts and piece.isspace():  # It waits for what begins, and may wait for ever.
+            taken = _cut(piece, self._left - self._blank)
+            self._blank += _size(piece)
+            self.over = self.over or len(taken) < len(piece)
+            return taken
+        self._blank = 0
         given = "".join([text for is_thought, text in parts if is_thought])
         thought = self.thought(given)
         said = "".join([self._taken(text) for is_thought, text in parts if not is_thought])
