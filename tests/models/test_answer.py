@@ -26,10 +26,14 @@ def written(parts: list[str]) -> st.SearchStrategy[str]:
     return st.lists(st.sampled_from(parts), max_size=12).map("".join)
 
 
-# A thought that is written in a step has no marks of another one.
-said = st.tuples(st.none(), written(MARKS + STEPS)) | st.tuples(
-    st.sampled_from(["text", "json"]), st.tuples(st.sampled_from(["", "<think>7</think>"]), written(STEPS)).map("".join)
-)
+# Steps in the order in which models write them: of others, a stream may have told as thought what the whole text shows
+# to be none.
+stepwise = st.tuples(
+    st.sampled_from(["", "\n"]),
+    st.sampled_from(["", "Thought: é\n", "Thought: 7\n"]),
+    st.sampled_from(["", "7", "Action: add\nAction Input: {}\n", "Action: add\nAction Input: {", "Final Answer: é 7"]),
+).map("".join)
+said = st.tuples(st.none(), written(MARKS + STEPS)) | st.tuples(st.sampled_from(["text", "json"]), stepwise)
 
 
 async def told(client: RunModelClient, streams: bool) -> tuple[Any, ...]:
