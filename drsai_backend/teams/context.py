@@ -34,13 +34,13 @@ from drsai_backend.models import (
     run_model_clients,
 )
 from drsai_backend.tools.base import ToolBase
+from drsai_backend.tools.mcp.host import McpHost, mcp_host
 from drsai_backend.tools.shelf import shelf
 
 if TYPE_CHECKING:
     from drsai_backend.config import Settings
     from drsai_backend.database import DatabaseManager
     from drsai_backend.files import Files
-    from drsai_backend.tools.mcp.host import McpHost
     from drsai_backend.tools.registered.registry import ToolRegistry
 
 
@@ -140,7 +140,7 @@ async def build_team(factory: TeamFactory, context: RunContext) -> BuiltTeam:
         TeamBuildError: the factory raised (the original error is `__cause__`), or returned no agent or team.
         DrSaiError: raised by the factory itself on purpose; passed on as it is.
     """
-    token = shelf.set(context)
+    token, host_token = shelf.set(context), mcp_host.set(context.mcp)
     try:
         with run_model_clients(context.model_client):
             if isinstance(factory, Mapping):
@@ -159,6 +159,7 @@ async def build_team(factory: TeamFactory, context: RunContext) -> BuiltTeam:
         raise TeamBuildError(f"the team could not be built: its factory raised {type(error).__name__}") from error
     finally:
         shelf.reset(token)
+        mcp_host.reset(host_token)
     if not isinstance(team, ChatAgent | Team):
         raise TeamBuildError(f"the team factory returned {type(team).__name__}, not an AutoGen agent or team")
     return team

@@ -1,4 +1,4 @@
-"""The shelf: where tools are found while a team is built and run."""
+"""The shelf: where tools are found while a team is built."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ if TYPE_CHECKING:
     from drsai_backend.access.principal import Principal
     from drsai_backend.config import Settings
     from drsai_backend.tools.base import ToolBase
-    from drsai_backend.tools.mcp.host import McpHost
     from drsai_backend.tools.registered.registry import ToolRegistry
 
 
 class Shelf(Protocol):
-    """What the tools of one `DrSai` share: the `RunContext`.
+    """What a team is built of: the `RunContext`.
 
     Attributes:
         principal: who asks.
@@ -24,7 +23,6 @@ class Shelf(Protocol):
         settings: those of the server.
         own_tools: tools of extensions by their names.
         tools: the registered ones of tenants.
-        mcp: the MCP servers that the operator has named, and the connections to all.
     """
 
     principal: Principal
@@ -32,8 +30,7 @@ class Shelf(Protocol):
     settings: Settings | None
     own_tools: Mapping[str, ToolBase]
     tools: ToolRegistry | None
-    mcp: McpHost | None
 
 
 shelf: Final[ContextVar[Shelf | None]] = ContextVar("shelf", default=None)
-"""That of the run that is built or under way; None outside of one."""
+"""That of the team that is being built."""

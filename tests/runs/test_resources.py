@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -24,6 +25,7 @@ from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.errors import RunFailed, StateError
 from drsai_backend.teams import resources
+from drsai_backend.teams.context import RunContext
 from drsai_backend.tools.mcp import McpStdio, McpWorkbench
 from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import Make, until
@@ -300,3 +302,18 @@ async def test_closing_delays_nobody_and_says_when_it_fails(
     told = sorted(record.getMessage() for record in caplog.records)
     assert told[0] == "not closed within 0.2 s: Executor of team 'team', agent 'runner'"
     assert told[2] == "not closed: Executor of team 'team', agent 'runner': RuntimeError"
+
+
+async def test_a_run_leaves_nothing_of_its_context(make: Make) -> None:
+    """What was said and the client's key, which the context has: cancelled timers, of limits a day away, keep for so
+    long the context variables of the task that has set them up."""
+
+    def crew(context: RunContext) -> AssistantAgent:
+        return AssistantAgent("a", ScriptedClient(lambda *_: "hi"))
+
+    drsai = await make({"crew": crew}, warm_threads=0)
+    for _ in range(3):
+        await drsai.run("crew", "x")
+    await asyncio.sleep(0)
+    gc.collect()
+    assert [each.run_id for each in gc.get_objects() if isinstance(each, RunContext)] == []

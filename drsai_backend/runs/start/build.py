@@ -54,7 +54,7 @@ from drsai_backend.teams.session import TeamSession
 from drsai_backend.teams.shown import Shown
 from drsai_backend.teams.suspension import InputBroker
 from drsai_backend.teams.team_tree import TeamTree, as_team, ephemeral_tools, is_class, tree_of
-from drsai_backend.tools.shelf import shelf
+from drsai_backend.tools.mcp.host import mcp_host
 
 log = logging.getLogger("drsai.run")
 
@@ -104,7 +104,7 @@ async def build(services: Services, given: Placed, thread: StoredThread | None, 
     broker = InputBroker(list(plan.answers or []), asker=principal)
     context.meter.check = partial(_may_ask, bounds, broker)
     log_context.bind(log_context.current_request(), given.name.thread_id, run_id)
-    shelf.set(context)  # for the task of the run
+    mcp_host.set(services.mcp)  # for the task of the run
     tree = await build_team_of(services, given.recipe, context, held)
     recorded = () if resumed is None else resumed.steps
     if ask.continues is not None and (recorded or turns):

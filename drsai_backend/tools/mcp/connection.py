@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextvars import Context
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
@@ -100,7 +101,8 @@ class Connection:
         self._timeouts = 0
         self._tools: tuple[Tool, ...] | None = None
         self._listed_at = 0.0
-        self._owner = asyncio.create_task(self._own(), name=f"mcp:{server.name}")
+        # It is of no run: what it logs has not the ids of the one that has opened it.
+        self._owner = asyncio.create_task(self._own(), name=f"mcp:{server.name}", context=Context())
 
     @property
     def is_over(self) -> bool:

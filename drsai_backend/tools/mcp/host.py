@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from drsai_backend.tools.mcp.pool import Pool
 from drsai_backend.tools.mcp.servers import McpServers
-from drsai_backend.tools.shelf import shelf
 
 if TYPE_CHECKING:
     from drsai_backend.config import Settings
@@ -34,19 +34,22 @@ class McpHost:
         return cls(servers, Pool(settings.mcp_connections, settings.mcp_idle_seconds))
 
 
+mcp_host: Final[ContextVar[McpHost | None]] = ContextVar("mcp_host", default=None)
+"""That of the `DrSai` whose team is built, or whose run this is. It outlives the run: a timer that is cancelled keeps
+the context in which it was set up until its time would have come."""
 _outside: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Pool]] = WeakKeyDictionary()
 """The connections of code that no `DrSai` runs, which belong to its event loop."""
 
 
 def pool() -> Pool:
     """The connections of the `DrSai` whose run this is; outside of one, those of the event loop."""
-    found = shelf.get()
-    if found is not None and found.mcp is not None:
-        return found.mcp.pool
+    found = mcp_host.get()
+    if found is not None:
+        return found.pool
     return _outside.setdefault(asyncio.get_running_loop(), Pool())
 
 
 def named_servers() -> McpServers:
     """Those that the operator of the `DrSai` has named whose team is built; outside of a factory there are none."""
-    found = shelf.get()
-    return McpServers() if found is None or found.mcp is None else found.mcp.servers
+    found = mcp_host.get()
+    return McpServers() if found is None else found.servers

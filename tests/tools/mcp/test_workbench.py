@@ -15,17 +15,13 @@ import pytest
 from autogen_core.tools import ImageResultContent, ToolResult
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError
-from drsai_backend.models import ModelClientFactory
-from drsai_backend.teams.context import RunContext
 from drsai_backend.tools import approval_of, is_idempotent
 from drsai_backend.tools.mcp import McpHttp, McpServers, McpStdio, McpWorkbench
 from drsai_backend.tools.mcp.failures import ServerFailed
-from drsai_backend.tools.mcp.host import McpHost, pool
+from drsai_backend.tools.mcp.host import McpHost, mcp_host, pool
 from drsai_backend.tools.mcp.pool import Pool
 from drsai_backend.tools.mcp.servers import read_server
-from drsai_backend.tools.shelf import shelf
 from tests.support.processes import is_gone
 from tests.tools.mcp.conftest import SERVER, processes, soon, stdio
 
@@ -197,8 +193,7 @@ async def test_two_hundred_calls_leave_nothing() -> None:
 
 def on_shelf(host: McpHost) -> None:
     """As while a team is built; a test has a context of its own."""
-    models = ModelClientFactory(Settings(_env_file=None))
-    shelf.set(RunContext(Principal("u"), "t", "r", {}, None, models, mcp=host))  # type: ignore[arg-type]
+    mcp_host.set(host)
 
 
 async def test_only_servers_of_the_operator_are_named(tmp_path: Path) -> None:
