@@ -317,3 +317,5 @@ async def test_a_run_leaves_nothing_of_its_context(make: Make) -> None:
     await asyncio.sleep(0)
     gc.collect()
     assert [each.run_id for each in gc.get_objects() if isinstance(each, RunContext)] == []
+    loop: Any = asyncio.get_running_loop()
+    assert all(each.when() - loop.time() < 3600 for each in loop._scheduled if each.cancelled())

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from typing import Final
 
 from drsai_backend.database.runs.values import Progress
 from drsai_backend.models import UsageMeter
@@ -18,6 +19,8 @@ from drsai_backend.teams.limits import LimitReached, RunLimits
 log = logging.getLogger("drsai.run")
 
 _NEARLY = 0.8
+_LOOK: Final = 60.0
+"""Seconds until the next look at the time, at the latest."""
 
 
 class Bounds:
@@ -120,8 +123,9 @@ class Bounds:
             self._late(LimitReached("max_run_seconds", text))
             return
         left = (most if used >= _NEARLY * most else _NEARLY * most) - used
-        # Not the very moment: a timer may come a little early by the other clock.
-        self._timer = asyncio.get_running_loop().call_later(left + 0.002, self._look_at_time)
+        # Not the very moment: a timer may come a little early by the other clock. And not a day ahead: one that is
+        # cancelled keeps what its context has until then, the client's key among it (`log_context.hide`).
+        self._timer = asyncio.get_running_loop().call_later(min(left + 0.002, _LOOK), self._look_at_time)
 
     def _warn(self, name: str, used: float, most: float, what: str) -> None:
         if used >= _NEARLY * most and name not in self._warned:
