@@ -216,35 +216,21 @@ class SyncDrSai(SyncCaller):
                 self.wait_for(closing)
 
     def _wait(self, loop: asyncio.AbstractEventLoop, call: Callable[[], Awaitable[T]]) -> T:
-        with contextlib.suppress(RuntimeError):  # there is none
-            if asyncio.get_running_loop() is loop:
-                raise ConfigurationError("this is the event loop of the DrSai: `await` its own calls, without `sync`")
+        if _is_running(loop):
+            raise ConfigurationError("this is the event loop of the DrSai: `await` its own calls, without `sync`")
         over = threading.Event()
         begun: list[asyncio.Task[T]] = []
 
-        async def work() -> T:
-            task = asyncio.current_task()
-            assert task is not None
-            begun.append(task)
-            try:
-                return await call()
-            finally:
-                over.set()
-
-        def give_up() -> None:
+        def give_up(*, again: bool) -> None:
             if begun:
                 begun[0].cancel()
-            else:
-                loop.call_soon(never)  # A task begins one round after it was made.
-
-        def never() -> None:
-            if begun:
-                begun[0].cancel()
+            elif again:  # A task begins one round after it was made.
+                loop.call_soon(functools.partial(give_up, again=False))
             else:
                 working.close()
                 over.set()
 
-        working = work()
+        working = _told(call, begun, over)
         future: Future[T] | None = None
         try:
             future = asyncio.run_coroutine_threadsafe(working, loop)
@@ -260,7 +246,7 @@ class SyncDrSai(SyncCaller):
             # This thread was interrupted, and not what it waits for; maybe while that was handed to the loop.
             if future is None or not future.done():
                 with contextlib.suppress(RuntimeError):  # The loop is closed.
-                    loop.call_soon_threadsafe(give_up)
+                    loop.call_soon_threadsafe(functools.partial(give_up, again=True))
                     over.wait(_PATIENCE)
             raise
 
@@ -272,6 +258,24 @@ _TWINS: Final[dict[type, Callable[[Any, SyncDrSai], _Twin]]] = {
     ToolCalls: SyncTools,
     AgentCalls: SyncAgents,
 }
+
+
+async def _told(call: Callable[[], Awaitable[T]], begun: list[asyncio.Task[T]], over: threading.Event) -> T:
+    """What a call returns; the thread that waits for it is told its task, and when it is over."""
+    task = asyncio.current_task()
+    assert task is not None
+    begun.append(task)
+    try:
+        return await call()
+    finally:
+        over.set()
+
+
+def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether it is the loop that this thread turns."""
+    with contextlib.suppress(RuntimeError):  # there is none
+        return asyncio.get_running_loop() is loop
+    return False
 
 
 def _run_loop(running: Future[asyncio.AbstractEventLoop]) -> None:

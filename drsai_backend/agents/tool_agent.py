@@ -127,16 +127,11 @@ class ToolAgent(DrSaiAgent):
                             response = item
                             break
                         yield item
-                        if isinstance(item, ToolCallRequestEvent):
-                            left -= 1
-                        elif self.require_done and isinstance(item, ToolCallExecutionEvent):
-                            answer = _answer_in(item)
-                            if answer is not None:
-                                await self._model_context.add_message(
-                                    AssistantMessage(content=answer, source=self.name)
-                                )
-                                yield Response(chat_message=TextMessage(content=answer, source=self.name))
-                                return
+                        left -= isinstance(item, ToolCallRequestEvent)
+                        if self.require_done and (answer := _answer_in(item)) is not None:
+                            await self._model_context.add_message(AssistantMessage(content=answer, source=self.name))
+                            yield Response(chat_message=TextMessage(content=answer, source=self.name))
+                            return
                 assert response is not None, "AutoGen's agent ends with a response"
                 said = response.chat_message
                 if isinstance(said, TextMessage):
@@ -157,9 +152,10 @@ class ToolAgent(DrSaiAgent):
             self._max_tool_iterations, self._workbench = limit, tools
 
 
-def _answer_in(event: ToolCallExecutionEvent) -> str | None:
-    """The answer of a call of `done`, if there is one that was right."""
-    return next((each.content for each in event.content if each.name == done.name and not each.is_error), None)
+def _answer_in(item: BaseAgentEvent | BaseChatMessage) -> str | None:
+    """The answer of a call of `done`, where an event has one that was right."""
+    results = item.content if isinstance(item, ToolCallExecutionEvent) else ()
+    return next((each.content for each in results if each.name == done.name and not each.is_error), None)
 
 
 class ReactAgent(ToolAgent):

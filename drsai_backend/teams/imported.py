@@ -214,12 +214,11 @@ async def tell(
         messages = [
             each for each in messages if id(each) in heard or each.source in names or imported_role(each) == "system"
         ]
-    if _client_of(agent) is not None:
-        messages = [each for each in messages if imported_role(each) != "system"]
     knows_tools = has_client_tools(agent)
+    hears: dict[Role | None, bool] = {"system": _client_of(agent) is None, "tool": knows_tools}
+    messages = [each for each in messages if hears.get(imported_role(each), True)]
     if not knows_tools:
         # Of an answer that called tools which it has not got, it knows the text.
-        messages = [each for each in messages if imported_role(each) != "tool"]
         messages = [each for each in messages if imported_role(each) != "calls" or each.to_model_text().strip()]
     context = getattr(agent, "_model_context", None)
     if not isinstance(context, ChatCompletionContext):

@@ -227,10 +227,10 @@ def parse_decision(text: str, input_request: Mapping[str, object]) -> JsonObject
     if input_request.get("type") != "approval":
         if not choices:
             return {"content": text}
-        for choice in choices:
-            if choice.strip().casefold() == said.casefold():
-                return {"content": choice}
-        raise InvalidRequest(f"answer with one of: {', '.join(map(repr, choices))}", param="messages")
+        chosen = next((each for each in choices if each.strip().casefold() == said.casefold()), None)
+        if chosen is None:
+            raise InvalidRequest(f"answer with one of: {', '.join(map(repr, choices))}", param="messages")
+        return {"content": chosen}
     for choice in choices or ("approve", "deny", "edit"):
         rest = _rest(said, _WORDS.get(choice, choice).split(", "), bare=choice not in ("edit", "result"))
         if rest is None:

@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from uuid import uuid4
 
@@ -128,15 +129,7 @@ class RequestGuard:
         request_id = request_id or b"req_" + uuid4().hex.encode()
         scope[_REQUEST_ID] = request_id.decode()
         log_context.bind(scope[_REQUEST_ID])
-
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                given = message.get("headers", ())
-                own = {name for name, _ in given}
-                missing = (each for each in _SECURITY if each[0] not in own)
-                message["headers"] = [*given, *missing, (b"x-request-id", request_id)]
-            await send(message)
-
+        answering = partial(_send_secured, send, request_id)
         if error is None and lengths > 1:
             error = InvalidRequest("send either `Content-Length` or `Transfer-Encoding`", param="Transfer-Encoding")
         if error is None and scope["method"] not in _SAFE:
@@ -145,11 +138,21 @@ class RequestGuard:
             except OriginNotAllowed as refused:
                 error = refused
         if error is None:
-            await self.app(scope, receive, send_with_id)
+            await self.app(scope, receive, answering)
         else:
             response = error_response(error)
             response.headers["connection"] = "close"
-            await response(scope, receive, send_with_id)
+            await response(scope, receive, answering)
+
+
+async def _send_secured(send: Send, request_id: bytes, message: Message) -> None:
+    """Send a part of an answer; its head with the request's id, and the headers of `_SECURITY` that it has not set."""
+    if message["type"] == "http.response.start":
+        given = message.get("headers", ())
+        own = {name for name, _ in given}
+        missing = (each for each in _SECURITY if each[0] not in own)
+        message["headers"] = [*given, *missing, (b"x-request-id", request_id)]
+    await send(message)
 
 
 @dataclass(frozen=True)

@@ -59,14 +59,11 @@ def model_routes(engine: Engine, models: ModelClientFactory | None = None) -> AP
         """The teams that whoever asks may ask, as OpenAI and Anthropic list models."""
         offers = {offer.name: offer for offer in await engine.offers(who)}
         names = list(offers)
-        first, last = 0, len(names)
         for param, given in (("after_id", after_id), ("before_id", before_id)):
             if given is not None and given not in names:
                 raise InvalidRequest(f"`{param}`: there is no model {given!r} here", param=param)
-        if after_id is not None:
-            first = names.index(after_id) + 1
-        if before_id is not None:
-            last = names.index(before_id)
+        first = 0 if after_id is None else names.index(after_id) + 1
+        last = len(names) if before_id is None else names.index(before_id)
         if limit is not None and after_id is None and before_id is not None:
             first = max(first, last - limit)
         shown = names[first:last][:limit]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
+from collections.abc import Mapping
 from typing import Final
 
 import sqlalchemy.exc
@@ -60,6 +61,15 @@ _TAKEN = (
 RACES = ("40001", "40P01")
 """PostgreSQL's codes of what it does not do because of another transaction, and would do now."""
 _RACE = "another writer got in the way; nothing was written, try again"
+_BY_STATE: Final[Mapping[str, tuple[type[DrSaiError], str]]] = {
+    **dict.fromkeys(RACES, (Conflict, _RACE)),
+    "23505": (Conflict, _UNIQUE),
+    "23503": (Conflict, _NEEDED),
+    "55P03": (DatabaseUnavailable, "another transaction holds the row for too long"),
+    "53300": (DatabaseUnavailable, _FULL),
+    "42P01": (DatabaseError, _MISSING),
+    "42703": (DatabaseError, _MISSING),
+}
 
 
 def translate(error: BaseException) -> BaseException:
@@ -148,24 +158,15 @@ def _from_driver(error: object, *, connection_lost: bool = False) -> DrSaiError:
         if type(error).__name__ == "DataError":
             return InvalidRequest("a value cannot be stored in its column")
         return DatabaseError(f"the database failed: {type(error).__name__}")
-    if state == "23505":
-        return Conflict(_UNIQUE)
-    if state in RACES:
-        return Conflict(_RACE)
-    if state == "23503":
-        return Conflict(_NEEDED)
-    if state == "55P03":
-        return DatabaseUnavailable("another transaction holds the row for too long")
-    if state == "53300":
-        return DatabaseUnavailable(_FULL)
+    if state in _BY_STATE:
+        kind, text = _BY_STATE[state]
+        return kind(text)
     if state[:2] in ("08", "53", "57") or state[:2] == "28" or state == "3D000":
         # Connection lost, out of resources, shut down; or no such role, password or database.
         return DatabaseUnavailable(f"the database cannot be used now (SQLSTATE {state})")
     if state in ("42P06", "42P07", "42710"):
         primary: str = error.diag.message_primary  # type: ignore[attr-defined]  # Names, and no value.
         return DatabaseError(f"{primary}: {_TAKEN}")
-    if state in ("42P01", "42703"):
-        return DatabaseError(_MISSING)
     return DatabaseError(f"the database refused: {type(error).__name__} (SQLSTATE {state})")
 
 

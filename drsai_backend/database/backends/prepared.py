@@ -149,14 +149,16 @@ def run_guarded(
         work = in_one_round_trip(cast("Any", driver), texts, may_commit=is_last, is_guarded=guard is not None)
         held, *found = await_only(work) or [True]
         return tuple(found) if held else None
-    if guard is not None:
-        row = guard[0].run(connection, guard[1]).first()
-        if row is None:
-            return None
-        returned = tuple(row)
+    return _run_by_sqlalchemy(connection, guard, rest)
+
+
+def _run_by_sqlalchemy(connection: sa.Connection, guard: Step | None, rest: Sequence[Step]) -> Row | None:
+    row = () if guard is None else guard[0].run(connection, guard[1]).first()
+    if row is None:
+        return None
     for step, values in rest:
         step.run(connection, values)
-    return returned
+    return tuple(row)
 
 
 @cache

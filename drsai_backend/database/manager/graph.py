@@ -219,10 +219,9 @@ class _Linker:
         added = [self._copies[id(row)].item for row in link.added]
         removed = {id(self._copies[id(row)].item) for row in link.removed}
         to_many = relation.direction is RelationshipDirection.ONETOMANY
-        for item in added:
-            if relation.direction is not RelationshipDirection.MANYTOMANY:
-                owner = item if to_many else here
-                self._filled |= {(id(owner), name) for name in foreign_key(relation, owner)}
+        if relation.direction is not RelationshipDirection.MANYTOMANY:
+            owners = [item if to_many else here for item in added]
+            self._filled |= {(id(owner), name) for owner in owners for name in foreign_key(relation, owner)}
         there = members(getattr(here, relation.key), relation)
         joining = _without(added, there)
         leaving = [item for item in there if id(item) in removed or (link.replaces and item not in added)]

@@ -72,11 +72,8 @@ def read_fields(session: Session, keys: Sequence[int]) -> dict[int, Values]:
             if row.latest is not None and row.branch is not None:
                 marked[row.id] = _marked_on_path(session, Line(row.id, row.branch), row.latest)
             if row.id in marked and "tasks" not in fields:
-                lists = fold(marked[row.id])
-                if row.status is not None and RunStatus(row.status).is_final:
-                    for each in lists:
-                        each.cut()
-                fields["tasks"] = [each.rows() for each in lists]
+                over = row.status is not None and RunStatus(row.status).is_final
+                fields["tasks"] = _tasks_of(marked[row.id], over=over)
             own = fields.pop("team_result", None)
             if own is not None and own["run_id"] == row.latest:
                 fields["team_result"] = own["value"]
@@ -90,6 +87,14 @@ def read_fields(session: Session, keys: Sequence[int]) -> dict[int, Values]:
                     "files": [],
                 }
     return found
+
+
+def _tasks_of(marked: Sequence[tuple[int, JsonObject]], *, over: bool) -> list[JsonObject]:
+    """The lists that messages tell of. `over`: their run is."""
+    lists = fold(marked)
+    for each in lists if over else ():
+        each.cut()
+    return [each.rows() for each in lists]
 
 
 def _marked_on_path(session: Session, line: Line, run_id: str) -> list[tuple[int, JsonObject]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Annotated, Final, Literal
@@ -152,13 +153,8 @@ def routes(web: Web) -> APIRouter:
         headers["content-length"] = str(stop - start)
         if status == 206:
             headers["content-range"] = f"bytes {start}-{stop - 1}/{info.bytes}"
-
-        async def parts():  # an asynchronous generator
-            async with aclosing(engine.files.stream(place, start, stop)) as stream:
-                async for part in stream:
-                    yield part
-
-        return StreamingResponse(parts(), status, headers, info.media_type)
+        parts = _closed_after(engine.files.stream(place, start, stop))
+        return StreamingResponse(parts, status, headers, info.media_type)
 
     @router.delete("/{file_id}", responses=answers(200, _DELETED, "It is gone."))
     async def delete_file(file_id: FileId, who: Writer) -> Response:
@@ -167,6 +163,13 @@ def routes(web: Web) -> APIRouter:
         return json_response({"id": file_id, "object": "file", "deleted": True})
 
     return router
+
+
+async def _closed_after(parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """Parts of a file, which are closed with the answer that has them."""
+    async with aclosing(parts):
+        async for part in parts:
+            yield part
 
 
 def _fields(fields: dict[str, str]) -> tuple[str, timedelta | None]:

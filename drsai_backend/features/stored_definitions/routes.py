@@ -120,10 +120,7 @@ def routes(web: Web) -> APIRouter:
         """The definitions that one may ask, by name."""
         return page_response(await agents.list(who, after, limit, visibility), _object)
 
-    @router.get("/schema", responses=answers(200, {"type": "object"}))
-    async def get_schema(who: Reader) -> Response:
-        """The JSON Schema of a definition."""
-        return json_response(json_schema())
+    router.get("/schema", responses=answers(200, {"type": "object"}))(get_schema)
 
     @router.get("/{name}", responses=answers(200, _VERSION))
     async def get_agent(name: AgentName, who: Reader, visibility: Seen = None, version: Version = None) -> Response:
@@ -167,6 +164,11 @@ def routes(web: Web) -> APIRouter:
         )
 
     return router
+
+
+async def get_schema(who: Reader) -> Response:
+    """The JSON Schema of a definition."""
+    return json_response(json_schema())
 
 
 def _checked(name: str) -> JsonObject:

@@ -110,6 +110,10 @@ class ResultBody(BaseModel):
     content: str = Field(max_length=MAX_RESULT_BYTES)
     is_error: bool = Field(default=False, description="The tool has failed, and `content` says how.")
 
+    def output(self, index: int) -> ToolOutput:
+        """It, as the one of that number in the request."""
+        return ToolOutput(self.id, self.content, is_error=self.is_error, where=f"results[{index}].id")
+
 
 _ANSWERS: Final[list[JsonObject]] = [
     {"required": [name], "properties": {name: {"type": kind}}}
@@ -139,11 +143,12 @@ class InputBody(UserBody):
 
 def routes(web: Web) -> APIRouter:
     router = _run_routes(web.engine, web.bodies, ping=web.ping)
-    router.routes.extend(_thread_routes(web.engine, web.bodies, ping=web.ping).routes)
+    router.routes.extend(_thread_routes(web.engine, ping=web.ping).routes)
+    router.routes.extend(_steering_routes(web.engine, web.bodies, ping=web.ping).routes)
     return router
 
 
-def _thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
+def _thread_routes(engine: Engine, *, ping: float) -> APIRouter:
     """`ping`: seconds of silence after which a stream sends a comment."""
     router = new_router("/v1/threads", tags=["threads"])
 
@@ -219,6 +224,13 @@ def _thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         still = still_reads(engine, thread, request, Scope.THREADS_READ, who)
         return LogResponse(log, RunFrames(thread_id, position).told, headers, still, ping=ping)
 
+    return router
+
+
+def _steering_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
+    """What can be done about what runs on a thread. `ping`: as of `_thread_routes`."""
+    router = new_router("/v1/threads", tags=["threads"])
+
     def control(
         name: str, act: Callable[[Principal, Named], Awaitable[ThreadDetail]], scope: Scope, summary: str
     ) -> None:
@@ -276,13 +288,7 @@ def _thread_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         if body.stream and position is None:
             # Whoever answers knows what was said before. The epoch is not known here; 0 is before all of them.
             position = Position((await engine.get_thread(who, thread)).message_count)
-        results = None
-        if body.results is not None:
-            given = enumerate(body.results)
-            results = [
-                ToolOutput(each.id, each.content, is_error=each.is_error, where=f"results[{index}].id")
-                for index, each in given
-            ]
+        results = None if body.results is None else [each.output(n) for n, each in enumerate(body.results)]
         answer = Answer(body.id, body.text, body.decision, body.reason, body.arguments, results)
         said = None if key is None else fingerprint_of(request, body)
         handle = await engine.answer(who, thread, answer, origin=Origin(key, fingerprint=said))

@@ -105,10 +105,8 @@ class Commands:
             if head.status is RunStatus.STOPPED:
                 return
             if head.status is RunStatus.RUNNING and not self._recovery.is_orphan(head):
-                if await self._db.database.write(lambda session, head=head: ask(session, head, "cancel")):
-                    await self._recovery.tell(head.key)
-                    if not await self._waits(head.run_id or ""):
-                        return
+                if await self._has_ended_elsewhere(head):
+                    return
             elif head.status in IDLE:
                 raise IllegalTransition(f"thread {name.thread_id!r} is {head.status.value}: there is nothing to stop")
             else:
@@ -116,6 +114,13 @@ class Commands:
                 if await self._recovery.end(head, RunStatus.STOPPED, reason=_STOPPED, by=by):
                     return
         raise Conflict(f"thread {name.thread_id!r} was changed again and again; try again", param="thread_id")
+
+    async def _has_ended_elsewhere(self, head: ThreadHead) -> bool:
+        """Have the process that runs the thread cancel its run. False: the run waits now, or another head is there."""
+        if not await self._db.database.write(lambda session: ask(session, head, "cancel")):
+            return False
+        await self._recovery.tell(head.key)
+        return not await self._waits(head.run_id or "")
 
     async def _waits(self, run_id: str) -> bool:
         """Once the run is not live any more, or some seconds later: whether it waits now instead of having ended."""
@@ -258,10 +263,9 @@ class Commands:
         policy = given.ask.how.on_busy
         # It waits for somebody else than who sends this, or this would be the answer.
         behind = head is not None and head.status is RunStatus.AWAITING_INPUT
+        head = head or await self._db.database.read(lambda session: read_head(session, name))
         if head is None:
-            head = await self._db.database.read(lambda session: read_head(session, name))
-            if head is None:
-                return None
+            return None
         await self._refuse_decision(given, head)
         if policy == "reject":
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
@@ -286,25 +290,29 @@ class Commands:
             queued, key = await self._store(given, policy, control, behind=behind, anyway=anyway)
         if key is None:
             return None
+        await self._hurry(given, head, key, policy, anyway=anyway)
+        return queued
+
+    async def _hurry(self, given: Placed, head: ThreadHead, key: int, policy: str, *, anyway: bool) -> None:
+        """Have an input that was queued taken up as soon as its policy allows; `anyway`: the thread may be free."""
         if anyway:
             await self._recovery.wake(key)
         if head.status is RunStatus.PAUSED:
             try:
-                await self.resume(name)
+                await self.resume(given.name)
             except Conflict:
                 # The run was ended meanwhile, or is run elsewhere. The input is in the queue, and its turn will come.
                 await self._recovery.wake(key)
         elif head.status.is_final or self._is_orphan(head):
             await self._recovery.wake(key)
         elif policy == "interrupt":
-            live = self._running.live(name)
+            live = self._running.live(given.name)
             if live is not None:
                 self._running.stop(live)
             else:
                 await self._recovery.tell(key)
         elif given.on_question == "answer":
             await self._recovery.wake(key)  # The run may have asked meanwhile.
-        return queued
 
     async def _roll_back(self, who: Principal, name: ThreadName, head: ThreadHead) -> None:
         """End the thread's run, and have the thread go back to where it was before its input. The calls of tools that

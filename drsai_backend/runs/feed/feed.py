@@ -107,22 +107,20 @@ class Feeds:
         async with aclosing(self._follow(owner.thread(thread_id), key, run_id, after or Position())) as log:
             async for logged in log:
                 yield logged
+                if isinstance(logged.event, RunEnded):
+                    return
 
     async def _follow(self, name: ThreadName, key: int, run_id: str | None, at: Position) -> AsyncGenerator[Logged]:
+        """The log after a place: of a thread, or of a run, which may go on behind its end."""
         asked = ""
         while True:
             live = self._live(name)
-            if live is not None and (run_id is None or live.run_id == run_id) and live.positions:
-                start = live.positions[0]
-                moved_on = live.ended is not None and live.ended.status is RunStatus.RUNNING
-                if at.seq >= start.seq and not moved_on and (live.ended is None or at < live.positions[-1]):
-                    async with aclosing(_from_live(live, at)) as log:
-                        async for logged in log:
-                            at = logged.position
-                            yield logged
-                            if run_id is not None and isinstance(logged.event, RunEnded):
-                                return
-                    continue
+            if live is not None and run_id in (None, live.run_id) and _tells(live, at):
+                async with aclosing(_from_live(live, at)) as log:
+                    async for logged in log:
+                        at = logged.position
+                        yield logged
+                continue
             page = await self.look(partial(read_log, key=key, seq=at.seq, epoch=at.epoch, run_id=run_id))
             # SQLite gives the key of a thread that was deleted to another one.
             if page is None or page.head.name != name:
@@ -133,13 +131,11 @@ class Feeds:
                 run = page.runs[0]
                 run_id, at = run["joined"], max(at, Position(run["last_seq"], run["epoch"], STARTED))
                 continue
-            moved = False
-            for logged in _from_page(page, at):
-                at, moved = logged.position, True
+            found = _from_page(page, at)
+            for logged in found:
+                at = logged.position
                 yield logged
-                if run_id is not None and isinstance(logged.event, RunEnded):
-                    return
-            if moved:
+            if found:
                 continue
             if self._closing() or (run_id is not None and _is_over(page, at)):
                 return
@@ -193,6 +189,14 @@ class Feeds:
                 if self._closing():
                     raise
                 await asyncio.sleep(_LATER)
+
+
+def _tells(live: LiveRun, at: Position) -> bool:
+    """Whether the log of a live run has all that follows a place."""
+    if not live.positions or at.seq < live.positions[0].seq:
+        return False
+    ended = live.ended
+    return ended is None or (ended.status is not RunStatus.RUNNING and at < live.positions[-1])
 
 
 async def _from_live(live: LiveRun, at: Position) -> AsyncGenerator[Logged]:

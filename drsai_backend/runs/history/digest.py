@@ -360,13 +360,10 @@ class Histories:
         contents: Sequence[str],
         found: Found | None,
     ) -> History:
-        conversation, begin, end = Conversation(seed), 0, 0
-        systems, wrapped, has_results = list[int](), list[int](), False
-        if found is None:
-            found = self._kept.find(seed, roles, contents)
-        if found is not None and found.prefix is not None:
-            begin, last, systems, wrapped, has_results = found.prefix
-            end, conversation, systems, wrapped = last.length, Conversation(last.digest), systems[:], wrapped[:]
+        found = found or self._kept.find(seed, roles, contents)
+        known = (found and found.prefix) or Prefix(0, HistoryPoint(0, seed), [], [], False)
+        begin, (end, digest), systems, wrapped, has_results = known
+        conversation, systems, wrapped = Conversation(digest), systems[:], wrapped[:]
         prefix: Prefix | None = None
         asked: list[tuple[int, int]] = []
         turns: list[Turn] = []

@@ -155,10 +155,7 @@ class Recovery:
             return
         if head.status is RunStatus.RUNNING:
             if self.is_orphan(head):
-                if await self.known.serves(head):
-                    await self.recover(head)
-                elif head.team is not None and (unknown := await self.known.unknown(head.team)) is not None:
-                    await self.end(head, RunStatus.ERROR, error=failure_text(unknown, head.team, None))
+                await self._take_up(head)
         elif head.control == "cancel" and head.status in SUSPENDED:
             # It came too late for the run to end by itself.
             await self.end(head, RunStatus.STOPPED, reason="The run was stopped.")
@@ -173,6 +170,12 @@ class Recovery:
         return self._running.count >= self._settings.max_runs
 
     # --- runs that were cut -------------------------------------------------------------------------------------
+
+    async def _take_up(self, head: ThreadHead) -> None:
+        if await self.known.serves(head):
+            await self.recover(head)
+        elif head.team is not None and (unknown := await self.known.unknown(head.team)) is not None:
+            await self.end(head, RunStatus.ERROR, error=failure_text(unknown, head.team, None))
 
     async def recover(self, head: ThreadHead) -> None:
         """Resume a run whose worker is gone, or end it."""
