@@ -6,7 +6,13 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from drsai_backend.strategies import NAMES, PlanExecute, React, Reflexion, Router, Simple, Tools
+from drsai_backend.strategies import NAMES
+from drsai_backend.strategies.plan_execute import PlanExecute
+from drsai_backend.strategies.react import React
+from drsai_backend.strategies.reflexion import Reflexion
+from drsai_backend.strategies.router import Router
+from drsai_backend.strategies.simple import Simple
+from drsai_backend.strategies.tools import Tools
 
 Strategy: TypeAlias = Tools | Simple | React | PlanExecute | Reflexion | Router
 

@@ -56,14 +56,16 @@ def _insert(table: sa.Table, *left_out: str) -> sa.Insert:
     return sa.insert(table).values({column.name: sa.bindparam(column.name, type_=column.type) for column in columns})
 
 
-# Columns that the engine leaves NULL, or the database fills.
-_TRAVEL = ("branch", "forked_from")
-_LONG = ("messages", "state", "user_input", "tasks", "team_result", "meta")
+# What a thread begins with; all else of it is NULL, or what the database fills in.
+_FRESH = (
+    *(*NAME, "created_at", "updated_at", "version", "status", "team", "title", "run_id", "epoch", "lease_owner"),
+    *("revision", "last_seq", "turn", "journal_debt"),
+)
 
 
 @Prepared
 def insert_thread(dialect: str) -> sa.ClauseElement:
-    statement = _insert(thread, "id", "error_message", "input_request", "control", "queued", *_TRAVEL, *_LONG)
+    statement = sa.insert(thread).values({name: sa.bindparam(name, type_=thread.c[name].type) for name in _FRESH})
     return statement.values(lease_expires_at=expires_of(dialect)).returning(thread.c.id)
 
 

@@ -43,6 +43,12 @@ _run = table_of(Run)
 _ANSWERED = (FINAL | SUSPENDED) - {RunStatus.ERROR}
 _WAITING = _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING])
 _asker = _thread.c.input_request["asker"].as_string()
+# What a list shows of a thread: what it has under the same names, and how many messages there are.
+_summary = (
+    _thread.c.id,
+    *(_thread.c[name] for name in ThreadSummary.model_fields if name in _thread.c),
+    _thread.c.last_seq.label("message_count"),
+)
 _head = (_thread.c.run_id.label("head_run"), _thread.c.status.label("head_status"), _thread.c.input_request)
 
 NEWEST: Final = Cursor((_thread.c.updated_at, _thread.c.id), r"^([0-9]{1,11}\.[0-9]{6})-([0-9]{1,18})$")
@@ -101,8 +107,7 @@ def list_shared_threads(
     best = sa.select(share.c.thread_key, sa.func.max(rank).label("rank"))
     granted = best.where(granted_to(who.tenant, who.names)).group_by(share.c.thread_key).subquery()
     t = _thread.c
-    columns = (t.id, t.thread_id, t.title, t.status, t.team, t.created_at, t.updated_at, t.user_id.label("owner"))
-    query = sa.select(*columns, t.last_seq.label("message_count"), granted.c.rank)
+    query = sa.select(*_summary, t.user_id.label("owner"), granted.c.rank)
     query = query.join(granted, granted.c.thread_key == t.id).where(t.user_id != who.user_id)
     query = query.where(*given((status, t.status.__eq__)))
     page = NEWEST.page(session, query, after, limit)
@@ -112,8 +117,7 @@ def list_shared_threads(
 def threads_query(owner: Owner, after: str | None, status: RunStatus | None) -> Query:
     """The threads of a list, newest first, of which a page is to be taken."""
     t = _thread.c
-    columns = (t.id, t.thread_id, t.title, t.status, t.team, t.created_at, t.updated_at, t.run_id, t.input_request)
-    query = sa.select(*columns, t.last_seq.label("message_count"))
+    query = sa.select(*_summary)
     if status is not None and status in UNFINISHED:
         # Few of many: a thread of such a status has a run of it, and those have an index of their own.
         runs = sa.select(_run.c.thread_key).where(_of_status(status))
