@@ -95,8 +95,8 @@ class _World:
 
 
 @settings(max_examples=60, deadline=None)
-@given(rounds, st.integers(1, 3), st.data())
-def test_everything_is_done_once(script: list[list[FunctionCall]], own_rounds: int, data: st.DataObject) -> None:
+@given(rounds, st.integers(1, 3), st.integers(0, 1000), st.booleans())
+def test_everything_is_done_once(script: list[list[FunctionCall]], own_rounds: int, place: int, durable: bool) -> None:
     async def check() -> None:
         world = _World(script, own_rounds)
         story = await world.story().run()
@@ -111,9 +111,10 @@ def test_everything_is_done_once(script: list[list[FunctionCall]], own_rounds: i
         made = Counter(call.name for each in played for call in each if call.name not in _OF_CLIENT)
         assert world.called == made
         if story.writes:
-            at = data.draw(st.integers(1, story.writes))
+            # How many writes there are, results that come at once share one, differs from try to try.
+            at = 1 + place % story.writes
             cut = _World(script, own_rounds)
-            again = await cut.story(crash_at=at, durable=data.draw(st.booleans())).run()
+            again = await cut.story(crash_at=at, durable=durable).run()
             assert again.said == story.said
             assert again.state == story.state
             assert cut.client.calls <= world.client.calls + 1
