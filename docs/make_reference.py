@@ -123,12 +123,12 @@ def _docstring(item: griffe.Object | griffe.Alias) -> str:
 
 
 def _signature(function: griffe.Object | griffe.Alias) -> str:
-    """As the source has it, without its colon."""
+    """As the source has it, without its colon and what is said to a linter."""
     source = textwrap.dedent(function.source)
     node = ast.parse(source).body[0]
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     lines = source.splitlines()[node.lineno - 1 : node.body[0].lineno - 1]
-    return "\n".join(lines).rstrip().removesuffix(":")
+    return re.sub(r"  # noqa: .*", "", "\n".join(lines)).rstrip().removesuffix(":")
 
 
 def _code(text: str) -> str:

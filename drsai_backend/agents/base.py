@@ -116,7 +116,7 @@ class DrSaiAgent(DrSaiAgentMixin, autogen_agentchat.agents.AssistantAgent):
 
     component_provider_override = "drsai_backend.DrSaiAgent"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as AutoGen's
         self,
         name: str,
         model_client: ChatCompletionClient,

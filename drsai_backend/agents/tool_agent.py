@@ -66,7 +66,7 @@ class ToolAgent(DrSaiAgent):
 
     component_provider_override = None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as AutoGen's
         self,
         name: str,
         model_client: ChatCompletionClient,

@@ -106,7 +106,7 @@ def insert_key(session: Session, digest: KeyDigest, info: KeyInfo, actor: Actor)
         detail["expires_at"] = info.expires_at.isoformat()
     if info.webhook_url is not None:
         detail["webhook"] = endpoint_of(info.webhook_url)
-    audit(session, actor, Action.KEY_CREATED, info.key_id, owner=info.owner, detail=detail)
+    audit(session, actor, Action.KEY_CREATED, info.key_id, info.owner, detail)
 
 
 def find_keys(session: Session, digests: Collection[KeyDigest]) -> dict[KeyDigest, StoredKey]:
@@ -153,7 +153,7 @@ def revoke_key(session: Session, tenant: str | None, key_id: str, actor: Actor) 
         raise NotFound(f"no key {key_id!r}", param="key_id")
     stored = _stored(row)
     if is_new:
-        audit(session, actor, Action.KEY_REVOKED, key_id, owner=stored.info.owner)
+        audit(session, actor, Action.KEY_REVOKED, key_id, stored.info.owner)
     return stored
 
 
@@ -175,7 +175,7 @@ def change_webhook(session: Session, tenant: str | None, key_id: str, url: str |
     if before.info.webhook_url != url:
         connection.execute(sa.update(_key).where(_key.c.id == before.id).values(webhook_url=url))
         detail: JsonObject = {"webhook": None if url is None else endpoint_of(url)}
-        audit(session, actor, Action.KEY_CHANGED, key_id, owner=before.info.owner, detail=detail)
+        audit(session, actor, Action.KEY_CHANGED, key_id, before.info.owner, detail)
     return StoredKey(before.id, before.digest, before.info.model_copy(update={"webhook_url": url}))
 
 
@@ -194,7 +194,7 @@ def delete_keys(session: Session, owner: Owner, actor: Actor, *, may_be_last: bo
     other = connection.execute(sa.select(_key.c.id).limit(1).with_for_update(read=True)).first()
     if other is None and not may_be_last:
         raise Conflict(_LAST_KEYS, param="user_id")
-    audit(session, actor, Action.USER_DELETED, owner.user_id, owner=owner, detail={"api_keys": len(digests)})
+    audit(session, actor, Action.USER_DELETED, owner.user_id, owner, {"api_keys": len(digests)})
     return digests
 
 

@@ -18,7 +18,7 @@ from drsai_backend.database.backends.prepared import Prepared, Step
 from drsai_backend.database.pages import Cursor, given
 from drsai_backend.datamodel import AuditEntry, JsonObject, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
-from drsai_backend.datamodel.owner import Owner
+from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.page import Page
 
@@ -62,10 +62,7 @@ def audit(
     actor: Actor,
     action: Action,
     subject: str,
-    *,
-    owner: Owner | None = None,
-    tenant: str | None = None,
-    thread_id: str | None = None,
+    owner: ThreadName | Owner | str | None = None,
     detail: JsonObject | None = None,
 ) -> None:
     """Add an entry to the audit log, in the transaction of the session.
@@ -75,30 +72,26 @@ def audit(
             the request is known.
         action: what was done.
         subject: the id of what it was done to.
-        owner: the user whom that belongs to.
-        tenant: whose log it is in, where there is no owner; None: only the command line shows it.
-        thread_id: the thread that it is, or belongs to.
+        owner: the thread that it is, or belongs to, or the user whom it belongs to, or the tenant whose log it is in;
+            None: only the command line shows it.
         detail: what else there is to say, and no secret. Texts are cut after 300 characters; of more than 4 KB only
             the size is kept. An act never fails because there is much to say of it.
     """
-    step = audit_step(actor, action, subject, owner=owner, tenant=tenant, thread_id=thread_id, detail=detail)
-    _insert.run(session.connection(), step[1])
+    _insert.run(session.connection(), audit_step(actor, action, subject, owner, detail)[1])
 
 
 def audit_step(
     actor: Actor,
     action: Action,
     subject: str,
-    *,
-    owner: Owner | None = None,
-    tenant: str | None = None,
-    thread_id: str | None = None,
+    owner: ThreadName | Owner | str | None = None,
     detail: JsonObject | None = None,
 ) -> Step:
     """The statement of `audit`, for writes that are a list of statements."""
+    tenant, user_id, thread_id = (*(owner if isinstance(owner, tuple) else (owner,)), None, None)[:3]
     row: dict[str, object] = {
         "at": utcnow(),
-        "tenant": tenant if owner is None else owner.tenant,
+        "tenant": tenant,
         "by": actor.by.value,
         "actor": actor.user_id,
         "key_id": actor.key_id,
@@ -106,7 +99,7 @@ def audit_step(
         "action": action.value,
         "kind": action.kind,
         "subject": _cut(subject),
-        "owner": None if owner is None else owner.user_id,
+        "owner": user_id,
         "thread_id": thread_id,
         "detail": None if detail is None else _bounded(detail),
         "request_id": actor.request_id,
@@ -138,7 +131,7 @@ def _cut(text: str) -> str:
     return text[:MAX_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def list_audit(
+def list_audit(  # noqa: PLR0913 - the filters of `drsai.audit.list`
     session: Session,
     *,
     tenant: str | None = None,
@@ -195,5 +188,5 @@ def prune_audit(
     gone = Counter(connection.execute(sa.delete(_entry).where(c.id.in_(chosen)).returning(c.tenant)).scalars())
     for where, count in gone.items():
         detail: JsonObject = {"entries": count, "before": before.isoformat()}
-        audit(session, actor, Action.AUDIT_PRUNED, where or "*", tenant=where, detail=detail)
+        audit(session, actor, Action.AUDIT_PRUNED, where or "*", where, detail)
     return gone.total()

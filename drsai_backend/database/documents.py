@@ -229,10 +229,8 @@ class Documents(Generic[V]):
         session.connection().execute(sa.delete(self.table).where(*ended, sa.or_(is_surplus, is_old)))
 
     def _note(self, session: Session, actor: Actor, action: Action, version: V, told: JsonObject) -> None:
-        owner = version.owner if version.owner.user_id else None
-        detail = {"version": version.version, **told}
-        tenant = version.owner.tenant or None
-        audit(session, actor, action, version.name, tenant=tenant, owner=owner, detail=detail)
+        owner = version.owner if version.owner.user_id else version.owner.tenant or None
+        audit(session, actor, action, version.name, owner, {"version": version.version, **told})
 
     # --- reads -------------------------------------------------------------------------------------------------------
 

@@ -256,7 +256,7 @@ def _remove(session: Session, owner: Owner, row: sa.RowMapping, actor: Actor) ->
         gone = (*owned_by(_content, owner), _content.c.sha256 == row["sha256"])
         connection.execute(sa.delete(_content).where(*gone))
     detail: dict[str, Any] = {"bytes": row["bytes"], "purpose": row["purpose"]}
-    audit(session, actor, Action.FILE_DELETED, row["file_id"], owner=owner, detail=detail)
+    audit(session, actor, Action.FILE_DELETED, row["file_id"], owner, detail)
 
 
 def _row(session: Session, owner: Owner, file_id: str) -> sa.RowMapping:

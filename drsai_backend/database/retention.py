@@ -20,7 +20,7 @@ from drsai_backend.database.values import batches
 from drsai_backend.datamodel import PlanCheck, RunStatus, SingleTask, Tasks, Thread, UserInput, table_of, utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Action, Actor
 from drsai_backend.datamodel.lifecycle import IDLE
-from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest, ThreadBusy
 from drsai_backend.json_types import JsonObject
 
@@ -36,7 +36,7 @@ ON DELETE CASCADE."""
 _thread = table_of(Thread)
 
 
-def prune(
+def prune(  # noqa: PLR0913 - which threads, in words of who prunes
     session: Session,
     *,
     older_than: timedelta,
@@ -64,7 +64,7 @@ def prune(
     rows = session.execute(oldest.with_for_update(skip_locked=True)).all()
     for where, count in Counter(row.tenant for row in rows).items():
         detail: JsonObject = {"threads": count, "older_than_seconds": older_than.total_seconds(), "user_id": user_id}
-        audit(session, actor, Action.THREADS_PRUNED, where, tenant=where, detail=detail)
+        audit(session, actor, Action.THREADS_PRUNED, where, where, detail)
     return delete_threads(session, rows)
 
 
@@ -84,8 +84,8 @@ def delete_matching(session: Session, terms: Iterable[sa.ColumnElement[bool]], a
     for row in threads:
         if row.live:
             raise ThreadBusy(f"a run is live on thread {row.thread_id!r}: it cannot be deleted now", param="status")
-        owner = Owner(row.tenant, row.user_id)
-        audit(session, actor, Action.THREAD_DELETED, row.thread_id, owner=owner, thread_id=row.thread_id)
+        name = ThreadName(row.tenant, row.user_id, row.thread_id)
+        audit(session, actor, Action.THREAD_DELETED, row.thread_id, name)
     return delete_threads(session, threads)
 
 

@@ -165,7 +165,7 @@ def delete_part(
             counts["shares_received"] = remove_grants(session, owner)
     deleted = {kind: count for kind, count in counts.items() if count}
     if deleted:
-        audit(session, actor, Action.USER_DELETED, owner.user_id, owner=owner, detail={**deleted})
+        audit(session, actor, Action.USER_DELETED, owner.user_id, owner, {**deleted})
     return deleted, names
 
 

@@ -109,7 +109,7 @@ def add_secret(session: Session, owner: Owner, sealed: str, actor: Actor) -> Non
         raise Conflict("there is a webhook secret already: rotate it", param="secret")
     values = {"created_at": utcnow(), "secret": sealed}
     session.connection().execute(sa.insert(_secret).values(**owner._asdict(), **values))
-    audit(session, actor, Action.WEBHOOK_SECRET_CREATED, owner.user_id, owner=owner)
+    audit(session, actor, Action.WEBHOOK_SECRET_CREATED, owner.user_id, owner)
 
 
 def replace_secret(session: Session, owner: Owner, sealed: str, until: datetime, actor: Actor) -> None:
@@ -118,4 +118,4 @@ def replace_secret(session: Session, owner: Owner, sealed: str, until: datetime,
     change = change.values(secret=sealed, previous_secret=_secret.c.secret, previous_until=until, created_at=utcnow())
     if session.connection().execute(change).rowcount != 1:
         raise NotFound("there is no webhook secret yet: make one", param="secret")
-    audit(session, actor, Action.WEBHOOK_SECRET_ROTATED, owner.user_id, owner=owner)
+    audit(session, actor, Action.WEBHOOK_SECRET_ROTATED, owner.user_id, owner)

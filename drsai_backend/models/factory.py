@@ -11,8 +11,7 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, DrSaiError
 from drsai_backend.models.base import ModelProvider
 from drsai_backend.models.cache.base import AnswerStore
-from drsai_backend.models.cache.cache import ResponseCache
-from drsai_backend.models.cache.in_database import DatabaseAnswers
+from drsai_backend.models.cache.cache import DatabaseAnswers, ResponseCache
 from drsai_backend.models.cache.in_redis import RedisAnswers
 from drsai_backend.models.demo import DemoChatCompletionClient
 from drsai_backend.models.embeddings import Embeddings

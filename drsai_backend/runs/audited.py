@@ -22,11 +22,7 @@ def started_as(given: Placed, run_id: str) -> Sequence[Step]:
     who = given.who
     if who.acted_by is None:
         return ()
-    detail: JsonObject = {"team": given.ask.team}
-    name = given.name
-    return (
-        audit_step(who.actor, Action.RUN_STARTED_AS, run_id, owner=name.owner, thread_id=name.thread_id, detail=detail),
-    )
+    return (audit_step(who.actor, Action.RUN_STARTED_AS, run_id, given.name, {"team": given.ask.team}),)
 
 
 def answered(given: Placed, run_id: str | None, received: UserInputReceivedEvent | None) -> Sequence[Step]:
@@ -34,17 +30,8 @@ def answered(given: Placed, run_id: str | None, received: UserInputReceivedEvent
     `received` is None where a run is resumed without one."""
     if received is None:
         return ()
-    question, name = received.input_request, given.name
+    question = received.input_request
     detail: JsonObject = {"run_id": run_id, "decision": received.decision, "reason": received.reason}
     if (tool := question.get("tool")) is not None:
         detail["tool"] = tool["name"]
-    return (
-        audit_step(
-            given.who.actor,
-            Action.INPUT_ANSWERED,
-            str(question.get("id")),
-            owner=name.owner,
-            thread_id=name.thread_id,
-            detail=detail,
-        ),
-    )
+    return (audit_step(given.who.actor, Action.INPUT_ANSWERED, str(question.get("id")), given.name, detail),)

@@ -294,7 +294,7 @@ def rewind(
     if head.status in SUSPENDED:
         question = None if head.status is RunStatus.PAUSED else head.input_request
         last = partial(withdrawn, question)
-        if end_unheld(session, head, RunStatus.STOPPED, reason=REWOUND, last=last, hooks=hooks) is None:
+        if end_unheld(session, head, RunStatus.STOPPED, REWOUND, last=last, hooks=hooks) is None:
             raise changed()
         found = read_head_of(session, head.key)
         assert found is not None
@@ -306,7 +306,7 @@ def rewind(
     if not store_rewind(session, head, point, debt_of(payload, entries)):
         raise changed()
     detail: JsonObject = {"from": {"turn": here[0], "seq": here[1]}, "turn": point.line.turn, "seq": point.line.seq}
-    _audit(session, actor, Action.THREAD_REWOUND, name, detail)
+    audit(session, actor, Action.THREAD_REWOUND, name.thread_id, name, detail)
     return name
 
 
@@ -347,9 +347,5 @@ def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, a
         connection.execute(sa.insert(snapshot).values(thread_key=key, turn=1, payload=payload))
     if target.owner != name.owner:
         detail: JsonObject = {"to_user": target.user_id, "to_thread": target.thread_id, "seq": line.seq}
-        _audit(session, actor, Action.THREAD_FORKED, name, detail)
+        audit(session, actor, Action.THREAD_FORKED, name.thread_id, name, detail)
     return target
-
-
-def _audit(session: Session, actor: Actor, action: Action, name: ThreadName, detail: JsonObject) -> None:
-    audit(session, actor, action, name.thread_id, owner=name.owner, thread_id=name.thread_id, detail=detail)

@@ -60,7 +60,7 @@ class AgentParts:
     run: RunContext
 
     @classmethod
-    def of_code(
+    def of_code(  # noqa: PLR0913 - what a definition says, with its defaults
         cls,
         name: str,
         run: RunContext,

@@ -9,6 +9,7 @@ import pytest
 
 from drsai_backend import RunStatus
 from drsai_backend.access.principal import Principal
+from drsai_backend.database.hooks import EndedRun
 from drsai_backend.database.runs.commands import drop_queued
 from drsai_backend.datamodel import QueuedInput, Run
 from tests.support.calls import Gate
@@ -119,7 +120,8 @@ async def test_a_steered_input_that_is_cancelled_at_that_moment_leaves_the_count
             return await write(fn, **options)
         thread = await thread_of(drsai)
         if thread.turn == 1:
-            await write(lambda session: drop_queued(session, key, steered.run_id, RunStatus.STOPPED, "no"))
+            ended = EndedRun(live.name, key, steered.run_id, 0, RunStatus.STOPPED)
+            await write(lambda session: drop_queued(session, ended, "no"))
         return await write(fn, **options)
 
     drsai.database.write = dropping  # type: ignore[method-assign]

@@ -80,7 +80,7 @@ class CompactionContext(TokenBufferedContext):
     component_config_schema = CompactionConfig
     component_provider_override = "drsai_backend.agents.contexts.CompactionContext"
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options of a public class
         self,
         max_tokens: int,
         model_client: ChatCompletionClient | None = None,

@@ -111,7 +111,7 @@ class DatabaseManager:
                 migrations.ensure_schema(self.database, self._schemas)
                 self._schema_ready = True
 
-    async def get(
+    async def get(  # noqa: PLR0913 - a public query
         self,
         model: type[M],
         filters: Filters | None = None,
@@ -213,7 +213,7 @@ class DatabaseManager:
     def __repr__(self) -> str:
         return f"DatabaseManager({self.database.url_safe!r})"
 
-    def _getting(
+    def _getting(  # noqa: PLR0913 - as `get`
         self,
         model: type[M],
         filters: Filters | None,
@@ -289,7 +289,7 @@ class SyncDatabaseManager:
     def __init__(self, manager: DatabaseManager) -> None:
         self._manager = manager
 
-    def get(
+    def get(  # noqa: PLR0913 - as `DatabaseManager.get`
         self,
         model: type[M],
         filters: Filters | None = None,

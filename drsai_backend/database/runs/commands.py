@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
 from drsai_backend.database.hooks import NO_HOOKS, EndedRun, Hooks
-from drsai_backend.database.owned import NAME, of_thread
+from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, key_of, live_threads, read_head_of, still_has
 from drsai_backend.database.runs.statements import expires_of, now_of, queue, run, thread
@@ -185,43 +185,34 @@ def count_begun(session: Session, run_id: str, by: int) -> None:
 
 
 def drop_queued(
-    session: Session,
-    key: int,
-    run_id: str,
-    status: RunStatus,
-    reason: str,
-    *,
-    again: bool = False,
-    hooks: Hooks = NO_HOOKS,
+    session: Session, ended: EndedRun, reason: str, *, again: bool = False, hooks: Hooks = NO_HOOKS
 ) -> bool:
-    """End a queued input that was never run, and tell `hooks`. `again`: the same request, also with the same
-    idempotency key, is a new one from now on. False: it is not in the queue."""
-    connection = session.connection()
+    """End a queued input that was never run as `ended` says, and tell `hooks`. `again`: the same request, also with the
+    same idempotency key, is a new one from now on. False: it is not in the queue."""
+    connection, key, run_id = session.connection(), ended.thread_key, ended.run_id
     # The thread's row first, as everybody who changes the queue: two who wait for each other would get nowhere.
-    names = sa.select(*(thread.c[name] for name in NAME)).where(thread.c.id == key)
-    whose = connection.execute(names.with_for_update())
+    connection.execute(sa.select(thread.c.id).where(thread.c.id == key).with_for_update())
     if connection.execute(sa.delete(queue).where(queue.c.run_id == run_id, queue.c.thread_key == key)).rowcount != 1:
         return False
-    now, status = utcnow(), DROP(RunStatus.CREATED, status)
+    now, status = utcnow(), DROP(RunStatus.CREATED, ended.status)
     # Whoever follows the input is to be told, although another may come into the queue before readers look.
     changed = {"queued": thread.c.queued - 1, "revision": thread.c.revision + 1}
     connection.execute(sa.update(thread).where(thread.c.id == key).values(changed))
-    ended = {"stop_reason": reason} if status is not RunStatus.ERROR else {"error_message": reason}
+    why = {"stop_reason": reason} if status is not RunStatus.ERROR else {"error_message": reason}
     if again:
-        ended |= dict.fromkeys(("idempotency_key", "fingerprint"))
+        why |= dict.fromkeys(("idempotency_key", "fingerprint"))
     connection.execute(
-        sa.update(run).where(run.c.run_id == run_id).values(status=status, updated_at=now, finished_at=now, **ended)
+        sa.update(run).where(run.c.run_id == run_id).values(status=status, updated_at=now, finished_at=now, **why)
     )
-    _raise_events(session, key, run_id, 0, status)
-    if hooks.run_ended:
-        hooks.tell_end(session, EndedRun(ThreadName(*whose.one()), key, run_id, 0, status))
+    _tell(session, ended, hooks)
     return True
 
 
-def _raise_events(session: Session, key: int, run_id: str, epoch: int, status: RunStatus) -> None:
-    """Whether anybody wants to know, nobody here does: what ends so is rare, and the statement finds out."""
-    statement, values = raising(key, run_id, epoch, status, utcnow())
+def _tell(session: Session, ended: EndedRun, hooks: Hooks) -> None:
+    """Whether a webhook wants to know, nobody here does: what ends so is rare, and the statement finds out."""
+    statement, values = raising(ended.thread_key, ended.run_id, ended.epoch, ended.status, utcnow())
     statement.run(session.connection(), values)
+    hooks.tell_end(session, ended)
 
 
 @Prepared
@@ -336,15 +327,15 @@ def end_unheld(
     session: Session,
     head: ThreadHead,
     status: RunStatus,
+    reason: str | None,
     *,
-    error: str | None = None,
-    reason: str | None = None,
     last: Callable[[Sequence[StepRow]], Sequence[JsonText]],
     hooks: Hooks = NO_HOOKS,
 ) -> int | None:
     """End a run that nobody holds: one whose worker is gone, or one that is paused or waits for a person. The journal,
     and with it the resume record, stays as it is, and so does what is recorded of the turn in flight of a run that has
-    failed, for its retry. `last` makes the dumps of the run's last messages of what is recorded; `hooks` are told.
+    failed, for its retry. `reason` is that of a failure or of a stop; `last` makes the dumps of the run's last messages
+    of what is recorded; `hooks` are told.
 
     Returns how many inputs wait in the queue. None: the thread moved on meanwhile.
 
@@ -354,6 +345,7 @@ def end_unheld(
     connection = session.connection()
     now = utcnow()
     status = (GIVE_UP if status is RunStatus.ERROR else STOP)(head.status, status)
+    error, reason = (reason, None) if status is RunStatus.ERROR else (None, reason)
     messages = last(read_steps(session, head.key))
     last_seq = head.last_seq + len(messages)
     queued = connection.execute(
@@ -404,8 +396,7 @@ def end_unheld(
         names = {**head.name._asdict(), "version": SCHEMA_VERSION}
         statements.insert_message.run(connection, {**row, **names, "created_at": now, "updated_at": now})
     if head.run_id is not None:
-        _raise_events(session, head.key, head.run_id, head.epoch + 1, status)
-        hooks.tell_end(session, EndedRun(head.name, head.key, head.run_id, head.epoch + 1, status))
+        _tell(session, EndedRun(head.name, head.key, head.run_id, head.epoch + 1, status), hooks)
     return queued
 
 

@@ -22,6 +22,7 @@ from typing import Final
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
+from drsai_backend.database.hooks import EndedRun
 from drsai_backend.database.runs.commands import drop_queued
 from drsai_backend.database.users import UserSummary, busy_threads, delete_part, list_users, owns_anything
 from drsai_backend.datamodel import RunStatus
@@ -132,9 +133,9 @@ class Users:
             elif any_live and time.monotonic() > until:
                 raise ThreadBusy(f"a run of theirs on thread {min(busy)!r} does not end; try again", param="user_id")
             any_live, before = True, {*busy}
-            for key, run_id in (each for queued in busy.values() for each in queued):
-                dropped = partial(drop_queued, key=key, run_id=run_id, hooks=self._engine.hooks)
-                await database.write(partial(dropped, status=RunStatus.STOPPED, reason=_STOPPED))
+            for thread_id, key, run_id in ((name, *each) for name, queued in busy.items() for each in queued):
+                ended = EndedRun(owner.thread(thread_id), key, run_id, 0, RunStatus.STOPPED)
+                await database.write(partial(drop_queued, ended=ended, reason=_STOPPED, hooks=self._engine.hooks))
             await asyncio.gather(*(self._cancel(who, thread_id) for thread_id in busy))
             await asyncio.sleep(_LOOK)
         return any_live

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from autogen_core import ComponentModel
 from autogen_core.models import (
@@ -26,10 +26,9 @@ from drsai_backend.errors import ParameterRefused
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, ReasonedResult, asked, result_of
 from drsai_backend.models.calls.params import ModelParams, of_a_manager, renames_max_tokens
-from drsai_backend.models.calls.records import record_of, spent
 from drsai_backend.models.calls.requests import AnswerSteps, ModelRequest
 from drsai_backend.models.calls.seen_images import SeenImages
-from drsai_backend.models.endpoints.answers import CallNotes, UsageMeter, current_notes, noting
+from drsai_backend.models.endpoints.answers import NOTES, CallNotes, CallRecord, UsageMeter
 from drsai_backend.models.endpoints.bounded import AnswerLength
 from drsai_backend.models.endpoints.continuation import ContinuingClient
 from drsai_backend.models.endpoints.message_rules import (
@@ -67,7 +66,20 @@ def takes_parameter(client: ChatCompletionClient, name: str) -> bool:
 
 @dataclass(slots=True, eq=False)
 class AgentCalls:
-    """Whose calls a client makes, as `RunModelClient.with_steps` says it, and what it keeps from call to call."""
+    """Whose calls a client makes, and what it keeps from call to call.
+
+    Attributes:
+        steps: records the agent's answers, and gives them again when a turn is repeated. A recorded answer is no call,
+            and is not counted again; in a stream it comes as the result alone.
+        prompt: one more system message of every request, after the agent's own.
+        offer: says what the options of each request become that is really made.
+        speaker: the agent's name.
+        answers: the agent answers the user: in the request's `response_format`.
+        asks: makes the calls, in place of the wrapped client.
+        images: makes those of the agent's tools.
+        seen: those that were made.
+        rendered: messages as texts that call tools.
+    """
 
     steps: AnswerSteps | None = None
     prompt: str | None = None
@@ -78,6 +90,41 @@ class AgentCalls:
     images: Callable[[], SeenImages] | None = None
     seen: SeenImages | None = None
     rendered: Known = field(default_factory=Known)
+
+
+class _Call:
+    """A call under way: its number in the agent's turn, which is free again where no answer is given; and the answer,
+    at first the one that is recorded."""
+
+    def __init__(self, steps: AnswerSteps | None, call: ModelCall, notes: CallNotes) -> None:
+        self.notes = notes
+        self.since = time.monotonic()
+        self.number, self.answer = 0, None
+        self.steps = steps
+        if steps is not None:
+            self.request = ModelRequest.of(call.messages, call.options)
+            self.number, self.answer = steps.next_answer(self.request)
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self.steps is not None and self.answer is None:
+            self.steps.not_answered(self.number)
+        await self.notes.close()
+        self.notes.check_answer(error)
+
+    def record(self, agent: str, model: str, result: CreateResult, counts: Mapping[str, int]) -> CallRecord:
+        """What `Run.calls` keeps of it; `model`: the name that the client has for it."""
+        record: dict[str, object] = {"agent": agent, "step": f"m{self.number}"}
+        if isinstance(result, ModelAnswer):
+            record |= {"profile": result.profile, "model": result.model, "attempts": result.attempts}
+        elif model:
+            record["model"] = model
+        if result.cached:
+            record["cached"] = True
+        record |= {name: count for name, count in counts.items() if count}
+        record["seconds"] = round(time.monotonic() - self.since, 3)
+        return cast(CallRecord, record)
 
 
 class RunModelClient(ChatCompletionClient):
@@ -149,28 +196,11 @@ class RunModelClient(ChatCompletionClient):
         client = RunModelClient(self.inner, params=params, meter=meter, rules=rules, messages=self.messages)
         return client if self._text_form is None else client.calling_in_text(self._text_form)
 
-    def with_steps(
-        self,
-        steps: AnswerSteps,
-        prompt: str | None = None,
-        offer: Callable[[JsonObject], JsonObject] | None = None,
-        *,
-        speaker: str | None = None,
-        manages: bool = False,
-        answers: bool = False,
-        asks: ContinuingClient | None = None,
-        images: Callable[[], SeenImages] | None = None,
-    ) -> Self:
-        """The same client for one agent, whose answers `steps` records, and gives again when a turn is repeated.
-
-        A recorded answer is no call, and is not counted again; in a stream it comes as the result alone.
-        `prompt` is one more system message of every request, after the agent's own. `offer` says what the options of
-        each request become that is really made. `speaker` is the agent's name; one that `answers` the user does so in
-        the request's `response_format`. With `manages` the calls are a group chat's own. `asks` makes calls, if given.
-        `images` makes those of the agent's tools.
-        """
+    def with_steps(self, agent: AgentCalls, *, manages: bool = False) -> Self:
+        """The same client for one agent. With `manages` the calls are a group chat's own."""
         client = copy(self)
-        client._agent = AgentCalls(steps, prompt, offer, speaker, answers, asks or self._agent.asks, images)
+        agent.asks = agent.asks or self._agent.asks
+        client._agent = agent
         client.thoughts = {}
         client._args = of_a_manager(self._args) if manages and self._args else self._args
         return client
@@ -195,14 +225,6 @@ class RunModelClient(ChatCompletionClient):
             self._openai._include_name_in_message = False  # pyright: ignore[reportPrivateUsage]
             prefixed = self._openai._add_name_prefixes  # pyright: ignore[reportPrivateUsage]
         return conform(messages, rules, prefixed=prefixed)
-
-    def _ask(self, call: ModelCall) -> tuple[int, ModelRequest | None, CreateResult | None]:
-        """The number of this answer in the turn, what it is asked for, and the answer, where it is recorded."""
-        if self._agent.steps is None:
-            return 0, None, None
-        request = ModelRequest.of(call.messages, call.options)
-        number, recorded = self._agent.steps.next_answer(request)
-        return number, request, recorded
 
     def _ready(self, options: JsonObject) -> tuple[Rules, JsonObject]:
         """The rules for the messages of a call, and its options with the request's parameters. It may be forbidden."""
@@ -241,13 +263,21 @@ class RunModelClient(ChatCompletionClient):
         else:
             self.meter.finishes.pop(speaker, None)
 
-    def _count(self, number: int, result: CreateResult, notes: CallNotes, since: float) -> None:
-        """Count a call that was made. One of an agent is kept for `Run.calls`; others have no place in a run."""
-        usage, details = spent(result, notes)
-        self.meter.add(usage, details)
-        if (speaker := self._agent.speaker) is not None:
-            seconds = round(time.monotonic() - since, 3)
-            self.meter.records.append(record_of(speaker, number, self._where[1], result, usage, details, seconds))
+    async def _taken(self, call: _Call, given: CreateResult, said: Sequence[str]) -> CreateResult:
+        """The answer of a call, noted, counted and recorded. A call of an agent is kept for `Run.calls`; others have no
+        place in a run."""
+        result = call.notes.bounded(with_thought(given, said))
+        self._note(result, call.notes)
+        if call.answer is None:
+            usage, details = call.notes.spent(result)
+            self.meter.add(usage, details)
+            if (speaker := self._agent.speaker) is not None:
+                counts = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens, **details}
+                self.meter.records.append(call.record(speaker, self._where[1], result, counts))
+            if call.steps is not None:
+                await call.steps.answered(call.number, call.request, result)
+            call.answer = result
+        return result
 
     async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:
         """One answer. Options are those of AutoGen's `create` and the wrapped client's.
@@ -270,54 +300,38 @@ class RunModelClient(ChatCompletionClient):
 
     async def items(self, call: ModelCall) -> Items:
         """Make a call; see `create_stream`."""
-        number, request, recorded = self._ask(call)
         # Those of a profile's client, whose attempt this is.
-        notes = current_notes() or CallNotes(bounds=self.rules.bounds, thoughts=self.thoughts)
-        if recorded is not None:
-            self._note(recorded, notes)
-            yield recorded
+        notes = NOTES.get() or CallNotes(bounds=self.rules.bounds, thoughts=self.thoughts)
+        made = _Call(self._agent.steps, call, notes)
+        if made.answer is not None:
+            self._note(made.answer, notes)
+            yield made.answer
             return
-        since = time.monotonic()
-        stream: Items | None = None
-        answered = False
         said: list[str] = []
         length: AnswerLength | None = None
-        try:
+        async with made:
             stream, item = await self._begun(call, notes)
-            while item is not None:
-                if isinstance(item, str) and item:
-                    if not said and self._agent.speaker is not None:
-                        yield ""
-                    if notes.together % AT_A_TURN == 0:
-                        await turn(len(said))
-                    length = length or AnswerLength(self.rules.bounds)
-                    said.append(length.text(item))
-                    if said[-1]:  # Nothing of it may be taken where the answer is too long.
-                        yield said[-1]
-                    if length.over:  # Whose client has no bound of its own.
-                        item = CreateResult(content="".join(said), **_CUT)
-                if isinstance(item, CreateResult):
-                    item = notes.bounded(with_thought(item, said))
-                    self._note(item, notes)
-                    if not answered:
-                        self._count(number, item, notes, since)
-                        if self._agent.steps is not None and request is not None:
-                            await self._agent.steps.answered(number, request, item)
-                    answered = True
-                    yield item
-                if length is not None and length.over:
-                    break
-                item = await anext(stream, None)
-        except Exception as error:
-            notes.check_answer(error)
-            raise
-        finally:
-            if self._agent.steps is not None and not answered:
-                self._agent.steps.not_answered(number)
-            # `async for` does not close what it iterates; without this an abandoned answer keeps its connection.
-            if stream is not None:
+            try:
+                while item is not None:
+                    if isinstance(item, str) and item:
+                        if not said and self._agent.speaker is not None:
+                            yield ""
+                        if notes.together % AT_A_TURN == 0:
+                            await turn(len(said))
+                        length = length or AnswerLength(self.rules.bounds)
+                        said.append(length.text(item))
+                        if said[-1]:  # Nothing of it may be taken where the answer is too long.
+                            yield said[-1]
+                        if length.over:  # Whose client has no bound of its own.
+                            item = CreateResult(content="".join(said), **_CUT)
+                    if isinstance(item, CreateResult):
+                        yield await self._taken(made, item, said)
+                    if length is not None and length.over:
+                        break
+                    item = await anext(stream, None)
+            finally:
+                # `async for` does not close what it iterates; without this an abandoned answer keeps its connection.
                 await stream.aclose()
-            await notes.close()
 
     async def _begun(self, call: ModelCall, notes: CallNotes) -> tuple[Items, str | CreateResult | None]:
         """Send a call, and again where its endpoint refuses its messages and says why; returns its answer and the
@@ -337,15 +351,17 @@ class RunModelClient(ChatCompletionClient):
         while True:
             notes.returns_thoughts = rules.reasoning
             stream = ask(ModelCall(self._sent(messages, rules, options), options, call.streams))
+            token = NOTES.set(notes)
             try:
-                with noting(notes):  # Its request is sent with the first step.
-                    return stream, await anext(stream, None)
+                return stream, await anext(stream, None)  # Its request is sent with the first step.
             except Exception as error:
                 lesson = self.rules.learn(self._where, rules, error, self.messages)
                 if lesson is None:
                     self._check_refusal(error, options)
                     raise
                 rules = lesson
+            finally:
+                NOTES.reset(token)
 
     def _check_refusal(self, error: Exception, options: JsonObject) -> None:
         """Raise ParameterRefused where an endpoint does not take a parameter of the request."""

@@ -28,15 +28,12 @@ from autogen_core.tools import Tool, ToolSchema
 from pydantic import BaseModel
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.demo.housekeeping import housekeeping
-from drsai_backend.models.demo.plans import own_step, plan_of, summed_up
-from drsai_backend.models.demo.text_calls import step_in_text
+from drsai_backend.models.demo.prompts import PREFIX, housekeeping, own_step, plan_of, step_in_text, summed_up
 from drsai_backend.models.demo.tools import sample, shorten, tool_calls, words
 from drsai_backend.models.tokens import estimate_content, estimate_tokens
 
 _CONTEXT_SIZE: Final = 128_000
 _REPORT_SECONDS: Final = 60.0
-_PREFIX: Final = "[offline demo model] "
 _log = logging.getLogger("drsai.model")
 
 
@@ -215,7 +212,7 @@ def _text(message: LLMMessage | None) -> str:
     if isinstance(message, FunctionExecutionResultMessage):
         return "\n".join(result.content for result in message.content)
     parts = [message.content] if isinstance(message.content, str) else message.content
-    return "\n".join(part for part in parts if isinstance(part, str)).replace(_PREFIX, "")
+    return "\n".join(part for part in parts if isinstance(part, str)).replace(PREFIX, "")
 
 
 class _Conversation:
@@ -287,7 +284,7 @@ def _text_of(view: _Conversation) -> str:
     said = _in_a_team(view) or _to_a_person(view)
     # The final word that a system message asks for. AutoGen's default one asks too, but nobody wrote that on purpose.
     ends = "TERMINATE" in view.system and _AUTOGEN_DEFAULT not in view.system and "TERMINATE" not in said
-    return _PREFIX + said + ("\n\nTERMINATE" if ends else "")
+    return PREFIX + said + ("\n\nTERMINATE" if ends else "")
 
 
 def _ledger(view: _Conversation) -> str | None:

@@ -77,7 +77,18 @@ class CallNotes:
         length, self.length = self.length, None
         return bounded(result, self.bounds, over=length is not None and length.over)
 
-    def check_answer(self, error: Exception) -> None:
+    def spent(self, result: CreateResult) -> tuple[RequestUsage, Mapping[str, int]]:
+        """What a call has used, and the details of it: of the answer, and of attempts before it as far as their
+        endpoints have said it."""
+        if not self.lost:
+            return result.usage, self.usage
+        lost = self.lost.copy()
+        prompt = result.usage.prompt_tokens + lost.pop("prompt_tokens", 0)
+        completion = result.usage.completion_tokens + lost.pop("completion_tokens", 0)
+        lost.update(self.usage)
+        return RequestUsage(prompt_tokens=prompt, completion_tokens=completion), {k: n for k, n in lost.items() if n}
+
+    def check_answer(self, error: BaseException | None) -> None:
         """Raise EndpointFailed where an error says that what an endpoint has answered is no answer."""
         if self.length is not None and isinstance(error, _ODD):
             raise EndpointFailed(f"The model endpoint's answer cannot be read ({type(error).__name__}).") from None
@@ -191,22 +202,5 @@ class UsageMeter:
         }
 
 
-_current: ContextVar[CallNotes | None] = ContextVar("drsai_call_notes", default=None)
-
-
-def current_notes() -> CallNotes | None:
-    """Those of the call that is being sent."""
-    return _current.get()
-
-
-class noting:
-    """While a call is sent: where what its answer says goes, if its client notes it."""
-
-    def __init__(self, notes: CallNotes) -> None:
-        self._notes = notes
-
-    def __enter__(self) -> None:
-        self._token = _current.set(self._notes)
-
-    def __exit__(self, *_: object) -> None:
-        _current.reset(self._token)
+NOTES: Final[ContextVar[CallNotes | None]] = ContextVar("drsai_call_notes", default=None)
+"""Those of the call that is being sent, where what its answer says goes, if its client notes it."""

@@ -23,7 +23,7 @@ from autogen_ext.models.anthropic._anthropic_client import to_anthropic_type  # 
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import Items
-from drsai_backend.models.endpoints.answers import CallNotes, current_notes
+from drsai_backend.models.endpoints.answers import NOTES, CallNotes
 from drsai_backend.models.endpoints.bounded import AnswerLength
 from drsai_backend.models.endpoints.chunks import loads, models_in, part_of
 from drsai_backend.models.endpoints.forms import Form, MessageForms, dumps
@@ -66,7 +66,7 @@ class NotingAnthropic(AsyncAnthropic):
         """As the package's own."""
         if self.marks and isinstance(body := options.get("body"), Mapping):
             options["body"] = marked(cast(JsonObject, body))
-        notes = current_notes() or CallNotes()
+        notes = NOTES.get() or CallNotes()
         notes.begin()
         if path == _PATH and not is_helped(cast(JsonObject, options["options"]).get("headers")):
             options |= {"cast_to": _Answer, "stream_cls": _ReadStream}

@@ -19,7 +19,7 @@ from openai.resources.chat import AsyncChat, AsyncCompletions
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.endpoints.answers import CallNotes, current_notes
+from drsai_backend.models.endpoints.answers import NOTES, CallNotes
 from drsai_backend.models.endpoints.bounded import AnswerLength
 from drsai_backend.models.endpoints.chunks import answer_of, chunk_of, loads
 from drsai_backend.models.endpoints.forms import dumps
@@ -46,7 +46,7 @@ class _Completions(AsyncCompletions):
         )
         if isinstance(answer, bytes):
             read = answer_of(answer)
-            (current_notes() or CallNotes()).take(read)
+            (NOTES.get() or CallNotes()).take(read)
             mark_thought(read)
             return read
         return answer
@@ -67,7 +67,7 @@ class _Noting(AsyncOpenAI):
 
     async def post(self, path: str, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
         """As the package's own."""
-        notes = current_notes() or CallNotes()
+        notes = NOTES.get() or CallNotes()
         notes.begin()
         if path == _PATH and options.get("stream_cls") not in (None, _ReadStream):
             options["stream_cls"] = _NotedStream
@@ -82,7 +82,7 @@ class _Noting(AsyncOpenAI):
         body: object = options.json_data
         if options.method == "post" and options.url.endswith(_PATH) and isinstance(body, Mapping):
             merged: JsonObject = {**cast(JsonObject, body), **(options.extra_json or {})}
-            if (notes := current_notes()) is not None and notes.returns_thoughts:
+            if (notes := NOTES.get()) is not None and notes.returns_thoughts:
                 merged["messages"] = [_with_thought(each, notes.thoughts) for each in merged["messages"]]
             options.json_data = dumps({name: each for name, each in merged.items() if not isinstance(each, Omit)})
             options.extra_json = None

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, Final, cast
 
-from drsai_backend.models.endpoints.answers import CallNotes, current_notes
+from drsai_backend.models.endpoints.answers import NOTES, CallNotes
 from drsai_backend.models.endpoints.bounded import AnswerLength
 from drsai_backend.models.endpoints.chunks import events_in
 
@@ -34,7 +34,7 @@ class Noted:
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.notes = current_notes() or CallNotes()
+        self.notes = NOTES.get() or CallNotes()
         self.notes.begin()
         self.notes.close_stream = self.close
         self._end: StopAsyncIteration | None = None

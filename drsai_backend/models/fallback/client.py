@@ -15,7 +15,6 @@ from typing import Any, Final, cast
 from autogen_core import CancellationToken, ComponentModel
 from autogen_core.models import (
     ChatCompletionClient,
-    CreateResult,
     LLMMessage,
     ModelCapabilities,  # pyright: ignore[reportDeprecated]
     ModelInfo,
@@ -29,9 +28,9 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, result_of
 from drsai_backend.models.cache.cache import ResponseCache
 from drsai_backend.models.cache.request_key import request_key
-from drsai_backend.models.endpoints.answers import current_notes
+from drsai_backend.models.endpoints.answers import NOTES
 from drsai_backend.models.fallback.asker import Asker
-from drsai_backend.models.fallback.failures import Failure, Truncated, failure_of
+from drsai_backend.models.fallback.failures import Failure, failure_of
 from drsai_backend.models.fallback.routing import lacks, route_of
 from drsai_backend.models.fallback.target import Target
 
@@ -158,34 +157,22 @@ class ProfileClient(ChatCompletionClient):
                     course.failures.append((target.name, Failure("open")))
                 return
             course.attempts += 1
-            is_open, shown = True, False
-            items = target.answer(call, self._asker, self._api_key)
+            shown = False
+            items = target.answer(call, self._asker, self._api_key, breaker, course.attempts)
             try:
-                async with target.slot():
-                    async for item in items:
-                        if isinstance(item, CreateResult):
-                            item = target.made(item, course.attempts, shown=shown)
-                            breaker.succeeded()
-                            is_open = False
-                        shown = True
-                        yield item
-                        if not is_open:
-                            return
-                    raise Truncated
+                async for item in items:
+                    shown = True
+                    yield item
+                return
             except Exception as error:
                 failure = failure_of(error)
-                if is_open and failure is not None and failure.is_of_endpoint:
-                    breaker.failed(target.profile.breaker, retry_after=failure.retry_after)
-                    is_open = False
                 if failure is None or shown:
                     raise
                 course.failures.append((target.name, failure))
                 course.error = error
             finally:
-                if is_open:
-                    breaker.released()
                 await items.aclose()
-            if (notes := current_notes()) is not None:
+            if (notes := NOTES.get()) is not None:
                 notes.failed()
             wait = _wait_for(failure, attempt)
             if attempt == target.profile.retries or wait is None:

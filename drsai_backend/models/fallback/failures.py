@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, cast
 
-from drsai_backend.errors import EndpointFailed
 from drsai_backend.net.retry_after import pause_of
 
 Kind: TypeAlias = Literal["timeout", "rate_limit", "server", "connection", "overflow", "truncated", "busy", "open"]
@@ -22,8 +21,19 @@ _OVERFLOW: Final = re.compile(
     r"|larger than the max(imum)? (supported )?context",
     re.IGNORECASE,
 )
-_TIMEOUTS: Final = frozenset({"APITimeoutError", "TimeoutException", "TimeoutError"})
-_CONNECTIONS: Final = frozenset({"APIConnectionError", "TransportError", "ConnectionError"})
+_BY_NAME: Final[dict[str, Kind]] = {
+    "Truncated": "truncated",
+    "EndpointFailed": "truncated",
+    "Busy": "busy",
+    "APITimeoutError": "timeout",
+    "TimeoutException": "timeout",
+    "TimeoutError": "timeout",
+    "APIConnectionError": "connection",
+    "TransportError": "connection",
+    "ConnectionError": "connection",
+}
+"""By name: the packages of providers are extras, and each has such classes of its own."""
+_BY_STATUS: Final[dict[int, Kind]] = {408: "timeout", 429: "rate_limit", 504: "timeout"}
 
 
 class Truncated(Exception):
@@ -65,32 +75,18 @@ class Failure:
 
 def failure_of(error: BaseException) -> Failure | None:
     """Why a call has failed; None: asking again or elsewhere would not help, or must not be tried."""
-    if isinstance(error, Truncated | EndpointFailed):
-        return Failure("truncated")
-    if isinstance(error, Busy):
-        return Failure("busy")
-    if not isinstance(error, Exception):
-        return None
-    # By name: the packages of providers are extras, and each has such classes of its own.
     names = {cls.__name__ for cls in type(error).__mro__}
-    if names & _TIMEOUTS:
-        return Failure("timeout")
-    if names & _CONNECTIONS:
-        return Failure("connection")
+    name = next((each for each in _BY_NAME if each in names), None)
+    if name is not None:
+        return Failure(_BY_NAME[name])
     status: object = getattr(error, "status_code", None)
+    is_overflow = _OVERFLOW.search(f"{error} {getattr(error, 'code', '')}") is not None
     if not isinstance(status, int):
-        if "APIError" not in names:
-            return None
-        text = f"{error} {getattr(error, 'code', '')}"
-        return Failure("overflow" if _OVERFLOW.search(text) else "server")
-    if status == 429:
-        return Failure("rate_limit", _retry_after(error), status)
-    if status in (400, 413, 422) or status >= 500:
-        text = f"{error} {getattr(error, 'code', '')}"
-        if status == 413 or _OVERFLOW.search(text):
-            return Failure("overflow", None, status)
-    if status == 408 or status >= 500:
-        return Failure("timeout" if status in (408, 504) else "server", _retry_after(error), status)
+        return Failure("overflow" if is_overflow else "server") if "APIError" in names else None
+    if status == 413 or (is_overflow and (status in (400, 422) or status >= 500)):
+        return Failure("overflow", None, status)
+    if status in _BY_STATUS or status >= 500:
+        return Failure(_BY_STATUS.get(status, "server"), _retry_after(error), status)
     return None
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from typing import Any, Final
 
@@ -21,15 +22,59 @@ from drsai_backend.models.calls.run_client import RunModelClient
 from drsai_backend.models.facts import facts_of
 from drsai_backend.models.fallback.asker import Asker
 from drsai_backend.models.fallback.breaker import Breaker, Breakers
-from drsai_backend.models.fallback.failures import Truncated
-from drsai_backend.models.fallback.limits import Limiter
+from drsai_backend.models.fallback.failures import Busy, Truncated, failure_of
 from drsai_backend.models.profiles.providers import Providers
-from drsai_backend.models.profiles.schema import Profile
+from drsai_backend.models.profiles.schema import Limits, Profile
 from drsai_backend.models.tokens import estimate_tokens
 
 _KEYS: Final = 64
 """Clients of requests' own keys that are kept at a time."""
 _OF_PLACE: Final = {"provider", "model", "api_version", "family", "parameters", "can", "messages"}
+
+
+class Limiter:
+    """Lets calls pass, or makes them wait, for one event loop.
+
+    Calls per minute are spaced: each moves the moment of the next one, and up to a quarter of a minute's calls may come
+    at once after a pause.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._slots = asyncio.Semaphore(limits.concurrency) if limits.concurrency is not None else None
+        self._gap = 60.0 / limits.rpm if limits.rpm is not None else 0.0
+        self._burst = max(0.0, 15.0 - self._gap)
+        self._next = 0.0
+
+    @asynccontextmanager
+    async def slot(self, seconds: float) -> AsyncGenerator[None]:
+        """A call's place, to be held until it has ended.
+
+        Raises:
+            Busy: there is none within so many seconds.
+        """
+        started = time.monotonic()
+        if self._slots is not None:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._slots.acquire()
+            except TimeoutError:
+                raise Busy from None
+        try:
+            if self._gap:
+                await self._wait(seconds - (time.monotonic() - started))
+            yield
+        finally:
+            if self._slots is not None:
+                self._slots.release()
+
+    async def _wait(self, seconds: float) -> None:
+        now = time.monotonic()
+        due = max(self._next, now - self._burst)
+        if due - now > seconds:
+            raise Busy
+        self._next = due + self._gap
+        if due > now:
+            await asyncio.sleep(due - now)
 
 
 class Target:
@@ -80,14 +125,6 @@ class Target:
         whose = "" if own is None else hashlib.sha256(own.get_secret_value().encode()).hexdigest()
         return self._breakers.of(self._endpoint, self.profile.model or "", whose)
 
-    def slot(self) -> AbstractAsyncContextManager[None]:
-        """A call's place within the profile's limits.
-
-        Raises:
-            Busy: there is none in time.
-        """
-        return self._limiter.slot(self.seconds)
-
     def has_room_for(self, messages: Sequence[LLMMessage], options: Mapping[str, Any]) -> bool:
         """Whether a request fits into the model's context, as far as that is known. Counts may be estimates."""
         size, tools = self.context_length, options.get("tools", ())
@@ -96,13 +133,48 @@ class Target:
             return True
         return self.client(None).count_tokens(messages, tools=tools) < size
 
-    async def answer(self, call: ModelCall, asker: Asker, api_key: SecretStr | None) -> Items:
-        """Make one call.
+    async def answer(
+        self, call: ModelCall, asker: Asker, api_key: SecretStr | None, breaker: Breaker, attempts: int
+    ) -> Items:
+        """Make one call, within the profile's limits, and tell the breaker how it ended.
 
         Raises:
+            Busy: there is no place for it in time.
             TimeoutError: nothing came in time.
+            Truncated: the answer has no end, and nothing of it was shown.
             Exception: what the model's client raises.
         """
+        is_open, shown = True, False
+        items = self._asked(call, asker, api_key)
+        try:
+            async with self._limiter.slot(self.seconds):
+                async with asyncio.timeout(self.seconds):
+                    item = await anext(items, None)
+                while isinstance(item, str):
+                    shown = True
+                    yield item
+                    item = await anext(items, None)
+                if item is None or not (shown or item.finish_reason != "unknown" or _is_whole(item)):
+                    raise Truncated
+                values: JsonObject = {name: getattr(item, name, None) for name in ReasonedResult.model_fields}
+                model = self.profile.model or self._endpoint
+                answer = ModelAnswer(**values, profile=self.name, model=model, attempts=attempts)
+                breaker.succeeded()
+                is_open = False
+                yield answer
+        except Exception as error:
+            failure = failure_of(error)
+            if is_open and failure is not None and failure.is_of_endpoint:
+                breaker.failed(self.profile.breaker, retry_after=failure.retry_after)
+                is_open = False
+            raise
+        finally:
+            if is_open:
+                breaker.released()
+            await items.aclose()
+
+    def _asked(self, call: ModelCall, asker: Asker, api_key: SecretStr | None) -> Items:
+        """The model's answer to a call, by the profile's parameters and the endpoint's rules."""
         args: JsonObject = dict(call.options.get("extra_create_args", {}))
         given = {key: args.pop(key) for key in PARAMETERS if key in args and key != "response_format"}
         params = {**self._said, **given}
@@ -113,27 +185,7 @@ class Target:
             options["tools"] = [_without_strict(tool) for tool in tools]
         form = asker.form or self.profile.messages
         client = RunModelClient(self.client(api_key), params=ModelParams(**params), rules=asker.rules, messages=form)
-        items = client.items(ModelCall(call.messages, options, call.streams))
-        try:
-            async with asyncio.timeout(self.seconds):
-                item = await anext(items, None)
-            while item is not None:
-                yield item
-                item = await anext(items, None)
-        finally:
-            await items.aclose()
-
-    def made(self, result: CreateResult, attempts: int, *, shown: bool) -> ModelAnswer:
-        """The result as an answer of this profile.
-
-        Raises:
-            Truncated: it has no end, and nothing of it was shown.
-        """
-        if not shown and result.finish_reason == "unknown" and not _is_whole(result):
-            raise Truncated
-        values: JsonObject = {name: getattr(result, name, None) for name in ReasonedResult.model_fields}
-        model = self.profile.model or self._endpoint
-        return ModelAnswer(**values, profile=self.name, model=model, attempts=attempts)
+        return client.items(ModelCall(call.messages, options, call.streams))
 
 
 def _is_whole(result: CreateResult) -> bool:

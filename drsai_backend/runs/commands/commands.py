@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.hooks import Hooks
+from drsai_backend.database.hooks import EndedRun, Hooks
 from drsai_backend.database.runs.commands import NewInput, ask, drop_queued, enqueue, revive, withdraw
 from drsai_backend.database.runs.loaded import append_messages
 from drsai_backend.database.runs.log import thread_of_run
@@ -149,11 +149,9 @@ class Commands:
         if found is None:
             raise NotFound(f"no run {run_id!r}", param="run_id")
         key, thread_id = found
-        if await self._db.database.write(
-            lambda session: drop_queued(session, key, run_id, RunStatus.STOPPED, _STOPPED, hooks=self._hooks)
-        ):
-            return
-        await self.cancel(owner.thread(thread_id), by=by, run_id=run_id)
+        ended = EndedRun(owner.thread(thread_id), key, run_id, 0, RunStatus.STOPPED)
+        if not await self._db.database.write(partial(drop_queued, ended=ended, reason=_STOPPED, hooks=self._hooks)):
+            await self.cancel(ended.name, by=by, run_id=run_id)
 
     async def pause(self, name: ThreadName) -> None:
         """Ask the live run to pause at its next turn boundary. It is no error when it is paused already.

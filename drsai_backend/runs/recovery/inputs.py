@@ -15,7 +15,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.catalog import Catalog
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.hooks import Hooks
+from drsai_backend.database.hooks import EndedRun, Hooks
 from drsai_backend.database.runs.commands import count_begun, drop_queued, leave_waiting, queued_inputs
 from drsai_backend.database.runs.reads import QueuedRow, RunRow, ThreadHead, queued_answer, read_run
 from drsai_backend.datamodel import RunStatus, utcnow
@@ -66,10 +66,9 @@ class WaitingInputs:
             if failed is None:
                 return
             error, again = failed
+            ended = EndedRun(head.name, head.key, row["run_id"], 0, RunStatus.ERROR)
             await self._db.database.write(
-                lambda session, row=row, error=error, again=again: drop_queued(
-                    session, head.key, row["run_id"], RunStatus.ERROR, error, again=again, hooks=self._hooks
-                )
+                partial(drop_queued, ended=ended, reason=error, again=again, hooks=self._hooks)
             )
 
     async def answer(self, head: ThreadHead) -> None:

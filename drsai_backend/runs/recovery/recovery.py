@@ -338,9 +338,7 @@ class Recovery:
         last = partial(last_messages, decision, whose, question)
         with self.looking_after(head.key):
             queued = await self._db.database.write(
-                lambda session: end_unheld(
-                    session, head, status, error=error, reason=reason, last=last, hooks=self._hooks
-                )
+                lambda session: end_unheld(session, head, status, error or reason, last=last, hooks=self._hooks)
             )
         if queued is None:
             return False

@@ -31,6 +31,7 @@ from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import CallRecord, RunModelClient, facade, run_client_of
+from drsai_backend.models.calls.run_client import AgentCalls
 from drsai_backend.models.calls.seen_images import SeenImages
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.feed.live_run import Continued, LiveRun
@@ -267,16 +268,16 @@ def inject(
             if run_client.meter is not context.meter and run_client.calls_in_text:
                 run_client = run_client.of_run(context.params, context.meter, context.models.rules)
             # A client of its own, for two agents may share one and their answers must not be mixed up.
-            run_client = run_client.with_steps(
+            asking = AgentCalls(
                 agent,
                 prompt if speaks else None,
                 choosing(part, agent, offer, allotted.choice if part is allotted.chooser else None),
                 speaker=str(getattr(part, "name", "")) or None,
-                manages=manages,
                 answers=part is allotted.formed,
                 asks=allotted.continuing,
                 images=images if workbenches else None,
             )
+            run_client = run_client.with_steps(asking, manages=manages)
             setattr(part, "_model_client", facade(run_client))  # noqa: B010 - as above
         if is_class(cls, UserProxyAgent) and part.input_func is cancellable_input:
             part.input_func = _asking(part.name, broker)

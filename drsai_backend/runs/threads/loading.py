@@ -143,6 +143,5 @@ def _store(
         raise ThreadBusy(text)
     append_messages(session, head, rows, team=team, title=title_of(given))
     detail: JsonObject = {"messages": len(rows), "mode": how.mode, "after": head.last_seq}
-    about = name.thread_id
-    audit(session, actor, Action.THREAD_LOADED, about, owner=name.owner, thread_id=about, detail=detail)
+    audit(session, actor, Action.THREAD_LOADED, name.thread_id, name, detail)
     return read_detail(session, name)

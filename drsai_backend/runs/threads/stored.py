@@ -13,11 +13,10 @@ from drsai_backend.database.hooks import Hooks
 from drsai_backend.database.runs.reads import head_of
 from drsai_backend.database.shares import Grantee, add_share, list_shares, remove_share
 from drsai_backend.datamodel import Right, RunStatus, Thread
-from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.audit import Action
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.sharing import read_right
 from drsai_backend.errors import NotFound
-from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.runs.events import Logged, Position
 from drsai_backend.runs.feed.feed import Feeds
@@ -279,7 +278,7 @@ class StoredThreads:
 
         def share(session: Session) -> ShareView:
             row = add_share(session, name, grantee, right, who.user_id)
-            _audited(session, actor, Action.THREAD_SHARED, name, detail)
+            audit(session, actor, Action.THREAD_SHARED, name.thread_id, name, detail)
             return ShareView.model_validate(row)
 
         return await self.db.database.act(share)
@@ -294,7 +293,7 @@ class StoredThreads:
         def unshare(session: Session) -> bool:
             if not remove_share(session, name, grantee):
                 return False
-            _audited(session, actor, Action.THREAD_UNSHARED, name, grantee._asdict())
+            audit(session, actor, Action.THREAD_UNSHARED, name.thread_id, name, grantee._asdict())
             return True
 
         if not await self.db.database.write(unshare):
@@ -313,7 +312,3 @@ class StoredThreads:
     async def _head(self, name: ThreadName) -> None:
         """Raises NotFound where there is no such thread."""
         await self._open_database.read(lambda session: head_of(session, name))
-
-
-def _audited(session: Session, actor: Actor, action: Action, name: ThreadName, detail: JsonObject) -> None:
-    audit(session, actor, action, name.thread_id, owner=name.owner, thread_id=name.thread_id, detail=detail)

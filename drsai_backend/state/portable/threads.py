@@ -128,7 +128,7 @@ def import_thread(
     if document is not None:
         snapshot = {"thread_key": key, "turn": _newest_turn(thread, tables), "payload": document}
         session.execute(sa.insert(table_of(ThreadSnapshot)).values(**snapshot))
-    audit(session, actor, Action.THREAD_IMPORTED, name.thread_id, owner=name.owner, thread_id=name.thread_id)
+    audit(session, actor, Action.THREAD_IMPORTED, name.thread_id, name)
     return name
 
 

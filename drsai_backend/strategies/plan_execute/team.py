@@ -66,7 +66,7 @@ class PlanExecuteTeam(DrSaiGroupChat):
         ValueError: a number is out of its bounds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options of a public class
         self,
         planner_client: ChatCompletionClient,
         tools: Sequence[AnyTool] = (),

@@ -57,7 +57,7 @@ class ReflexionTeam(DrSaiGroupChat):
         ValueError: `threshold` or `max_attempts` is out of its bounds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options of a public class
         self,
         actor: ChatAgent | Team,
         judge_client: ChatCompletionClient,

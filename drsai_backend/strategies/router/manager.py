@@ -53,8 +53,8 @@ class RouterManager(RoundRobinGroupChatManager):
 
     durable_fields = ("_left",)
 
-    def __init__(self, parts: RouterParts, **base: Any) -> None:
-        super().__init__(emit_team_events=False, **base)
+    def __init__(self, *args: Any, parts: RouterParts, **options: Any) -> None:
+        super().__init__(*args, emit_team_events=False, **options)
         self._parts = parts
         self._left: list[str] = []
         self._task_at = 0

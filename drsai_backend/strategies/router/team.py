@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 # Private: what a group chat is made of. tests/teams/test_upstream.py fails when it changes.
 from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MessageFactory
+from autogen_agentchat.messages import BaseChatMessage, MessageFactory
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
-from autogen_agentchat.teams._group_chat._events import GroupChatTermination
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import BaseTool, StaticStreamWorkbench, Workbench
@@ -51,7 +50,7 @@ class RouterTeam(OwnSteps, DrSaiGroupChat):
         TeamBuildError: two participants have one name, or a target is not there.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options of a public class
         self,
         name: str,
         model_client: ChatCompletionClient,
@@ -127,30 +126,6 @@ class RouterTeam(OwnSteps, DrSaiGroupChat):
         kind = FlowContainer if isinstance(agent, FlowAgent) else ChatAgentContainer
         return lambda: kind(parent_topic_type, output_topic_type, agent, message_factory)
 
-    def _create_group_chat_manager_factory(
-        self,
-        name: str,
-        group_topic_type: str,
-        output_topic_type: str,
-        participant_topic_types: list[str],
-        participant_names: list[str],
-        participant_descriptions: list[str],
-        output_message_queue: asyncio.Queue[BaseAgentEvent | BaseChatMessage | GroupChatTermination],
-        termination_condition: TerminationCondition | None,
-        max_turns: int | None,
-        message_factory: MessageFactory,
-    ) -> Callable[[], RouterManager]:
+    def _create_group_chat_manager_factory(self, *args: Any, **options: Any) -> Callable[[], RouterManager]:
         parts = RouterParts(self._options, self._skills, self._flows, self._answerer, self._model_client, self._steps)
-        return lambda: RouterManager(
-            parts,
-            name=name,
-            group_topic_type=group_topic_type,
-            output_topic_type=output_topic_type,
-            participant_topic_types=participant_topic_types,
-            participant_names=participant_names,
-            participant_descriptions=participant_descriptions,
-            output_message_queue=output_message_queue,
-            termination_condition=termination_condition,
-            max_turns=max_turns,
-            message_factory=message_factory,
-        )
+        return partial(RouterManager, *args, parts=parts, **options)

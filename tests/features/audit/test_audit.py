@@ -41,7 +41,7 @@ async def entries(db: DatabaseManager, *of: str | None) -> list[AuditRecord]:
 async def test_an_entry_says_who_did_what(db: DatabaseManager) -> None:
     await db.ensure_schema()
     detail: JsonObject = {"why": "č" * 10, "n": 1}
-    await add(db, ROOT, Action.THREAD_SHARED, "t", owner=ANN, thread_id="t", detail=detail)
+    await add(db, ROOT, Action.THREAD_SHARED, "t", owner=ANN.thread("t"), detail=detail)
     await add(db, CLI, Action.SECRETS_ROTATED, "userinput")
     newest, oldest = await entries(db)
     assert oldest.model_dump(exclude={"id", "at"}) == {

@@ -25,7 +25,7 @@ from drsai_backend.database import Database
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.models import Asker, ModelAnswer, ModelClientFactory
 from drsai_backend.models.cache.base import AnswerStore
-from drsai_backend.models.cache.in_database import DatabaseAnswers
+from drsai_backend.models.cache.cache import DatabaseAnswers
 from drsai_backend.models.cache.in_redis import RedisAnswers
 from drsai_backend.models.cache.request_key import request_key
 from drsai_backend.models.profiles.schema import CacheBounds

@@ -49,8 +49,9 @@ def export(
         database = caller.engine.db.database
         data = database.read_sync(lambda session: export_thread(session, owner.thread(thread)))
         # Before anybody has it. A read cannot write, and a write would hold up others for as long as the export takes.
-        noted = partial(audit, actor=CLI, action=Action.THREAD_EXPORTED, subject=thread)
-        database.write_sync(partial(noted, owner=owner, thread_id=thread))
+        database.write_sync(
+            partial(audit, actor=CLI, action=Action.THREAD_EXPORTED, subject=thread, owner=owner.thread(thread))
+        )
     if output == "-":
         sys.stdout.buffer.write(data)
         return
