@@ -85,7 +85,7 @@ class Change:
     actor: Actor
     replaces: bool | None = None
     expected: int | None = None
-    more: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    more: Mapping[str, object] = field(default_factory=dict[str, object], repr=False)
     action: Action | None = None
 
 

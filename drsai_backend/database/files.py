@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import itemgetter
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import sqlalchemy as sa
 from pydantic import BaseModel, Field
@@ -23,6 +23,7 @@ from drsai_backend.datamodel import FileChunk, FileContent, StoredFile, table_of
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, FilesFull, InvalidRequest, NotFound
+from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 
 _file, _content, _chunk = table_of(StoredFile), table_of(FileContent), table_of(FileChunk)
@@ -146,7 +147,7 @@ def finish(session: Session, upload: Upload, new: NewFile, sha256: str, limit: i
         created_at=now,
         expires_at=None if new.expires_after is None else now + new.expires_after,
     )
-    values: dict[str, Any] = {**owner._asdict(), **info.model_dump(), "sha256": sha256, "origin": new.origin}
+    values = {**owner._asdict(), **info.model_dump(), "sha256": sha256, "origin": new.origin}
     connection.execute(sa.insert(_file).values(values))
     return info, kept
 
@@ -255,7 +256,7 @@ def _remove(session: Session, owner: Owner, row: sa.RowMapping, actor: Actor) ->
     if connection.execute(others).first() is None:
         gone = (*owned_by(_content, owner), _content.c.sha256 == row["sha256"])
         connection.execute(sa.delete(_content).where(*gone))
-    detail: dict[str, Any] = {"bytes": row["bytes"], "purpose": row["purpose"]}
+    detail: JsonObject = {"bytes": row["bytes"], "purpose": row["purpose"]}
     audit(session, actor, Action.FILE_DELETED, row["file_id"], owner, detail)
 
 

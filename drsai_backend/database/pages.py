@@ -30,7 +30,7 @@ class Cursor:
         newest_first: the greatest come first.
     """
 
-    columns: tuple[sa.Column[Any], ...]
+    columns: tuple[sa.Column[object], ...]
     pattern: str = NUMBER
     join: str = "-"
     newest_first: bool = True
@@ -72,7 +72,7 @@ def read_page(session: Session, query: Query, limit: int, place: Callable[[JsonO
     return cut([dict(row) for row in rows], limit, place)
 
 
-def _value(text: str, type: sa.types.TypeEngine[Any]) -> object:
+def _value(text: str, type: sa.types.TypeEngine[object]) -> object:
     if isinstance(type, UTCDateTime):
         return datetime.fromtimestamp(float(text), UTC)
     return int(text) if isinstance(type, sa.Integer) else text

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -20,6 +20,7 @@ from drsai_backend.database.runs.statements import expires_of, now_of, run, thre
 from drsai_backend.datamodel import ApiKey, RunStatus, RunWebhook, UTCDateTime, WebhookDelivery, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import TooManyWebhooks
+from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import endpoint_of
 
 Kind: TypeAlias = Literal["run", "response"]
@@ -208,7 +209,7 @@ def claim(
 
 def _due(row: sa.RowMapping, thread_id: str) -> Due:
     names = ("id", "claim", "event_id", "created_at", "run_id", "subscriber", "kind", "type", "url", "endpoint")
-    given: dict[str, Any] = {name: row[name] for name in (*names, "attempts")}
+    given: JsonObject = {name: row[name] for name in (*names, "attempts")}
     return Due(**given, thread_id=thread_id, owner=Owner(row["tenant"], row["user_id"]))
 
 

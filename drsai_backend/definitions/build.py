@@ -40,6 +40,7 @@ from drsai_backend.definitions.schema import (
 )
 from drsai_backend.definitions.templates import prompt_of
 from drsai_backend.errors import TeamBuildError
+from drsai_backend.json_types import JsonObject
 from drsai_backend.lazily import imported
 from drsai_backend.models import ModelParams, RunModelClient
 from drsai_backend.strategies import AgentParts
@@ -157,7 +158,7 @@ class Builder:
             case TokenContext():
                 return TokenBufferedContext(given.max_tokens, keep_first=given.keep_first, ephemeral=given.ephemeral)
             case CompactedContext():
-                prompt: dict[str, Any] = {} if given.prompt is None else {"prompt": given.prompt}
+                prompt: JsonObject = {} if given.prompt is None else {"prompt": given.prompt}
                 return CompactionContext(
                     given.max_tokens,
                     None if given.model is None else self.client(given.model),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
@@ -20,6 +20,7 @@ from drsai_backend.definitions.schema import (
     TeamDefinition,
 )
 from drsai_backend.definitions.termination import condition_of
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models import RunModelClient
 from drsai_backend.teams.group_chats import (
     GraphFlow,
@@ -38,7 +39,7 @@ def build_group_chat(
 ) -> Team:
     """A group chat of a definition. `part` builds a participant by its name, `client` a model's client."""
     participants = cast("list[Any]", [part(each) for each in team.participants])
-    common: dict[str, Any] = {
+    common: JsonObject = {
         "name": name,
         "description": team.description or name,
         "termination_condition": None if team.termination is None else condition_of(team.termination),
@@ -48,7 +49,7 @@ def build_group_chat(
         case RoundRobinTeam():
             return RoundRobinGroupChat(participants, **common)
         case SelectorTeam():
-            prompt: dict[str, Any] = {} if team.prompt is None else {"selector_prompt": team.prompt}
+            prompt: JsonObject = {} if team.prompt is None else {"selector_prompt": team.prompt}
             repeats = team.allow_repeated_speaker
             return SelectorGroupChat(
                 participants, client(team.model), allow_repeated_speaker=repeats, **prompt, **common
@@ -77,7 +78,7 @@ def _end_of(team: SwarmTeam) -> TerminationCondition:
     return end
 
 
-def _graph(team: GraphTeam, agents: dict[str, Any], common: dict[str, Any]) -> GraphFlow:
+def _graph(team: GraphTeam, agents: Mapping[str, ChatAgent], common: JsonObject) -> GraphFlow:
     builder = DiGraphBuilder()
     for agent in agents.values():
         builder.add_node(agent)

@@ -7,7 +7,7 @@ the run's own user input, so that whichever process begins or resumes the run bu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from autogen_agentchat.base import ChatAgent, Team
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -107,7 +107,7 @@ def definition_of(mode: str, asked: ModeRequest, settings: Settings) -> AgentDef
 def _agent(mode: str, asked: ModeRequest, entries: Sequence[ToolEntry]) -> AgentDefinition:
     from drsai_backend.definitions.schema import AgentDefinition
 
-    fields: dict[str, Any] = {"prompt": _PROMPT, "strategy": mode, "max_iterations": asked.max_steps}
+    fields: JsonObject = {"prompt": _PROMPT, "strategy": mode, "max_iterations": asked.max_steps}
     return AgentDefinition(description=f"Works on one task ({mode}).", **fields, tools=[*entries])
 
 

@@ -6,12 +6,13 @@ code, endpoints and secrets; it holds none.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from drsai_backend.definitions.means import NAME
 from drsai_backend.definitions.termination import Termination
+from drsai_backend.json_types import JsonObject
 from drsai_backend.strategies import StrategyChoice, Tools
 from drsai_backend.teams.permissions import wrong_permissions
 from drsai_backend.teams.shown import ShownChoice, check_names
@@ -380,7 +381,7 @@ class Definitions(Part):
         return list(self.serve if self.serve is not None else self.teams or self.agents)
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> JsonObject:
     """The JSON Schema of a file, for editors."""
     schema = Definitions.model_json_schema(by_alias=True)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"

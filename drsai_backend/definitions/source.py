@@ -9,7 +9,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import yaml
 
@@ -142,7 +142,7 @@ class _Reader:
         self._count = 0
         self._within: list[yaml.Node] = []
 
-    def read(self, node: yaml.Node, path: FieldPath) -> Any:
+    def read(self, node: yaml.Node, path: FieldPath) -> object:
         self._count += 1
         if self._count > _MAX_NODES or any(each is node for each in self._within):
             raise DefinitionError([Problem("has too many parts", path, self.source.file, node.start_mark.line + 1)])

@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from autogen_core import Image
 from PIL import Image as PILImage
@@ -97,7 +97,7 @@ def _decoded(texts: Sequence[str], *, converts: bool) -> list[tuple[int | None, 
         return [found for text in texts for found in _decoded([text], converts=converts)]  # One of them did it.
 
 
-def with_images(config: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_images(config: Mapping[str, object]) -> Mapping[str, object]:
     """A message's dump, with its images as `EncodedImage`, so that AutoGen does not decode them."""
     content = config.get("content")
     if config.get("type") not in _DUMPED or not isinstance(content, list):

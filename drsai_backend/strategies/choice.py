@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
@@ -17,7 +17,7 @@ from drsai_backend.strategies.tools import Tools
 Strategy: TypeAlias = Tools | Simple | React | PlanExecute | Reflexion | Router
 
 
-def _of_name(given: Any) -> Any:
+def _of_name(given: object) -> object:
     return {"kind": given} if isinstance(given, str) else given
 
 

@@ -29,7 +29,7 @@ _SYNC_POOL_SIZE = 2
 _IDLE_SECONDS = 15.0
 _TRANSLATED = (SQLAlchemyError, psycopg.Error, UnicodeEncodeError, StopIteration)
 # Several statements of one read see one moment. Read-only, so it never fails with a serialization error.
-_READ_OPTIONS: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+_READ_OPTIONS: dict[str, object] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 
 class PostgresBackend:
@@ -226,9 +226,9 @@ def _leave_writing_to_the_server(engine: sa.Engine) -> None:
     """After a read, SQLAlchemy would have all later transactions of the connection begin as READ WRITE: past
     `default_transaction_read_only`, and on a standby they would fail at once."""
     dialect: Any = engine.dialect
-    set_readonly: Callable[[Any, bool | None], None] = dialect.set_readonly
+    set_readonly: Callable[[object, bool | None], None] = dialect.set_readonly
 
-    def set_or_leave(connection: Any, value: bool | None) -> None:
+    def set_or_leave(connection: object, value: bool | None) -> None:
         set_readonly(connection, value or None)
 
     dialect.set_readonly = set_or_leave

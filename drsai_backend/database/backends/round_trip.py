@@ -24,7 +24,7 @@ class CommitUncertain(Exception):
 
 
 async def in_one_round_trip(
-    driver: psycopg.AsyncConnection[Any], texts: Sequence[Text], *, may_commit: bool, is_guarded: bool
+    driver: psycopg.AsyncConnection[Row], texts: Sequence[Text], *, may_commit: bool, is_guarded: bool
 ) -> Row | None:
     """Run statements, and return the first row of the first one, if it gives any. `may_commit`: nothing comes after
     them, and they are committed here where that spares a round trip."""
@@ -32,7 +32,7 @@ async def in_one_round_trip(
     return await (_transaction if commits else _pipeline)(driver, texts)
 
 
-async def _pipeline(driver: psycopg.AsyncConnection[Any], texts: Sequence[Text]) -> Row | None:
+async def _pipeline(driver: psycopg.AsyncConnection[Row], texts: Sequence[Text]) -> Row | None:
     """The first row of the first statement, if it gives any."""
     cursors: list[psycopg.AsyncCursor[Row]] = []
     failed: psycopg.Error | None = None
@@ -52,7 +52,7 @@ async def _pipeline(driver: psycopg.AsyncConnection[Any], texts: Sequence[Text])
     return await cursors[0].fetchone() if cursors[0].description else None
 
 
-async def _transaction(driver: psycopg.AsyncConnection[Any], texts: Sequence[Text]) -> Row | None:
+async def _transaction(driver: psycopg.AsyncConnection[Row], texts: Sequence[Text]) -> Row | None:
     """The statements and their COMMIT, in one round trip. Where nothing was sent before, without BEGIN and COMMIT: what
     a client sends up to a Sync is a transaction by itself (PostgreSQL: libpq, Pipeline Mode), and psycopg waits for the
     answer to BEGIN."""

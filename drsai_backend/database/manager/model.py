@@ -45,7 +45,7 @@ class ModelField:
 
     name: str
     column: sa.Column[Any]
-    base_type: sa.types.TypeEngine[Any]
+    base_type: sa.types.TypeEngine[object]
     adapter: TypeAdapter[object] | None
     is_secret: bool
     """The row holds ciphertext."""
@@ -206,7 +206,7 @@ def _field(model: type[SQLModel], name: str, column: sa.Column[Any]) -> ModelFie
         except PydanticUserError:
             # A type that Pydantic does not know: the column's type has to cope with what it gets.
             adapter = None
-    base_type: sa.types.TypeEngine[Any] = column.type
+    base_type: sa.types.TypeEngine[object] = column.type
     while isinstance(base_type, TypeDecorator):
         base_type = base_type.impl_instance
     return ModelField(name, column, base_type, adapter, is_secret=is_secret(column))

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -98,7 +98,7 @@ async def _passes(database: Database, box: SecretBox, actor: Actor) -> Rotated:
 
 
 async def _one_pass(
-    database: Database, box: SecretBox, column: sa.Column[Any], prefix: str, actor: Actor
+    database: Database, box: SecretBox, column: sa.Column[str], prefix: str, actor: Actor
 ) -> tuple[int, int]:
     done = unreadable = after = 0
     while rows := await database.read(partial(_read, column=column, prefix=prefix, after=after)):
@@ -114,27 +114,27 @@ async def _one_pass(
     return done, unreadable
 
 
-def _columns() -> list[sa.Column[Any]]:
+def _columns() -> list[sa.Column[str]]:
     tables = (SQLModel.metadata.tables[name] for name in sorted(schemas.own_tables()))
     return [column for table in tables for column in table.columns if is_secret(column)]
 
 
-def _is_old(column: sa.Column[Any], prefix: str) -> sa.ColumnElement[bool]:
+def _is_old(column: sa.Column[str], prefix: str) -> sa.ColumnElement[bool]:
     # NULL, where there is no secret, is no match.
     return sa.func.substr(column, 1, len(prefix)) != prefix
 
 
-def _count(session: Session, column: sa.Column[Any], prefix: str) -> int:
+def _count(session: Session, column: sa.Column[str], prefix: str) -> int:
     return session.execute(sa.select(sa.func.count()).where(_is_old(column, prefix))).scalar_one()
 
 
-def _read(session: Session, column: sa.Column[Any], prefix: str, after: int) -> Sequence[_Stored]:
+def _read(session: Session, column: sa.Column[str], prefix: str, after: int) -> Sequence[_Stored]:
     key = column.table.c.id
     query = sa.select(key, column).where(_is_old(column, prefix), key > after).order_by(key).limit(BATCH)
     return [(row[0], row[1]) for row in session.execute(query)]
 
 
-def _replace(session: Session, column: sa.Column[Any], renewed: Sequence[tuple[int, str, str]], actor: Actor) -> int:
+def _replace(session: Session, column: sa.Column[str], renewed: Sequence[tuple[int, str, str]], actor: Actor) -> int:
     key = column.table.c.id
     # Locked rows are in use, and waiting for several could be a deadlock; the next pass finds them.
     query = sa.select(key, column).where(key.in_([row[0] for row in renewed])).with_for_update(skip_locked=True)

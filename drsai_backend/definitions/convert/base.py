@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -103,7 +103,7 @@ class Draft:
             tools.append(tool)
             self.origins["tools", len(tools) - 1] = origin
 
-    def plain(self, value: object, origin: FieldPath) -> Any:
+    def plain(self, value: object, origin: FieldPath) -> object:
         """A value as a file says it: secrets are named, and a dollar stays one."""
         if isinstance(value, str):
             return self.text(value, origin)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from pydantic import Field
 
@@ -39,15 +39,15 @@ class Endpoint(Theirs):
     url: str
     method: str = "GET"
     headers: dict[str, str] = Field(default_factory=dict)
-    body: Any = None
-    query_params: dict[str, Any] = Field(default_factory=dict)
+    body: object = None
+    query_params: JsonObject = Field(default_factory=dict)
     timeout: float | None = None
 
 
 class Tool(Theirs):
     name: str
     description: str
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: JsonObject = Field(default_factory=dict)
     endpoint: Endpoint
 
 
@@ -160,7 +160,7 @@ class _Templates:
         self._names = parameters | CONTEXT.keys()
         self._chatbot = chatbot
 
-    def value(self, value: object, path: FieldPath, key: str) -> Any:
+    def value(self, value: object, path: FieldPath, key: str) -> object:
         if isinstance(value, Mapping):
             named = cast("Mapping[str, object]", value)
             return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -12,13 +12,14 @@ from drsai_backend.definitions.convert.models import finish_profile, name_model,
 from drsai_backend.definitions.convert.tools import named_tool, tool_options
 from drsai_backend.definitions.schema import MAX_ITERATIONS
 from drsai_backend.definitions.source import FieldPath
+from drsai_backend.json_types import JsonObject
 
 
 class Tool(Theirs):
     tool_name: str = Field(min_length=1)
     provider_id: str = ""
     provider_type: str = "builtin"
-    tool_parameters: dict[str, Any] = Field(default_factory=dict)
+    tool_parameters: JsonObject = Field(default_factory=dict)
 
 
 class PromptMessage(Theirs):

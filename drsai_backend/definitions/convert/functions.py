@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from pydantic import Field, ValidationError
 
@@ -49,20 +49,20 @@ class Llm(Theirs):
     model_type: str | None = None
     model_server: str | None = None
     api_key: str | int | None = None
-    generate_cfg: dict[str, Any] = Field(default_factory=dict)
+    generate_cfg: JsonObject = Field(default_factory=dict)
     use_raw_api: bool | None = None
     cache_dir: str | None = None
 
 
 class FunctionListAgent(Theirs):
     llm: Llm | None = None
-    function_list: list[str | dict[str, Any]] | None = None
+    function_list: list[str | JsonObject] | None = None
     system_message: str | None = None
     name: str | None = None
     description: str | None = None
     files: list[str] | None = None
-    rag_cfg: dict[str, Any] | None = None
-    extra_generate_cfg: dict[str, Any] | None = None
+    rag_cfg: JsonObject | None = None
+    extra_generate_cfg: JsonObject | None = None
 
 
 def _convert(draft: Draft) -> None:

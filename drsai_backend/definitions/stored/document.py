@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from drsai_backend.definitions.check import parse_definitions, suggestion, wrong_names
 from drsai_backend.definitions.means import NAME, NO_MEANS, Means
@@ -82,9 +82,9 @@ def _of_files(given: JsonObject) -> Iterator[tuple[FieldPath, str]]:
             yield path, f"has {found.group()}: variables of the environment are for files, which the operator writes"
 
 
-def _texts(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+def _texts(value: object, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
     """All texts of a document, and where they are."""
-    waiting: list[tuple[Any, FieldPath]] = [(value, path)]
+    waiting: list[tuple[object, FieldPath]] = [(value, path)]
     while waiting:
         value, path = waiting.pop()
         if isinstance(value, str):
@@ -92,7 +92,7 @@ def _texts(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
         elif isinstance(value, dict):
             waiting += [(each, (*path, key)) for key, each in reversed(cast("JsonObject", value).items())]
         elif isinstance(value, list):
-            waiting += [(each, (*path, index)) for index, each in enumerate(cast("list[Any]", value))]
+            waiting += [(each, (*path, index)) for index, each in enumerate(cast("list[object]", value))]
 
 
 def _wrong_served(name: str, given: Definitions) -> Iterator[tuple[FieldPath, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 from autogen_core.models import LLMMessage
 from autogen_core.tools import Tool
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from drsai_backend.json_types import JsonObject
 
 
-def request_key(place: JsonObject, messages: Sequence[LLMMessage], options: Mapping[str, Any]) -> str | None:
+def request_key(place: JsonObject, messages: Sequence[LLMMessage], options: Mapping[str, object]) -> str | None:
     """The digest of a whole request, 64 hexadecimal digits; None: it has something that JSON does not say, and so must
     not be kept.
 
@@ -26,7 +26,7 @@ def request_key(place: JsonObject, messages: Sequence[LLMMessage], options: Mapp
     known = {name: value for name, value in options.items() if name != "cancellation_token"}
     output: object = known.pop("json_output", None)
     choice: object = known.pop("tool_choice", "auto")
-    tools = cast("Sequence[Tool | Mapping[str, Any]]", known.pop("tools", ()))
+    tools = cast("Sequence[Tool | Mapping[str, object]]", known.pop("tools", ()))
     # Whether usage is asked for, and how an answer comes, changes nothing in it.
     known.pop("include_usage", None)
     try:

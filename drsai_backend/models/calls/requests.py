@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from autogen_core.models import CreateResult, LLMMessage
 
@@ -15,11 +15,11 @@ from drsai_backend.json_types import JsonObject
 _LAST = 32
 
 
-class OfferedTool(dict[str, Any]):
+class OfferedTool(JsonObject):
     """A tool of the run's client, as AutoGen's `ToolSchema`. It is no part of a request's digest, as the request that
     brings the result of a call may offer others. `is_active=False`: it may not be called any more."""
 
-    def __init__(self, schema: Mapping[str, Any], *, is_active: bool) -> None:
+    def __init__(self, schema: Mapping[str, object], *, is_active: bool) -> None:
         super().__init__(schema)
         self.is_active = is_active
 
@@ -33,11 +33,11 @@ class ModelRequest:
 
     count: int
     last: tuple[LLMMessage, ...]
-    options: Mapping[str, Any]
+    options: JsonObject
     """As those of `autogen_core.models.ChatCompletionClient.create`."""
 
     @classmethod
-    def of(cls, messages: Sequence[LLMMessage], options: Mapping[str, Any]) -> ModelRequest:
+    def of(cls, messages: Sequence[LLMMessage], options: JsonObject) -> ModelRequest:
         """The request of one call."""
         return cls(len(messages), tuple(messages[-_LAST:]), options)
 

@@ -212,7 +212,7 @@ class RunModelClient(ChatCompletionClient):
         self._agent.seen = self._agent.seen or self._agent.images()
         return await self._agent.seen.shown(messages)
 
-    def _sent(self, messages: Sequence[LLMMessage], rules: Rules, options: Mapping[str, Any]) -> Sequence[LLMMessage]:
+    def _sent(self, messages: Sequence[LLMMessage], rules: Rules, options: JsonObject) -> Sequence[LLMMessage]:
         """What the endpoint gets of an agent's messages."""
         if self._agent.prompt is not None:
             messages = with_prompt(messages, self._agent.prompt)

@@ -263,7 +263,7 @@ def _up_to(text: str, stop: str | Sequence[str] | None) -> str:
     return text[: min((place for end in ends if (place := text.find(end)) >= 0), default=len(text))]
 
 
-def _for_a_program(view: _Conversation, form: bool | type[BaseModel] | Mapping[str, Any] | None) -> str | None:
+def _for_a_program(view: _Conversation, form: bool | type[BaseModel] | JsonObject | None) -> str | None:
     """`form`: AutoGen's `json_output`, or OpenAI's `response_format`."""
     if made := _ledger(view) or plan_of(view.system, view.task):
         return made

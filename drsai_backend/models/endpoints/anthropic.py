@@ -7,19 +7,21 @@ The package `anthropic` is an extra; this module is imported where a profile ask
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from anthropic import APIConnectionError, APITimeoutError, AsyncAnthropic, AsyncStream
+from anthropic._models import FinalRequestOptions
 from anthropic.resources.messages import AsyncMessages
 from anthropic.types import Message, RawMessageStreamEvent
 from autogen_core.models import CreateResult, FunctionExecutionResultMessage, LLMMessage, ModelInfo, SystemMessage
 from autogen_core.tools import Tool, ToolSchema
 from autogen_ext.models.anthropic import BaseAnthropicChatCompletionClient
 from autogen_ext.models.anthropic._anthropic_client import to_anthropic_type  # what each call converts with
+from pydantic import BaseModel
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import Items
@@ -29,6 +31,9 @@ from drsai_backend.models.endpoints.chunks import loads, models_in, part_of
 from drsai_backend.models.endpoints.forms import Form, MessageForms, dumps
 from drsai_backend.models.endpoints.streams import Read, is_helped
 from drsai_backend.models.tokens import estimate_tokens
+
+if TYPE_CHECKING:
+    import httpx2 as http
 
 TAKES: Final = frozenset({"temperature", "max_tokens", "top_p", "stop"})
 """Parameters of requests that Anthropic's interface has."""
@@ -74,21 +79,22 @@ class NotingAnthropic(AsyncAnthropic):
         _take(notes, getattr(answer, "usage", None))
         return answer
 
-    async def _copy_and_prepare(self, options: Any) -> Any:
+    async def _copy_and_prepare(self, options: FinalRequestOptions) -> FinalRequestOptions:
         """Without what is known of messages, which need not be walked to be sent as they are."""
         body = cast(JsonObject, options.json_data if isinstance(options.json_data, dict) else {})
         messages: object = body.get("messages")
         if not isinstance(messages, list) or "messages" in (options.extra_json or ()):
             return await super()._copy_and_prepare(options)
-        told = cast("list[Any]", messages)
+        told = cast("list[object]", messages)
         others = [each for each in told if not isinstance(each, Form)]
         options = options.model_copy(update={"json_data": {**body, "messages": others}})
-        prepared: Any = await super()._copy_and_prepare(options)
-        rest = iter(prepared.json_data["messages"])
-        prepared.json_data["messages"] = [each if isinstance(each, Form) else next(rest) for each in told]
+        prepared = await super()._copy_and_prepare(options)
+        body = cast(JsonObject, prepared.json_data)
+        rest = iter(body["messages"])
+        body["messages"] = [each if isinstance(each, Form) else next(rest) for each in told]
         return prepared
 
-    def _build_request(self, options: Any, *, retries_taken: int = 0) -> Any:
+    def _build_request(self, options: FinalRequestOptions, *, retries_taken: int = 0) -> http.Request:
         if options.url == _PATH and isinstance(options.json_data, dict):
             options.content, options.json_data = dumps(cast(JsonObject, options.json_data)), None
         return super()._build_request(options, retries_taken=retries_taken)
@@ -98,7 +104,7 @@ class _Answer(Message):
     """What the package makes of a whole answer, by its own protocol: a part."""
 
     @classmethod
-    def build(cls, *, response: object, data: object) -> Any:
+    def build(cls, *, response: object, data: object) -> object:
         return _ANSWER(data)
 
 
@@ -119,13 +125,13 @@ class _ReadStream(Read, _Events):
         _take(self.notes, fields.get("usage"))
         length.of_anthropic(piece)
 
-    def piece(self, name: bytes, data: bytes) -> Any:
+    def piece(self, name: bytes, data: bytes) -> object:
         if name == b"error":
             raise self._error(data)
         return _EVENT(loads(data)) if data and name not in (b"", b"ping") else None
 
     def _error(self, data: bytes) -> Exception:
-        body: Any = data.decode()
+        body: object = data.decode()
         with suppress(ValueError):
             body = loads(data)
         told = f"{body}" or f"Error code: {self.response.status_code}"
@@ -169,15 +175,15 @@ def _marked_message(message: JsonObject) -> JsonObject:
         if not content.strip():
             return message  # refused, if it is marked
         return {**message, "content": [{"type": "text", "text": content, "cache_control": _MARK}]}
-    parts = [_plain(part) for part in cast("Iterable[Any]", content or ())]
-    last: object = parts[-1] if parts else None
+    parts = [_plain(part) for part in cast("Iterable[object]", content or ())]
+    last = parts[-1] if parts else None
     if not isinstance(last, dict) or cast(JsonObject, last).get("type") in ("thinking", "redacted_thinking"):
         return message
     return {**message, "content": [*parts[:-1], {**cast(JsonObject, last), "cache_control": _MARK}]}
 
 
-def _plain(part: Any) -> Any:
-    return part.model_dump(exclude_none=True) if hasattr(part, "model_dump") else part
+def _plain(part: object) -> object:
+    return part.model_dump(exclude_none=True) if isinstance(part, BaseModel) else part
 
 
 class _Call(BaseAnthropicChatCompletionClient):
@@ -187,7 +193,7 @@ class _Call(BaseAnthropicChatCompletionClient):
     def __init__(self, client: AsyncAnthropic, forms: MessageForms, create_args: JsonObject, info: ModelInfo) -> None:
         super().__init__(client=client, create_args=create_args, model_info=info)
         self._forms, self._known = forms, list[Form]()
-        self._ask: Any = client.messages.create
+        self._ask: Callable[..., Awaitable[object]] = client.messages.create
         self._client = SimpleNamespace(messages=SimpleNamespace(create=self._send))
 
     def _rstrip_last_assistant_message(self, messages: Sequence[LLMMessage]) -> Sequence[LLMMessage]:
@@ -202,18 +208,18 @@ class _Call(BaseAnthropicChatCompletionClient):
     def _serialize_message(self, message: Any) -> Any:
         return message if isinstance(message, Form) else super()._serialize_message(message)
 
-    async def _send(self, *, messages: list[Any], **options: Any) -> Any:
+    async def _send(self, *, messages: list[object], **options: object) -> object:
         messages[:-1] = self._known  # in AutoGen's list, which it logs
         return await self._ask(messages=messages, **options)
 
 
-def _converted(message: LLMMessage) -> list[Any]:
-    made = cast("list[Any] | JsonObject", to_anthropic_type(message))
+def _converted(message: LLMMessage) -> list[JsonObject]:
+    made = cast("list[JsonObject] | JsonObject", to_anthropic_type(message))
     if not isinstance(made, dict):
         return made
     content: object = made["content"]
     if isinstance(content, list):
-        made = {**made, "content": [_plain(each) for each in cast("list[Any]", content)]}
+        made = {**made, "content": [_plain(each) for each in cast("list[object]", content)]}
     return [made]
 
 

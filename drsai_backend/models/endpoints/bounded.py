@@ -9,6 +9,7 @@ from operator import getitem
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import orjson
+from autogen_core import FunctionCall
 from autogen_core.models import CreateResult
 from openai import DefaultAsyncHttpxClient
 from openai.types.chat import ChatCompletionChunk
@@ -137,9 +138,9 @@ class AnswerLength:
                     function.arguments = self.call(call.index, call.id, function.name, function.arguments)
         self.over = self.over or hasattr(chunk, _CUT)
 
-    def of_anthropic(self, event: Any) -> None:
+    def of_anthropic(self, event: object) -> None:
         """The same of an event."""
-        fields = cast("dict[str, Any]", vars(event))
+        fields = vars(event)
         self.begun, delta = True, fields.get("delta")
         for name, take in _TAKES.items() if delta is not None else ():
             if isinstance(piece := vars(delta).get(name), str):
@@ -186,7 +187,7 @@ def bounded(result: CreateResult, bounds: AnswerBounds, *, over: bool = False) -
     length = AnswerLength(bounds)
     reasoning, thought = (each and _cut(each, bounds.thought) for each in given)
     if isinstance(result.content, str):
-        content: Any = length.text(result.content)
+        content: str | list[FunctionCall] = length.text(result.content)
     else:
         content = []
         for each in result.content[: len(result.content) - over]:
@@ -196,7 +197,11 @@ def bounded(result: CreateResult, bounds: AnswerBounds, *, over: bool = False) -
             content.append(each)
     if not (over or length.over or (reasoning, thought) != given):
         return result
-    made: dict[str, Any] = {"thought": thought, "content": content, **({"reasoning": reasoning} if reasoning else {})}
+    made: dict[str, object] = {
+        "thought": thought,
+        "content": content,
+        **({"reasoning": reasoning} if reasoning else {}),
+    }
     if over or length.over:
         made |= {"finish_reason": "length"}
         if not content:  # What it has said beside its calls is its text.

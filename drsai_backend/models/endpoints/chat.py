@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from openai import APIConnectionError, APIError, APITimeoutError, AsyncAzureOpenAI, AsyncOpenAI, AsyncStream
 
 from openai import NotGiven, Omit  # isort: skip
 from openai._base_client import make_request_options  # what every call of the package makes its options with
+from openai._models import FinalRequestOptions
 from openai.resources.chat import AsyncChat, AsyncCompletions
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -25,6 +26,9 @@ from drsai_backend.models.endpoints.chunks import answer_of, chunk_of, loads
 from drsai_backend.models.endpoints.forms import dumps
 from drsai_backend.models.endpoints.streams import Noted, Read, is_helped
 from drsai_backend.models.endpoints.thoughts import mark_thought
+
+if TYPE_CHECKING:
+    import httpx2 as http
 
 _PATH: Final = "/chat/completions"
 _OPTIONS: Final = ("extra_headers", "extra_query", "extra_body", "timeout")
@@ -77,7 +81,7 @@ class _Noting(AsyncOpenAI):
             mark_thought(answer)
         return answer
 
-    def _build_request(self, options: Any, *, retries_taken: int = 0) -> Any:
+    def _build_request(self, options: FinalRequestOptions, *, retries_taken: int = 0) -> http.Request:
         """After Azure has taken its model's name out of the body, and with the fields of `extra_body`."""
         body: object = options.json_data
         if options.method == "post" and options.url.endswith(_PATH) and isinstance(body, Mapping):
@@ -115,8 +119,8 @@ class _ReadStream(Read, _NotedStream):
     def piece(self, name: bytes, data: bytes) -> ChatCompletionChunk | None:
         if not data:
             return None
-        found: Any = loads(data)
-        error: Any = cast(JsonObject, found).get("error") if isinstance(found, dict) else None
+        found = loads(data)
+        error: object = cast(JsonObject, found).get("error") if isinstance(found, dict) else None
         if not error:
             return chunk_of(cast(JsonObject, found))
         message: object = cast(JsonObject, error).get("message") if isinstance(error, dict) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, ClassVar, Final, Literal, Self, cast, get_args, get_origin
+from typing import ClassVar, Final, Literal, Self, cast, get_args, get_origin
 
 import orjson
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -25,18 +25,18 @@ class Part:
 
     __slots__ = ("__dict__", "_request_id", "_workspace_id")  # The last two are set beside the fields of an answer.
     _names: ClassVar[frozenset[str]]
-    _parts: ClassVar[tuple[tuple[str, Callable[[Any], Any]], ...]]
+    _parts: ClassVar[tuple[tuple[str, Callable[[object], object]], ...]]
 
-    def __new__(cls, data: Any) -> Self:
+    def __new__(cls, data: object) -> Self:
         """What is no object stays as it is: whoever reads it finds that it is not what it should be."""
         if not isinstance(data, dict):
-            return data
+            return cast("Self", data)
         made = object.__new__(cls)
         made.__dict__ = fields = cast(JsonObject, data)
         for name, kind in cls._parts:
-            value: Any = fields.get(name)
+            value: object = fields.get(name)
             if value is not None:
-                fields[name] = [*map(kind, cast("list[Any]", value))] if isinstance(value, list) else kind(value)
+                fields[name] = [*map(kind, cast("list[object]", value))] if isinstance(value, list) else kind(value)
         return made
 
     @property
@@ -50,13 +50,13 @@ class Part:
         return {name: _plain(value) for name, value in vars(self).items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, list):
-        return [_plain(each) for each in cast("list[Any]", value)]
+        return [_plain(each) for each in cast("list[object]", value)]
     return value.model_dump() if isinstance(value, Part) else value
 
 
-def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: object) -> Iterator[type[BaseModel]]:
     """The models that a value of a type may be made of."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
@@ -65,15 +65,15 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 @cache
-def part_of(*models: type[BaseModel]) -> Callable[[Any], Any]:
+def part_of(*models: type[BaseModel]) -> Callable[[object], object]:
     """What makes a part for a model of a package, or for the one of several that the part's `type` names."""
     if len(models) == 1:
         return _class_of(models[0])
     kinds = {name: part_of(model) for model in reversed(models) for name in (*_types_of(model), None)}
 
-    def made(data: Any) -> Any:
-        kind: Any = cast(JsonObject, data).get("type") if isinstance(data, dict) else None
-        return kinds.get(kind if isinstance(kind, str) else None, kinds[None])(data)
+    def made(data: object) -> object:
+        kind: object = cast(JsonObject, data).get("type") if isinstance(data, dict) else None
+        return kinds.get(kind if isinstance(kind, str) else None, kinds[None])(cast(object, data))
 
     return made
 
@@ -112,7 +112,7 @@ def chunk_of(data: JsonObject) -> ChatCompletionChunk:
     return cast(ChatCompletionChunk, _CHUNK(data))
 
 
-def loads(data: bytes) -> Any:
+def loads(data: bytes) -> object:
     """JSON as the package reads it: also with NaN, or with half of a surrogate pair, which orjson refuses.
 
     Raises:

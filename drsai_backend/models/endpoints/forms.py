@@ -19,15 +19,15 @@ from drsai_backend.models.images import EncodedImage
 
 _FORM: Final = 800
 """Bytes that a form takes beside its content and its encoded content."""
-Convert: TypeAlias = Callable[[LLMMessage], Sequence[Any]]
+Convert: TypeAlias = Callable[[LLMMessage], Sequence[Mapping[str, object]]]
 
 
-class Form(dict[str, Any]):
+class Form(JsonObject):
     """A message as an endpoint takes it; `encoded` is its JSON."""
 
     __slots__ = ("encoded",)
 
-    def __init__(self, message: JsonObject) -> None:
+    def __init__(self, message: Mapping[str, object]) -> None:
         super().__init__(message)
         self.encoded = encoded(message)
 
@@ -94,19 +94,19 @@ def _key(message: LLMMessage, rules: str) -> Hashable | None:
     return None
 
 
-def dumps(body: Mapping[str, Any]) -> bytes:
+def dumps(body: Mapping[str, object]) -> bytes:
     """A request's body; what is known of its messages is not encoded again."""
     return b"{%b}" % b",".join([b"%b:%b" % (encoded(name), _field(value)) for name, value in body.items()])
 
 
-def _field(value: Any) -> bytes:
+def _field(value: object) -> bytes:
     if not isinstance(value, list):
         return encoded(value)
-    items = cast("list[Any]", value)
+    items = cast("list[object]", value)
     return b"[%b]" % b",".join([each.encoded if isinstance(each, Form) else encoded(each) for each in items])
 
 
-def encoded(value: Any) -> bytes:
+def encoded(value: object) -> bytes:
     """JSON, with pydantic's models as the packages send them, and numbers of any length, which orjson refuses."""
     try:
         return orjson.dumps(value, default=_plain)
@@ -114,7 +114,7 @@ def encoded(value: Any) -> bytes:
         return json.dumps(value, default=_plain, ensure_ascii=False).encode()
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_unset=True)
     raise TypeError(f"{type(value).__name__} cannot be sent")

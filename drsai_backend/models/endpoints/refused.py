@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any, Final, cast
+from collections.abc import Iterable, Mapping
+from typing import Final, cast
 
 import openai
 
@@ -33,7 +33,7 @@ def refused_parameter(error: Exception, sent: Iterable[str]) -> str | None:
     return min(places)[1] if places else None
 
 
-def words_of(error: Any) -> str | None:
+def words_of(error: object) -> str | None:
     """What an endpoint of any provider says of a request that it refuses, without its key and what looks like one;
     None: that is no such error, or it says nothing."""
     body: object = getattr(error, "body", None)
@@ -48,7 +48,7 @@ def words_of(error: Any) -> str | None:
 def without_keys(text: str, error: object) -> str:
     """The beginning of a text about an error, without the key that was sent with its request, and what looks like
     one."""
-    headers: Any = getattr(getattr(error, "request", None), "headers", {})
+    headers: Mapping[str, str] = getattr(getattr(error, "request", None), "headers", {})
     sent = (headers.get(name) for name in ("authorization", "api-key", "x-api-key"))
     text = Hiding(value.split()[-1] for value in sent if value).text(text)[:5_000]
     return Secrets(text).hidden(text)

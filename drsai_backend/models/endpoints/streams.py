@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from drsai_backend.models.endpoints.answers import NOTES, CallNotes
 from drsai_backend.models.endpoints.bounded import AnswerLength
 from drsai_backend.models.endpoints.chunks import events_in
+
+if TYPE_CHECKING:
+    import httpx2 as http
 
 _HELPERS: Final = "x-stainless"
 """Begins the headers by which the packages' helpers know their requests, and want the packages' own models."""
@@ -22,7 +25,7 @@ _TOGETHER: Final = 16
 """Pieces that are handed on one after the other without a task."""
 
 
-def is_helped(headers: Mapping[str, Any] | None) -> bool:
+def is_helped(headers: Mapping[str, object] | None) -> bool:
     """Whether a request with these headers is made by a helper of its package, as `with_raw_response`."""
     return any(name.lower().startswith(_HELPERS) for name in headers or {})
 
@@ -30,9 +33,9 @@ def is_helped(headers: Mapping[str, Any] | None) -> bool:
 class Noted:
     """A stream that notes what its pieces say, and ends where its answer is too long."""
 
-    response: Any
+    response: http.Response
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         super().__init__(**options)
         self.notes = NOTES.get() or CallNotes()
         self.notes.begin()
@@ -80,8 +83,8 @@ class Read(Noted):
     """
 
     ends: ClassVar[tuple[bytes, ...]] = ()
-    timed_out: ClassVar[type[Exception]]
-    broken: ClassVar[type[Exception]]
+    timed_out: ClassVar[Callable[..., Exception]]
+    broken: ClassVar[Callable[..., Exception]]
 
     def piece(self, name: bytes, data: bytes) -> Any:
         """What an event gives to whoever reads the stream; None: nothing.
@@ -91,7 +94,7 @@ class Read(Noted):
         """
         raise NotImplementedError
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options: object) -> None:
         super().__init__(**options)
         self._come = deque[tuple[bytes, bytes]]()  # Events that have come and were not handed on yet.
 
@@ -134,9 +137,9 @@ class Read(Noted):
             # By name: the packages use httpx or httpx2.
             names = {cls.__name__ for cls in type(error).__mro__}
             if "TimeoutException" in names:
-                raise cast(Any, self.timed_out)(request=response.request) from error
+                raise self.timed_out(request=response.request) from error
             if "RequestError" in names:
-                raise cast(Any, self.broken)(request=response.request) from error
+                raise self.broken(request=response.request) from error
             raise
         finally:
             await response.aclose()

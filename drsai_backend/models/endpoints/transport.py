@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from io import BytesIO
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import aiohttp
 
@@ -55,7 +55,7 @@ class _Answer:
                     yield piece
             except (aiohttp.ClientError, OSError) as error:
                 # aiohttp forgets what had come before the connection broke.
-                content.set_exception(cast("Any", None))
+                content.set_exception(cast("Exception", None))
                 if rest := content.read_nowait():
                     yield rest
                 raise error from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from autogen_core import Image
 from autogen_core.models import LLMMessage, ModelInfo, UserMessage
@@ -58,7 +58,7 @@ def language_of(messages: Sequence[LLMMessage]) -> str | None:
 def route_of(
     routes: Sequence[Route],
     messages: Sequence[LLMMessage],
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     tokens: Callable[[], int],
     price: Price | None,
 ) -> str | None:
@@ -69,7 +69,7 @@ def route_of(
 def _fits(
     rule: Route,
     messages: Sequence[LLMMessage],
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     tokens: Callable[[], int],
     price: Price | None,
 ) -> bool:
@@ -84,7 +84,7 @@ def _fits(
     return rule.cost_over is None or (price is not None and tokens() * price.prompt / 1e6 > rule.cost_over)
 
 
-def lacks(info: ModelInfo, messages: Sequence[LLMMessage], options: Mapping[str, Any]) -> bool:
+def lacks(info: ModelInfo, messages: Sequence[LLMMessage], options: Mapping[str, object]) -> bool:
     """Whether a request asks for something that a model cannot do."""
     if options.get("tools") and not info["function_calling"]:
         return True

@@ -6,13 +6,13 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage, ModelInfo
-from autogen_core.tools import Tool
+from autogen_core.tools import Tool, ToolSchema
 from pydantic import SecretStr
 
 from drsai_backend.json_types import JsonObject
@@ -125,7 +125,7 @@ class Target:
         whose = "" if own is None else hashlib.sha256(own.get_secret_value().encode()).hexdigest()
         return self._breakers.of(self._endpoint, self.profile.model or "", whose)
 
-    def has_room_for(self, messages: Sequence[LLMMessage], options: Mapping[str, Any]) -> bool:
+    def has_room_for(self, messages: Sequence[LLMMessage], options: JsonObject) -> bool:
         """Whether a request fits into the model's context, as far as that is known. Counts may be estimates."""
         size, tools = self.context_length, options.get("tools", ())
         # A token is a byte at least, and an estimate a quarter of the bytes: counting takes longer.
@@ -200,7 +200,7 @@ def _is_whole(result: CreateResult) -> bool:
     return True
 
 
-def _without_strict(tool: Tool | Mapping[str, Any]) -> JsonObject:
+def _without_strict(tool: Tool | ToolSchema) -> JsonObject:
     schema = dict(tool.schema if isinstance(tool, Tool) else tool)
     schema.pop("strict", None)
     return schema

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from autogen_core import FunctionCall
 from autogen_core.models import (
@@ -52,7 +52,7 @@ class TextCalls:
         self,
         ask: Callable[[ModelCall], Items],
         form: TextForm,
-        options: Mapping[str, Any],
+        options: JsonObject,
         no_stop: set[object],
         where: object | None,
         known: Known,

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from drsai_backend.json_types import JsonObject
 
@@ -295,7 +295,7 @@ def _blob(text: str, tools: Mapping[str, JsonObject], before: int) -> TextStep |
     return None if broken is None else TextStep(_thought_of(broken))
 
 
-def _step_of(thought: str, name: str, given: Any, tools: Mapping[str, JsonObject]) -> TextStep:
+def _step_of(thought: str, name: str, given: object, tools: Mapping[str, JsonObject]) -> TextStep:
     """A call, as `_call_of` has found it, or the answer that it stands for."""
     if not name.strip():
         return TextStep(thought)
@@ -319,7 +319,7 @@ def _is_of_action(between: str) -> bool:
     return found is not None and found.lastgroup == "action" and not between[found.end() :].strip(" \t\n`json")
 
 
-def _call_of(value: JsonObject, tools: Mapping[str, JsonObject], depth: int = 0) -> tuple[str, Any] | None:
+def _call_of(value: JsonObject, tools: Mapping[str, JsonObject], depth: int = 0) -> tuple[str, object] | None:
     lowered = {_KEYS.get(key.lower(), key.lower()): each for key, each in value.items()}
     for key, inputs in _CALLS:
         name = lowered.get(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from autogen_core.models import (
     AssistantMessage,
@@ -131,7 +131,7 @@ def _called(message: AssistantMessage, form: TextForm) -> str:
     return "\n".join(lines)
 
 
-def _value(arguments: str) -> Any:
+def _value(arguments: str) -> object:
     try:
         return json.loads(arguments)
     except ValueError:

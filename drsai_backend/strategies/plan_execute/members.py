@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, ClassVar, Protocol, cast
+from typing import ClassVar, Protocol, cast
 
 from autogen_agentchat.agents import BaseChatAgent
 from autogen_agentchat.base import Response
@@ -81,11 +81,16 @@ class Member:
     desk: Desk
 
 
-def _thought(agent: BaseChatAgent, text: str, mark: TaskMark | None, inner: Sequence[Any] | None = None) -> Response:
+def _thought(
+    agent: BaseChatAgent,
+    text: str,
+    mark: TaskMark | None,
+    inner: Sequence[BaseAgentEvent | BaseChatMessage] | None = None,
+) -> Response:
     """What a member says, as an event: AutoGen keeps and shows it as any answer; no other agent hears it, and a client
     is shown it as a thought."""
     event = ThoughtEvent(content=text, source=agent.name, metadata={} if mark is None else dump_mark(mark))
-    return Response(chat_message=cast("Any", event), inner_messages=list(inner or ()))
+    return Response(chat_message=cast("BaseChatMessage", event), inner_messages=list(inner or ()))
 
 
 class Planner(Member, DrSaiAgent):
@@ -259,7 +264,7 @@ class Executor(Member, DrSaiAgent):
             await self._model_context.clear()
         outcome, said = prompts.outcome_of(text)
         word = {"done": "done", "failed": "failed", "replan": "wants another plan"}[outcome]
-        inner: Sequence[Any] | None = None if ended is None else ended.inner_messages
+        inner = None if ended is None else ended.inner_messages
         response = _thought(self, f"Step {step} {word}:\n\n{said}", board.ends_as(step, outcome), inner)
         response.chat_message.models_usage = None if ended is None else ended.chat_message.models_usage
         yield response

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -56,7 +56,7 @@ def read_plan(text: str) -> list[Step]:
             return _read_steps(steps)
     lines = [found.group(2).strip() for line in text.splitlines() if (found := _LINE.match(line))]
     if lines:
-        return _read_steps(cast("list[Any]", lines))
+        return _read_steps(lines)
     raise PlanError('it holds no JSON object {"steps": [{"id": …, "do": …, "needs": […]}]}')
 
 
@@ -72,9 +72,9 @@ def _values(text: str) -> Iterator[object]:
         yield value
 
 
-def _steps_in(value: object) -> list[Any] | None:
+def _steps_in(value: object) -> list[object] | None:
     if isinstance(value, list):
-        steps = cast("list[Any]", value)
+        steps = cast("list[object]", value)
         return steps if all(isinstance(each, (str, dict)) for each in steps) else None
     if isinstance(value, dict):
         given = cast("JsonObject", value)
@@ -85,11 +85,11 @@ def _steps_in(value: object) -> list[Any] | None:
     return None
 
 
-def _read_steps(given: list[Any]) -> list[Step]:
+def _read_steps(given: Sequence[object]) -> list[Step]:
     says_needs = any(isinstance(each, dict) and any(name in each for name in _NEEDS) for each in given)
     steps: list[Step] = []
     for number, each in enumerate(given, 1):
-        fields = cast("JsonObject", each) if isinstance(each, dict) else {"do": each}
+        fields: JsonObject = cast("JsonObject", each) if isinstance(each, dict) else {"do": each}
         text = next((fields[name] for name in _TEXTS if isinstance(fields.get(name), str)), "")
         # Without a word on what needs what, the order is the one thing that is known.
         needs = _needs_of(fields) if says_needs else [steps[-1].id] if steps else []
@@ -99,10 +99,10 @@ def _read_steps(given: list[Any]) -> list[Step]:
 
 
 def _needs_of(fields: JsonObject) -> list[str]:
-    value: Any = next((fields[name] for name in _NEEDS if name in fields), None)
+    value: object = next((fields[name] for name in _NEEDS if name in fields), None)
     if value is None or value == "":
         return []
-    return [_id(each) for each in (cast("list[Any]", value) if isinstance(value, list) else [value])]
+    return [_id(each) for each in (cast("list[object]", value) if isinstance(value, list) else [value])]
 
 
 def _id(value: object) -> str:

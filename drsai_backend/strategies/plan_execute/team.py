@@ -310,10 +310,9 @@ class PlanExecuteManager(RoundRobinGroupChatManager):
 
 
 def _as_tools(tools: Sequence[AnyTool]) -> list[BaseTool[Any, Any]]:
-    made: list[BaseTool[Any, Any]] = []
-    for each in tools:
-        if isinstance(each, BaseTool):
-            made.append(cast("BaseTool[Any, Any]", each))
-        else:
-            made.append(FunctionTool(each, description=each.__doc__ or ""))
-    return made
+    return [
+        cast("BaseTool[Any, Any]", each)
+        if isinstance(each, BaseTool)
+        else FunctionTool(each, description=each.__doc__ or "")
+        for each in tools
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -38,7 +38,7 @@ class Reflexion(StrategyBase):
             yield "strategy 'reflexion' hands over to nobody: leave `handoffs` out, or take 'tools'"
 
     def build(self, parts: AgentParts) -> ReflexionTeam:
-        options: dict[str, Any] = self.model_dump(exclude={"kind", "judge_model"})
+        options = self.model_dump(exclude={"kind", "judge_model"})
         return ReflexionTeam(
             Tools().build(parts),
             parts.client(self.judge_model),

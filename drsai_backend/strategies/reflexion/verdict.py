@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final, cast
 from unicodedata import normalize
 
 from drsai_backend.json_types import JsonObject
@@ -115,7 +115,7 @@ def _objects(text: str) -> Iterator[JsonObject]:
             yield cast("JsonObject", found)
 
 
-def _score(given: Any) -> float:
+def _score(given: object) -> float:
     """A number, or a text such as `0.8`, `80%`, `8/10`, `8分, 满分10分`."""
     if isinstance(given, str):
         found = _NUMBER.fullmatch(normalize("NFKC", given[:200]).strip())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Final
 
 from autogen_agentchat.messages import ToolCallExecutionEvent, ToolCallRequestEvent
 from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import FunctionExecutionResult
-from autogen_core.tools import StaticStreamWorkbench, ToolResult, Workbench
+from autogen_core.tools import StaticStreamWorkbench, ToolResult, ToolSchema, Workbench
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.strategies.router.flows.values import shown
@@ -27,7 +27,7 @@ class ToolCaller(OwnSteps):
     """How many it has made, on its thread."""
     _workbench: Sequence[Workbench] = ()
 
-    async def offered(self) -> Mapping[str, tuple[Workbench, Any]]:
+    async def offered(self) -> Mapping[str, tuple[Workbench, ToolSchema]]:
         """Its tools by name: where each is, and its schema."""
         return {tool["name"]: (each, tool) for each in self._workbench for tool in await each.list_tools()}
 
@@ -57,7 +57,7 @@ class ToolCaller(OwnSteps):
         yield ToolCallExecutionEvent(content=[made], source=source)
 
 
-def _fitting(arguments: JsonObject, schema: Mapping[str, Any]) -> JsonObject:
+def _fitting(arguments: JsonObject, schema: ToolSchema) -> JsonObject:
     """The arguments, with numbers as texts where the tool takes texts: what a person has said has no type to them."""
     properties: JsonObject = schema.get("parameters", {}).get("properties", {})
     texts = {name for name, each in properties.items() if each.get("type") == "string"}
@@ -69,7 +69,7 @@ async def _result(
 ) -> ToolResult:
     if not isinstance(workbench, StaticStreamWorkbench):
         return await workbench.call_tool(call.name, arguments, token, call.id)
-    stream = cast("Any", workbench).call_tool_stream(call.name, arguments, token, call.id)
+    stream = workbench.call_tool_stream(call.name, arguments, token, call.id)
     result: ToolResult | None = None
     async for item in stream:
         if isinstance(item, ToolResult):

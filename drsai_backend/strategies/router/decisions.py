@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias, cast
 
 from autogen_core.models import CreateResult, LLMMessage, SystemMessage, UserMessage
+from autogen_core.tools import ToolSchema
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.strategies.router.flows.filling import object_in
@@ -46,7 +47,7 @@ class Decision:
     confidence: float = 1.0
     by: str = "pattern"
     reason: str = ""
-    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    arguments: Mapping[str, object] = field(default_factory=dict[str, object])
 
     @property
     def thought(self) -> str:
@@ -72,7 +73,7 @@ class Nonsense(Exception):
 
 def request(
     choices: Sequence[Choice],
-    tools: Sequence[Any],
+    tools: Sequence[ToolSchema],
     transcript: str,
     instructions: str,
     *,
@@ -105,14 +106,14 @@ def _route(choices: Sequence[Choice]) -> JsonObject:
     return {"name": FUNCTION, "description": "Choose who handles the newest message.", "parameters": parameters}
 
 
-def _with_confidence(tool: Mapping[str, Any]) -> JsonObject:
+def _with_confidence(tool: ToolSchema) -> JsonObject:
     parameters: JsonObject = dict(tool.get("parameters") or {"type": "object"})
     added = {"type": "number", "description": "How sure you are that this tool is what is asked for, from 0 to 1."}
     parameters["properties"] = {**parameters.get("properties", {}), CONFIDENCE: added}
     return {"name": tool["name"], "description": tool.get("description", ""), "parameters": parameters}
 
 
-def read(result: CreateResult, choices: Sequence[Choice], tools: Sequence[Any]) -> Decision:
+def read(result: CreateResult, choices: Sequence[Choice], tools: Sequence[ToolSchema]) -> Decision:
     """What a model has chosen.
 
     Raises:
@@ -153,7 +154,7 @@ def _chosen(given: JsonObject | None, choices: Sequence[Choice]) -> Decision:
 def _confidence(given: object) -> float:
     """From 0 to 1; what is no number is no confidence."""
     try:
-        value = float(cast("Any", given))
+        value = float(cast("str", given))
     except (TypeError, ValueError, OverflowError):
         return 0.0
     return min(max(value, 0.0), 1.0) if value == value else 0.0

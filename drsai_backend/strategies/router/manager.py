@@ -125,9 +125,9 @@ class RouterManager(RoundRobinGroupChatManager):
     def _targeted(
         self, target: Target, by: str, confidence: float, reason: str, groups: Mapping[str, str] | None = None
     ) -> Decision:
-        arguments: Mapping[str, Any] = groups or {}
+        arguments: Mapping[str, object] = groups or {}
         if target.tool is not None and target.arguments:
-            arguments = cast("Mapping[str, Any]", filled(target.arguments, arguments))
+            arguments = filled(target.arguments, arguments)
         name: str = getattr(target, target.kind)
         return Decision(cast("Kind", target.kind), name, confidence, by, reason, arguments)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Final
 
 import regex
 
@@ -43,7 +43,7 @@ class Patience:
             whole: the pattern has to match all of the text.
         """
         compiled = _compiled(pattern)
-        search = cast("Callable[..., Any]", compiled.fullmatch if whole else compiled.search)
+        search = compiled.fullmatch if whole else compiled.search
         while (left := self._until - time.thread_time()) > 0:
             try:
                 found = search(text[:MAX_TEXT], timeout=left)
@@ -60,5 +60,5 @@ class Patience:
 
 
 @lru_cache(maxsize=1024)
-def _compiled(pattern: str) -> Any:
-    return cast("Any", regex.compile(pattern, regex.IGNORECASE))
+def _compiled(pattern: str) -> regex.Pattern[str]:
+    return regex.compile(pattern, regex.IGNORECASE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -61,7 +61,7 @@ class Router(RouterOptions, StrategyBase):
             parts.name,
             parts.client(None),
             self,
-            skills=cast("list[Any]", [parts.part(each.agent) for each in self.skills]),
+            skills=[parts.part(each.agent) for each in self.skills],
             when={each.agent: each.when for each in self.skills},
             workbenches=parts.workbenches if parts.max_iterations > 1 else None,  # It is asked for an answer.
             router_client=parts.client(self.model),

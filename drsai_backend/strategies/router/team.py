@@ -9,7 +9,6 @@ from typing import Any, cast
 # Private: what a group chat is made of. tests/teams/test_upstream.py fails when it changes.
 from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
 from autogen_agentchat.messages import BaseChatMessage, MessageFactory
-from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import ChatCompletionClient
@@ -54,9 +53,9 @@ class RouterTeam(OwnSteps, DrSaiGroupChat):
         self,
         name: str,
         model_client: ChatCompletionClient,
-        options: RouterOptions | Mapping[str, Any],
+        options: RouterOptions | Mapping[str, object],
         *,
-        skills: Sequence[ChatAgent | BaseGroupChat] = (),
+        skills: Sequence[ChatAgent | Team] = (),
         when: Mapping[str, str] | None = None,
         tools: Sequence[BaseTool[Any, Any] | Callable[..., Any]] = (),
         workbenches: Callable[[], list[Workbench]] | None = None,

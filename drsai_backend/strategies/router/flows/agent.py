@@ -73,7 +73,7 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
         """Whether it was left and may be taken up again."""
         return self._progress is not None and bool(self._progress.get("left"))
 
-    def give(self, task: Task, text: str, given: Mapping[str, str] | None = None) -> None:
+    def give(self, task: Task, text: str, given: Mapping[str, object] | None = None) -> None:
         """Say what it is to do in its next turn.
 
         Args:
@@ -189,7 +189,7 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
         self._progress = self._task = None
 
 
-def _read(text: str) -> Any:
+def _read(text: str) -> object:
     """A tool's result: an object or a list where it is JSON, else the text."""
     if text[:1] in ("{", "["):
         try:

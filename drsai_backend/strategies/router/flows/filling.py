@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
 
@@ -41,7 +41,11 @@ async def find_values(
     messages: list[LLMMessage] = [SystemMessage(content=prompt), UserMessage(content=text, source="user")]
     properties = {name: {"type": "string", "description": _told(step)} for name, step in slots.items()}
     parameters: JsonObject = {"type": "object", "properties": properties, "required": []}
-    tool: Any = {"name": _FUNCTION, "description": "What the message says of the fields.", "parameters": parameters}
+    tool: JsonObject = {
+        "name": _FUNCTION,
+        "description": "What the message says of the fields.",
+        "parameters": parameters,
+    }
     options: JsonObject = {"tools": [tool], "tool_choice": "required"} if calls else {}
     result = await ask(client, steps, messages, options)
     if result is None:

@@ -10,7 +10,7 @@ import datetime as dt
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, cast
+from typing import Final, Literal, cast
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.strategies.router.flows.schema import Ask, CallTool, Confirm, End, Flow, Goto, Say, Step
@@ -57,7 +57,7 @@ class Progress:
     @classmethod
     def load(cls, value: JsonObject) -> Progress:
         """What `dump` gave."""
-        known: dict[str, Any] = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
+        known: JsonObject = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
         known["slots"] = dict(value.get("slots") or {})
         return cls(**known)
 
@@ -66,7 +66,7 @@ class Progress:
 class ToolOutcome:
     """What a tool has returned: text or JSON; `failed`: it did not do what it should."""
 
-    value: Any
+    value: object
     failed: bool = False
 
 
@@ -156,7 +156,7 @@ class Walk:
         async for item in self._from(position) if back is None else self._changed_to(step.ask, position):
             yield item
 
-    async def _value(self, step: Ask, text: str) -> Any:
+    async def _value(self, step: Ask, text: str) -> object:
         """What an answer says of a slot; None: it is skipped. Other slots that the model finds in it are filled.
 
         Raises:
@@ -236,7 +236,7 @@ class Walk:
         progress.kind, progress.tries = Ask.kind, 0
         return self.question()
 
-    def _changed(self, text: str) -> tuple[str, Any] | None:
+    def _changed(self, text: str) -> tuple[str, object] | None:
         """The slot that a person wants to change, and its new value; None as the value: they did not say it."""
         for slot, step in sorted(self.flow.asked.items(), key=lambda each: -len(each[1].called)):
             names = "|".join(re.escape(name) for name in (step.called, slot))

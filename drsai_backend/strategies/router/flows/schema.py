@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, cast
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -41,7 +41,7 @@ class StepBase(BaseModel):
         """What has slots in it."""
         return ()
 
-    def applies(self, slots: Mapping[str, Any]) -> bool:
+    def applies(self, slots: Mapping[str, object]) -> bool:
         """Whether its conditions hold."""
         return all(
             test.holds(slots.get(name)) if isinstance(test, Comparison) else same(slots.get(name), test)
@@ -153,7 +153,7 @@ class CallTool(StepBase):
     kind: ClassVar[str] = "tool"
 
     tool: str = Field(min_length=1, max_length=128)
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: dict[str, object] = Field(default_factory=dict)
     result: SlotName | None = None
     failed: StepName | None = Field(default=None, description="Default: the flow ends and says that it failed.")
 

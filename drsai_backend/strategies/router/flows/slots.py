@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from drsai_backend.strategies.router.flows.dates import NoSuchDay, date_in
 from drsai_backend.strategies.router.flows.quantities import amount_in
@@ -53,7 +53,7 @@ class NotTaken(Exception):
     """A text is no value of a slot; the text of the exception says why, for the person who wrote it."""
 
 
-def read(slot: SlotWords, text: str, today: dt.date) -> Any:
+def read(slot: SlotWords, text: str, today: dt.date) -> object:
     """The value in a text.
 
     Args:
@@ -67,7 +67,7 @@ def read(slot: SlotWords, text: str, today: dt.date) -> Any:
         raise NotTaken("Please write something.")
     match slot.type:
         case "number" | "integer":
-            value: Any = _number(slot, said)
+            value: object = _number(slot, said)
         case "boolean":
             value = truth_of(said)
             if value is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
 from drsai_backend.json_types import JsonObject
 
@@ -32,7 +32,7 @@ class Comparison(BaseModel):
     at_most: float | str | None = None
     filled: bool | None = None
 
-    def holds(self, value: JsonValue) -> bool:
+    def holds(self, value: object) -> bool:
         """Whether a value passes. Numbers are compared as numbers, all else as text."""
         if self.filled is not None and (value is not None) != self.filled:
             return False
@@ -51,7 +51,7 @@ class Comparison(BaseModel):
         return self.at_most is None or _order(value, self.at_most, -1, 0)
 
 
-def same(value: JsonValue, other: Scalar) -> bool:
+def same(value: object, other: Scalar) -> bool:
     """Whether a slot's value is another one; texts without the case."""
     if isinstance(value, bool) or isinstance(other, bool):
         return value is other
@@ -60,7 +60,7 @@ def same(value: JsonValue, other: Scalar) -> bool:
     return value == other
 
 
-def _order(value: JsonValue, other: float | str, *wanted: int) -> bool:
+def _order(value: object, other: float | str, *wanted: int) -> bool:
     if isinstance(value, bool) or value is None:
         return False
     if isinstance(value, (int, float)) and isinstance(other, (int, float)):
@@ -83,22 +83,25 @@ def variables_of(template: object) -> Iterator[str]:
             yield from variables_of(each)
 
 
-def rendered(template: str, slots: Mapping[str, Any]) -> str:
+def rendered(template: str, slots: Mapping[str, object]) -> str:
     """A text with its slots filled in; an empty slot is nothing."""
     return _VARIABLE.sub(lambda found: shown(_value(found[1], slots)), template)[:MAX_RENDERED]
 
 
-def filled(template: Any, slots: Mapping[str, Any]) -> Any:
+def filled(arguments: Mapping[str, object], slots: Mapping[str, object]) -> JsonObject:
     """Arguments with their slots filled in. A text that is one slot becomes the slot's value with its type; an
     argument whose slot is empty is left out."""
+    return {name: value for name, each in arguments.items() if (value := _filled(each, slots)) is not None}
+
+
+def _filled(template: object, slots: Mapping[str, object]) -> object:
     if isinstance(template, str):
         whole = _VARIABLE.fullmatch(template.strip())
         return rendered(template, slots) if whole is None else _value(whole[1], slots)
     if isinstance(template, Mapping):
-        made = {name: filled(each, slots) for name, each in cast("JsonObject", template).items()}
-        return {name: each for name, each in made.items() if each is not None}
+        return filled(cast("JsonObject", template), slots)
     if isinstance(template, list):
-        return [filled(each, slots) for each in cast("list[object]", template)]
+        return [_filled(each, slots) for each in cast("list[object]", template)]
     return template
 
 
@@ -115,14 +118,14 @@ def shown(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _value(path: str, slots: Mapping[str, Any]) -> Any:
+def _value(path: str, slots: Mapping[str, object]) -> object:
     name, *rest = path.split(".")
     value = slots.get(name)
     for key in rest:
         if isinstance(value, Mapping):
             value = cast("JsonObject", value).get(key)
         elif isinstance(value, list) and key.isdigit() and int(key) < len(cast("list[object]", value)):
-            value = cast("list[Any]", value)[int(key)]
+            value = cast("list[object]", value)[int(key)]
         else:
             return None
     return value
