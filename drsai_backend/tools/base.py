@@ -39,9 +39,13 @@ class ToolBase(BaseTool[BaseModel, Any]):
         parameters: JSON Schema of its arguments, an object.
         options: see `ToolOptions`.
         strict: the endpoint is to keep to the schema.
+
+    Attributes:
+        raised: what a foreign tool has raised, which its caller is to get; or what stands in its result as text.
     """
 
     component_config_schema = BaseModel
+    raised: Exception | None = None
 
     def __init__(
         self,

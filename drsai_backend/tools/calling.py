@@ -15,7 +15,7 @@ from autogen_core.tools import ToolResult
 from drsai_backend.errors import DrSaiError, ToolError, TransientToolError
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.middleware import ToolCall, chain
-from drsai_backend.tools.results import ToolOutput, is_stream, text_result, to_result
+from drsai_backend.tools.results import ToolOutput, text_result, to_result
 from drsai_backend.tools.running import ToolRun, current_tool_run, tool_run
 
 log = logging.getLogger("drsai.tools")
@@ -31,7 +31,11 @@ _limits: WeakKeyDictionary[ToolBase, tuple[asyncio.AbstractEventLoop, asyncio.Se
 
 async def call_tool(tool: ToolBase, arguments: Mapping[str, Any], run: ToolRun | None = None) -> ToolResult:
     """Call a tool with what the model gave as its arguments. Whatever goes wrong is a result with `is_error` and a text
-    that is safe to show; a traceback goes to the log alone."""
+    that is safe to show; a traceback goes to the log alone.
+
+    Raises:
+        Exception: what a foreign tool has `raised`.
+    """
     run = ToolRun() if run is None else run
     with tool_run(run):
         try:
@@ -39,20 +43,31 @@ async def call_tool(tool: ToolBase, arguments: Mapping[str, Any], run: ToolRun |
             if scope is not None and run.allows is not None and not run.allows(scope):
                 return text_result(tool.name, f"Who asks may not use {tool.name}: they lack {scope}.", is_error=True)
             call = ToolCall(tool, tool.check(arguments), run)
-            return await (chain(run.middleware, _limited)(call) if run.middleware else _limited(call))
-        except Exception as error:  # noqa: BLE001 - tools are foreign code.
-            return failure(tool.name, error, run)
+            make = _limited if tool.options.concurrency or tool.options.retries else _once
+            result = await (chain(run.middleware, _limited) if run.middleware else make)(call)
+        except Exception as error:
+            if error is not tool.raised:
+                return _failure(tool.name, error, run)
+            tool.raised = None  # The frames of an error have the tool.
+            _log(tool.name, run, error)
+            raise
+        if result.is_error:
+            _log(tool.name, run, tool.raised)
+        return result
 
 
-def failure(name: str, error: Exception, run: ToolRun) -> ToolResult:
+def _failure(name: str, error: Exception, run: ToolRun) -> ToolResult:
     """The result of a call of the tool `name` that has raised: a text that is safe to show. The log has the rest."""
-    names = {"tool": name, "agent": run.agent, "call_id": run.call_id}
     if isinstance(error, ToolError) or (isinstance(error, DrSaiError) and error.status < 500):
-        log.warning("tool failed: %s", error, extra=names)
+        log.warning("tool failed: %s", error, extra={"tool": name, "agent": run.agent, "call_id": run.call_id})
         return text_result(name, error.message, is_error=True)
-    log.warning("tool failed", extra=names, exc_info=error)
+    _log(name, run, error)
     text = f"The tool {name} failed ({type(error).__name__}). What went wrong is in the server's log."
     return text_result(name, text, is_error=True)
+
+
+def _log(name: str, run: ToolRun, error: Exception | None) -> None:
+    log.warning("tool failed", extra={"tool": name, "agent": run.agent, "call_id": run.call_id}, exc_info=error)
 
 
 async def result_or_error(tool: ToolBase, arguments: Mapping[str, Any], call_id: str | None) -> ToolResult:
@@ -99,7 +114,7 @@ async def _once(call: ToolCall) -> ToolResult:
     try:
         async with scope:
             output = await tool.invoke(call.arguments, call.run)
-            if is_stream(output):
+            if isinstance(output, AsyncIterator):  # of partial results, the last of which is the result
                 output = await _last(cast("AsyncIterator[ToolOutput]", output), call)
     except TimeoutError:
         if not scope.expired():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mimetypes
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, TypeAlias, cast
@@ -58,11 +58,6 @@ async def to_result(name: str, output: ToolOutput, run: ToolRun, max_output: int
 def text_result(name: str, text: str, *, is_error: bool = False) -> ToolResult:
     """A result of one text."""
     return ToolResult(name=name, result=[TextResultContent(content=text)], is_error=is_error)
-
-
-def is_stream(output: object) -> bool:
-    """Whether a tool has returned partial results, the last of which is its result."""
-    return isinstance(output, AsyncIterator)
 
 
 def to_text(value: object) -> str:

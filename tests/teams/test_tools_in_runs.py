@@ -15,7 +15,7 @@ from autogen_core.tools import FunctionTool, StaticWorkbench, ToolResult
 from drsai_backend import Depends, DrSaiAgent, RunContext, ToolError, ToolRun, tool
 from drsai_backend.access.principal import Principal
 from drsai_backend.teams.replay.steps import ToolFinished, ToolPartial, ToolStarted
-from drsai_backend.tools import Approval, Proceed, ToolCall, current_tool_run
+from drsai_backend.tools import Approval, Proceed, ToolCall, current_tool_run, log_calls
 from drsai_backend.tools import idempotent as may_repeat
 from drsai_backend.tools.results import text_result
 from tests.support.repeated import Story
@@ -160,6 +160,28 @@ async def test_middleware_stands_around_tools_of_others() -> None:
         assert "failed (ValueError)" in await said(calls(("add", '{"left": 14, "right": 2}')), **agent)
     assert seen[0] == ("add", {"left": 1, "right": 2}, True)
     assert len(seen) == 6
+
+
+@pytest.mark.parametrize("layers", [[], [log_calls]])
+async def test_what_a_foreign_tool_raises_is_logged_once(layers: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+    """AutoGen makes a text of it; what its workbench raises ends the run, whatever stands around the call."""
+    error = ValueError("no luck")
+
+    async def add(left: int) -> int:
+        raise error
+
+    class Broken(StaticWorkbench):
+        async def call_tool(self, *_: Any, **__: Any) -> ToolResult:
+            raise error
+
+    tools = [FunctionTool(add, "Adds.")]
+    rule = calls(("add", '{"left": 1}'))
+    assert await said(rule, tools=tools, tool_middleware=layers) == "no luck (error)"
+    with pytest.raises(ValueError, match="no luck") as caught:
+        await said(rule, workbench=[Broken(tools)], tool_middleware=layers)
+    assert caught.value is error
+    failed = [each for each in caplog.records if each.getMessage() == "tool failed"]
+    assert [(each.exc_info and each.exc_info[1], vars(each)["agent"]) for each in failed] == [(error, "ann")] * 2
 
 
 async def test_a_repeated_turn_calls_nothing_twice() -> None:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
-import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from autogen_core import CancellationToken
-from autogen_core.tools import StaticWorkbench, ToolResult, ToolSchema, Workbench
+from autogen_core.tools import ToolResult
 
 from drsai_backend.access.principal import Scope
 from drsai_backend.datamodel import Thread
@@ -27,6 +26,7 @@ from drsai_backend.files.store import OF_TOOLS
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.context import RunContext
+from drsai_backend.teams.replay.call import END, Call, make_call
 from drsai_backend.teams.replay.steps import (
     ASKED,
     RETURNED,
@@ -37,15 +37,13 @@ from drsai_backend.teams.replay.steps import (
     ToolPartial,
     ToolStarted,
 )
-from drsai_backend.teams.replay.workbench import END, Call, call_ended, make_call
 from drsai_backend.teams.runtime.tool_tasks import call_siblings, calls_tools, watch_tools
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, StopRequested, current_branch
 from drsai_backend.teams.team_tree import has_state
-from drsai_backend.tools import ToolBase, ToolRun, check_approvers
+from drsai_backend.tools import ToolRun, check_approvers
 from drsai_backend.tools.results import to_text
 from drsai_backend.tools.running import MAX_OUTPUT, FileRef, Lazy
 
-log = logging.getLogger("drsai.tools")
 Offer: TypeAlias = Callable[[JsonObject], JsonObject]
 
 
@@ -92,28 +90,11 @@ class ToolCalls:
                         self._turn.keep(lambda: Step(self.steps.path, f"{name.step}?{start}", "", {}))
                     await self.wait_for_others(task)
                     raise self.broker.report(question) from None
-                except Exception as error:
-                    self._log_failure(made, error)
-                    raise
                 self._turn.check()
                 assert result is not None, "a workbench ends with a result"
-                if result.is_error and not isinstance(made.tool, ToolBase):  # Those have logged it.
-                    self._log_failure(made, made.raised)
                 self._show_end(call, result)
             await self._record(call, name, result)
             yield result
-
-    async def listed(self, place: int, workbench: Workbench) -> list[ToolSchema]:
-        """The tools of the agent's workbench at `place`; see `AgentSteps.listed`. What is built in this process has
-        the same ones each time, and a registered tool is that of when the run began; a registered server has others
-        whenever it likes."""
-        if isinstance(workbench, StaticWorkbench):
-            return await workbench.list_tools()
-        if hasattr(workbench, "find_tool"):
-            asks: Callable[[], Awaitable[bool]] | None = getattr(workbench, "asks_servers", None)
-            if asks is None or not await asks():
-                return await workbench.list_tools()
-        return await self.steps.listed(place, workbench.list_tools)
 
     @contextmanager
     def calling(self, token: CancellationToken | None) -> Generator[asyncio.Task[None]]:
@@ -143,10 +124,10 @@ class ToolCalls:
         value = self._turn.replay(self.steps.path, name.step, call.digest)
         if value is None:
             return None
-        if "state" in value and call.tool is not None and self._states.get(call.name, -1) < value["number"]:
+        if "state" in value and call.origin is not None and self._states.get(call.name, -1) < value["number"]:
             # The tool was not called in this process: bring it to where it was. The latest of several calls counts.
             self._states[call.name] = value["number"]
-            await call.tool.load_state_json(value["state"])
+            await call.origin.load_state_json(value["state"])
         return ToolResult.model_validate(value["result"])
 
     async def _record(self, call: Call, name: CallName, result: ToolResult) -> None:
@@ -158,9 +139,9 @@ class ToolCalls:
             await self._turn.flush()
             return
         value: JsonObject = {"result": result.model_dump(mode="json")}
-        if call.tool is not None and has_state(call.tool):
+        if call.origin is not None and has_state(call.origin):
             self._turn.saved += 1
-            value |= {"state": dict(await call.tool.save_state_json()), "number": self._turn.saved}
+            value |= {"state": dict(await call.origin.save_state_json()), "number": self._turn.saved}
         await self._turn.save(Step(self.steps.path, name.step, call.digest(), value))
 
     def note_result(self, name: CallName, result: ToolResult) -> None:
@@ -188,10 +169,6 @@ class ToolCalls:
         if self._turn.on_tool is not None:
             self._turn.on_tool(ToolStarted(self.steps.source, call.id or "", call.name, call.written))
         return start
-
-    def _log_failure(self, call: Call, error: BaseException | None) -> None:
-        names = {"tool": call.name, "agent": self.steps.path, "call_id": call.id}
-        log.warning("tool failed", extra=names, exc_info=error)
 
     def _tool_run(self, call: Call, name: CallName) -> ToolRun:
         call_id, tool_name = call.id or "", call.name
@@ -285,13 +262,11 @@ class ToolCalls:
 
     async def _run(self, call: Call, name: CallName) -> AsyncGenerator[object, None]:
         """Make the call, in a task of its own, so that a question in it ends nothing else."""
-        call.run = self._tool_run(call, name)
         branch = Branch(current_branch.get())
-        items: asyncio.Queue[object] = asyncio.Queue()
-        branch.task = task = asyncio.create_task(make_call(call, call.token, items, branch))
-        task.add_done_callback(lambda done: call_ended(done, items))
+        branch.task = task = asyncio.create_task(make_call(call, self._tool_run(call, name), call.token, branch))
+        task.add_done_callback(call.ended)
         try:
-            while (item := await items.get()) is not END:
+            while (item := await call.items.get()) is not END:
                 if branch.question is None:
                     yield item
         finally:

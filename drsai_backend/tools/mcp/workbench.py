@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import re
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,12 +26,14 @@ from pydantic import BaseModel
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.errors import ConfigurationError, DrSaiError
 from drsai_backend.json_types import JsonObject
-from drsai_backend.tools.marks import Approval, idempotent, requires_approval
+from drsai_backend.tools.base import ToolBase, ToolIdentity
+from drsai_backend.tools.marks import Approval, is_idempotent, requires_approval
 from drsai_backend.tools.mcp.failures import ServerFailed
 from drsai_backend.tools.mcp.host import McpHost, named_servers, pool
 from drsai_backend.tools.mcp.pool import Pool
 from drsai_backend.tools.mcp.servers import McpHttp, McpServers, McpSse, McpStdio
-from drsai_backend.tools.results import to_result
+from drsai_backend.tools.options import ToolOptions
+from drsai_backend.tools.results import ToolOutput, text_result, to_result
 from drsai_backend.tools.running import ToolRun, current_tool_run
 
 if TYPE_CHECKING:
@@ -62,10 +65,6 @@ _EXTRAS: Final[Mapping[_Extra, tuple[str, JsonObject, list[str]]]] = {
 }
 
 
-class _Marks:
-    """Carries the marks of a tool."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Offered:
     server: McpStdio | McpHttp | McpSse
@@ -88,6 +87,25 @@ class _Progress:
             self._next = now + PROGRESS_SECONDS
             done = f"{progress:g}" if total is None else f"{progress:g}/{total:g}"
             self._emit(f"{done} {message[:MAX_PROGRESS]}" if message else done)
+
+
+class _McpTool(ToolBase):
+    """A tool of a server. The server checks its arguments, and the workbench bounds time and result."""
+
+    def __init__(
+        self, name: str, call: Callable[[str, JsonObject], Awaitable[ToolResult]], *, idempotent: bool
+    ) -> None:
+        options = ToolOptions(timeout=None, max_output=sys.maxsize, idempotent=idempotent)
+        super().__init__(ToolIdentity(name), "", {}, options)
+        self._call = call
+
+    def check(self, arguments: Mapping[str, object]) -> JsonObject:
+        """See `ToolBase.check`."""
+        return dict(arguments)
+
+    async def invoke(self, arguments: JsonObject, run: ToolRun) -> ToolOutput:
+        """See `ToolBase.invoke`."""
+        return await self._call(self.name, arguments)
 
 
 class McpWorkbenchConfig(BaseModel):
@@ -208,20 +226,21 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
 
     # --- what recorded runs ask ----------------------------------------------------------------------------------
 
-    def marks_of(self, name: str) -> object:
-        """What carries the marks of a tool: whether a person approves its calls, whether they may be repeated."""
-        marks = _Marks()
-        offered = self._find(name)
-        if offered is None:
-            return marks
-        wanted = offered.server.requires_approval
-        if isinstance(wanted, Approval):
-            requires_approval(by=wanted.by, not_by=wanted.not_by, deadline=wanted.deadline)(marks)
-        elif wanted:
-            requires_approval(marks)
-        if offered.server.idempotent or offered.extra is not None or offered.is_repeatable:
-            idempotent(marks)
-        return marks
+    def find_tool(self, name: str) -> ToolBase:
+        """The tool of a name, with the marks that its server gives it: whether a person approves its calls, whether
+        they may be repeated."""
+        offered, again = self._find(name), is_idempotent(self)
+        if offered is not None:
+            again = again or offered.server.idempotent or offered.extra is not None or offered.is_repeatable
+        tool = _McpTool(name, self._call, idempotent=again)
+        if offered is not None and (wanted := offered.server.requires_approval):
+            by = wanted if isinstance(wanted, Approval) else Approval()
+            requires_approval(by=by.by, not_by=by.not_by, deadline=by.deadline)(tool)
+        return tool
+
+    async def asks_servers(self) -> bool:
+        """Whether the tools are a server's, which may have others tomorrow."""
+        return True
 
     # --- lists ---------------------------------------------------------------------------------------------------
 
@@ -294,10 +313,11 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
     async def _call(self, name: str, arguments: JsonObject) -> ToolResult:
         offered = self._find(name)
         if offered is None:
-            return _failed(name, f"there is no tool {name!r}")
+            return text_result(name, f"there is no tool {name!r}", is_error=True)
         server = offered.server
         if server.permission is not None and not self._may(server.permission):
-            return _failed(name, f"{name} needs the scope {server.permission}, which who asks does not have")
+            text = f"{name} needs the scope {server.permission}, which who asks does not have"
+            return text_result(name, text, is_error=True)
         run = current_tool_run() or ToolRun()
         from drsai_backend.tools.mcp.results import of_call
 
@@ -316,9 +336,9 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
                 return ToolResult(name=name, result=[], is_error=is_error)
             made = await to_result(name, parts, run, server.max_output)
         except ServerFailed as error:
-            return _failed(name, str(error))
+            return text_result(name, str(error), is_error=True)
         except DrSaiError as error:
-            return _failed(name, error.message)
+            return text_result(name, error.message, is_error=True)
         return made.model_copy(update={"is_error": is_error})
 
     def _may(self, scope: str) -> bool:
@@ -357,7 +377,3 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
 
 def _row(listed: BaseModel, *fields: str) -> JsonObject:
     return listed.model_dump(mode="json", include=set(fields), exclude_none=True)
-
-
-def _failed(name: str, text: str) -> ToolResult:
-    return ToolResult(name=name, result=[TextResultContent(content=text)], is_error=True)

@@ -4,12 +4,13 @@ registry's `kinds`; `http.py` is the example."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
-
-from autogen_core.tools import Workbench
+from typing import TYPE_CHECKING, Protocol
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.base import ToolBase
+
+if TYPE_CHECKING:
+    from drsai_backend.tools.mcp.workbench import McpWorkbench
 
 
 class ToolKind(Protocol):
@@ -33,7 +34,9 @@ class ToolKind(Protocol):
         """
         ...
 
-    def make(self, name: str, config: JsonObject, secrets: Mapping[str, str], *, tenant: str) -> ToolBase | Workbench:
+    def make(
+        self, name: str, config: JsonObject, secrets: Mapping[str, str], *, tenant: str
+    ) -> ToolBase | McpWorkbench:
         """The tool of a tenant, of a config that `check` has made; or, of a kind that stands for several, what has
         these, with names that begin with `name__`. Tenants share no connection that remembers anything."""
         ...

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from autogen_core import CancellationToken
-from autogen_core.tools import ToolResult, ToolSchema, Workbench
+from autogen_core.tools import ToolResult
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.results import ToolOutput
 from drsai_backend.tools.running import ToolRun
+
+if TYPE_CHECKING:
+    from drsai_backend.tools.mcp.workbench import McpWorkbench
 
 
 class Count(Protocol):
@@ -26,11 +28,11 @@ class CountedTool(ToolBase):
 
     def __init__(self, inner: ToolBase, count: Count, clock: Callable[[], float] = time.perf_counter) -> None:
         super().__init__(inner.identity, inner.description, inner.parameters, inner.options)
-        self._inner = inner
+        self._inner = self._func = inner  # The second name is that by which its marks are found.
         self._count = count
         self._clock = clock
 
-    def check(self, arguments: Mapping[str, Any]) -> JsonObject:
+    def check(self, arguments: Mapping[str, object]) -> JsonObject:
         """See `ToolBase.check`."""
         return self._inner.check(arguments)
 
@@ -43,41 +45,20 @@ class CountedTool(ToolBase):
         began, failed = self._clock(), True
         try:
             output = await self._inner.invoke(arguments, run)
-            failed = False
+            failed = isinstance(output, ToolResult) and output.is_error
             return output
         finally:
             self._count(self._clock() - began, failed=failed)
 
 
-class CountedWorkbench:
-    """The tools of a workbench; `count` is told of each call."""
+class CountedTools:
+    """The tools of a server, whose calls are counted."""
 
-    def __init__(self, inner: Workbench, count: Count, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, inner: McpWorkbench, count: Count) -> None:
+        self.list_tools = inner.list_tools
         self._inner = inner
         self._count = count
-        self._clock = clock
 
-    async def list_tools(self) -> list[ToolSchema]:
-        """See `autogen_core.tools.Workbench.list_tools`."""
-        return await self._inner.list_tools()
-
-    def marks_of(self, name: str) -> object:
-        """What carries the marks of a tool; None: nothing does."""
-        marks_of: Callable[[str], object] | None = getattr(self._inner, "marks_of", None)
-        return None if marks_of is None else marks_of(name)
-
-    async def call_tool(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        cancellation_token: CancellationToken | None = None,
-        call_id: str | None = None,
-    ) -> ToolResult:
-        """See `autogen_core.tools.Workbench.call_tool`."""
-        began, failed = self._clock(), True
-        try:
-            result = await self._inner.call_tool(name, arguments, cancellation_token, call_id)
-            failed = result.is_error
-            return result
-        finally:
-            self._count(self._clock() - began, failed=failed)
+    def find_tool(self, name: str) -> ToolBase:
+        """See `McpWorkbench.find_tool`."""
+        return CountedTool(self._inner.find_tool(name), self._count)

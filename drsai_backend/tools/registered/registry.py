@@ -26,7 +26,7 @@ from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.calling import call_tool
 from drsai_backend.tools.literals import checked
 from drsai_backend.tools.registered.base import ToolKind
-from drsai_backend.tools.registered.counted import CountedTool, CountedWorkbench
+from drsai_backend.tools.registered.counted import CountedTool, CountedTools
 from drsai_backend.tools.registered.statistics import CallStatistics
 from drsai_backend.tools.running import ToolRun, tool_run
 from drsai_backend.tools.threads import in_thread
@@ -156,14 +156,14 @@ class ToolRegistry:
             tool = self.make(who.tenant, await self.get(who, of))
             if isinstance(tool, ToolBase):
                 raise
-        if isinstance(tool, ToolBase):
-            return await call_tool(tool, arguments, run)
-        with tool_run(run):
-            listed = [str(each["name"]) for each in await tool.list_tools()]
+        if not isinstance(tool, ToolBase):
+            with tool_run(run):
+                listed = [str(each["name"]) for each in await tool.list_tools()]
             if name not in listed:
                 text = f"{name} has several tools, or none of that name: {', '.join(listed) or 'none'}"
                 raise NotFound(f"{text}; invoke one of them", param="name")
-            return await tool.call_tool(name, arguments)
+            tool = tool.find_tool(name)
+        return await call_tool(tool, arguments, run)
 
     # --- serving ---------------------------------------------------------------------------------------------------
 
@@ -188,11 +188,11 @@ class ToolRegistry:
                 raise NotFound(f"there is no tool {name!r}: POST /v1/tools registers one", param="tools")
         return found
 
-    def make(self, tenant: str, tool: StoredTool) -> ToolBase | CountedWorkbench:
+    def make(self, tenant: str, tool: StoredTool) -> ToolBase | CountedTools:
         """A tool that can be called, or several; the calls are counted."""
         made = self._kind(tool.kind).make(tool.name, tool.definition, self._secrets(tool), tenant=tenant)
         count = partial(self.statistics.count, tenant, tool.name)
-        return CountedTool(made, count) if isinstance(made, ToolBase) else CountedWorkbench(made, count)
+        return CountedTool(made, count) if isinstance(made, ToolBase) else CountedTools(made, count)
 
     async def close(self) -> None:
         """Store the statistics."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.calling import call_tool
-from drsai_backend.tools.registered.counted import CountedWorkbench
+from drsai_backend.tools.registered.counted import CountedTools
 from drsai_backend.tools.registered.registry import SEPARATOR
 from drsai_backend.tools.results import text_result
 from drsai_backend.tools.running import ToolRun, current_tool_run
@@ -51,7 +51,7 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
         self._registry, self._tenant, self._at = found.tools, found.principal.tenant, found.began_at
         self._names = list(dict.fromkeys(names))
         self._tools: dict[str, ToolBase] | None = None
-        self._servers: dict[str, CountedWorkbench] = {}
+        self._servers: dict[str, CountedTools] = {}
 
     async def list_tools(self) -> list[ToolSchema]:
         """See `autogen_core.tools.Workbench.list_tools`."""
@@ -70,11 +70,9 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
     ) -> ToolResult:
         """See `autogen_core.tools.Workbench.call_tool`."""
         tools = await self._find()
-        if name not in tools and (server := self._server_of(name)) is not None:
-            return await server.call_tool(name, arguments or {}, cancellation_token, call_id)
-        if name not in tools:
+        if (tool := self.find_tool(name)) is None:
             return text_result(name, f"There is no tool {name}. There are: {', '.join(tools)}.", is_error=True)
-        return await call_tool(tools[name], arguments or {}, current_tool_run() or ToolRun(call_id=call_id or ""))
+        return await call_tool(tool, arguments or {}, current_tool_run() or ToolRun(call_id=call_id or ""))
 
     async def _find(self) -> dict[str, ToolBase]:
         if self._tools is None:
@@ -89,19 +87,12 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
         await self._find()
         return bool(self._servers)
 
-    def _server_of(self, name: str) -> CountedWorkbench | None:
-        """The server that has a tool of that name."""
-        return self._servers.get(name.partition(SEPARATOR)[0]) if SEPARATOR in name else None
-
-    def marks_of(self, name: str) -> object:
-        """What carries the marks of a server's tool."""
-        server = self._server_of(name)
-        return None if server is None else server.marks_of(name)
-
     def find_tool(self, name: str) -> ToolBase | None:
-        """The tool of a name, where it was looked up: its options say who approves a call, and whether it may be
-        repeated."""
-        return (self._tools or {}).get(name)
+        """The tool of a name, where it was looked up: it says who approves a call, and whether it may be repeated."""
+        server, inner, _ = name.partition(SEPARATOR)
+        if (tool := (self._tools or {}).get(name)) is None and inner and server in self._servers:
+            tool = self._servers[server].find_tool(name)
+        return tool
 
     async def start(self) -> None:
         """Nothing: the tools hold nothing open."""

@@ -72,11 +72,11 @@ async def test_what_is_offered_of_a_server() -> None:
     workbench = McpWorkbench([stdio(include=("double", "pid"), exclude=("pid",), trust_hints=True)])
     assert await names(workbench) == ["n__double"]
     assert await failure(workbench, "n__pid") == "there is no tool 'n__pid'"
-    assert is_idempotent(workbench.marks_of("n__double"))
+    assert is_idempotent(workbench.find_tool("n__double"))
     other = McpWorkbench([stdio(requires_approval=True)])
     await other.list_tools()
-    assert not is_idempotent(other.marks_of("n__double"))
-    assert approval_of(other.marks_of("n__double")) is not None
+    assert not is_idempotent(other.find_tool("n__double"))
+    assert approval_of(other.find_tool("n__double")) is not None
     guarded = [stdio(permission="tools:register")]
     assert "needs the scope" in await failure(McpWorkbench(guarded), "n__double", number=1)
     who = Principal(scopes=frozenset({Scope.TOOLS_REGISTER}))

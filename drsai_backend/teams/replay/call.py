@@ -1,0 +1,227 @@
+"""One call of an agent's tool: what is known of it, and how it is made, whoever made the tool.
+
+A tool of this package is called as it is. Any other, one of AutoGen's or of a foreign workbench, is adapted to be one
+(`ForeignTool`), so that nothing else asks whose it is.
+"""
+
+from __future__ import annotations
+
+# Private: how AutoGen's workbenches keep their tools, and make text of errors. tests/teams/test_upstream_agents.py.
+# pyright: reportPrivateUsage=false
+import asyncio
+import base64
+import json
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final, cast
+
+from autogen_core import CancellationToken, Image
+from autogen_core.tools import (
+    ImageResultContent,
+    StaticStreamWorkbench,
+    StaticWorkbench,
+    TextResultContent,
+    ToolResult,
+    Workbench,
+)
+
+from drsai_backend.errors import DrSaiError
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models.calls.requests import digest_of
+from drsai_backend.models.calls.seen_images import reference
+from drsai_backend.teams.messages import put_aside
+from drsai_backend.teams.suspension import Branch, current_branch
+from drsai_backend.teams.team_tree import AnyTool, task_runner
+from drsai_backend.tools import (
+    Approval,
+    ToolBase,
+    ToolIdentity,
+    ToolOptions,
+    ToolRun,
+    approval_of,
+    call_tool,
+    is_idempotent,
+)
+from drsai_backend.tools.results import ToolOutput, text_result, to_result
+from drsai_backend.tools.running import FileSaver
+
+END: Final = object()
+
+
+@dataclass
+class Call:
+    """One call, as the agent makes it. `stream`: it asks for partial results, too."""
+
+    workbench: Workbench
+    name: str
+    arguments: Mapping[str, object]
+    token: CancellationToken | None
+    id: str | None
+    stream: bool
+    items: asyncio.Queue[object] = field(default_factory=asyncio.Queue[object])
+    """What the tool shows, and in the end its result."""
+
+    @cached_property
+    def origin(self) -> AnyTool | None:
+        """The tool as its workbench has it, with its marks and its state; None: the workbench does not show it."""
+        workbench = self.workbench
+        if isinstance(workbench, StaticWorkbench):
+            name = workbench._override_name_to_original.get(self.name, self.name)
+            return next((tool for tool in workbench._tools if tool.name == name), None)
+        find: Callable[[str], AnyTool | None] | None = getattr(workbench, "find_tool", None)
+        return None if find is None else find(self.name)
+
+    @cached_property
+    def tool(self) -> ToolBase:
+        """The tool that is called."""
+        return self.origin if isinstance(self.origin, ToolBase) else ForeignTool(self)
+
+    @cached_property
+    def approval(self) -> Approval | None:
+        """By whom it is to be approved; None: it needs no approval."""
+        options = self.tool.options
+        by_rule = options.requires_approval and options.approval(self.shown)
+        return approval_of(self.origin, self.workbench) or by_rule or None
+
+    @cached_property
+    def idempotent(self) -> bool:
+        return is_idempotent(self.origin, self.workbench)
+
+    @property
+    def repeatable(self) -> bool:
+        """It may be made twice: it is said to be idempotent, or it runs agents whose own steps are recorded."""
+        return self.runs_agents or self.idempotent
+
+    @cached_property
+    def runs_agents(self) -> bool:
+        return task_runner(self.origin) is not None
+
+    @property
+    def written(self) -> str:
+        """The arguments as JSON text."""
+        return json.dumps(self.arguments, ensure_ascii=False, default=str)
+
+    @property
+    def shown(self) -> JsonObject:
+        """The arguments as an object, also where the model gave none."""
+        given = cast("object", self.arguments)
+        return dict(cast("JsonObject", given)) if isinstance(given, Mapping) else {}
+
+    def digest(self) -> str:
+        return digest_of([self.name, self.arguments])
+
+    def said(self, text: str, *, is_error: bool = False) -> ToolResult:
+        """A result that the tool did not give."""
+        return text_result(self.name, text, is_error=is_error)
+
+    def ended(self, task: asyncio.Task[None]) -> None:
+        """Take note of the end of `make_call`'s task."""
+        if not task.cancelled():
+            task.exception()  # Whoever waits may be cancelled before he sees it.
+        self.items.put_nowait(END)
+
+
+async def make_call(call: Call, run: ToolRun, cancellation_token: CancellationToken | None, branch: Branch) -> None:
+    """The task of one call; `tool_tasks` finds it by its name and its token."""
+    current_branch.set(branch)
+    task = asyncio.current_task()
+    if cancellation_token is not None and task is not None:
+        cancellation_token.link_future(task)
+    result = await call_tool(call.tool, call.arguments, run)
+    call.items.put_nowait(await _keep_images(await to_result(call.name, result, run, run.max_output), run.files))
+
+
+# --- tools of others -------------------------------------------------------------------------------------------------
+
+_calling: ContextVar[ForeignTool | None] = ContextVar("foreign_tool", default=None)
+_ONCE: Final = ToolOptions(timeout=None, max_output=sys.maxsize)
+_AGAIN: Final = replace(_ONCE, idempotent=True)
+
+
+class ForeignTool(ToolBase):
+    """A tool that is none of this package's, for one call: its workbench makes it."""
+
+    def __init__(self, call: Call) -> None:
+        identity, description = ToolIdentity(call.name), getattr(call.origin, "description", "")
+        super().__init__(identity, description, {}, _AGAIN if call.idempotent else _ONCE)
+        # Not the call, which knows its tool.
+        self._workbench, self._token, self._id = call.workbench, call.token, call.id
+        self._stream, self._items = call.stream, call.items
+
+    def check(self, arguments: Mapping[str, object]) -> JsonObject:
+        """The arguments as the model gave them: the workbench looks at them."""
+        return cast("JsonObject", arguments)
+
+    async def invoke(self, arguments: JsonObject, run: ToolRun) -> ToolOutput:
+        """See `ToolBase.invoke`; a workbench that raises is the agent's to deal with (`raised`)."""
+        _calling.set(self)
+        _note_errors(self._workbench)
+        try:
+            if not self._stream:
+                return await self._workbench.call_tool(self.name, arguments, self._token, self._id)
+            result: ToolResult | None = None
+            workbench = cast("StaticStreamWorkbench", self._workbench)
+            async for item in workbench.call_tool_stream(self.name, arguments, self._token, self._id):
+                if isinstance(item, ToolResult):
+                    result = item
+                else:
+                    put_aside(item, "tool")
+                    self._items.put_nowait(item)
+            assert result is not None, "a workbench ends with a result"
+            return result
+        except Exception as error:
+            self.raised = error
+            raise
+
+
+def _note_errors(workbench: Workbench) -> None:
+    """AutoGen makes a text of what a tool raises; the exception itself is for the log."""
+    if not isinstance(workbench, StaticWorkbench) or "_format_errors" in vars(workbench):
+        return
+    format_errors, itself = type(workbench)._format_errors, weakref.proxy(workbench)  # which keeps what is returned
+
+    def noting(error: Exception) -> str:
+        tool = _calling.get()
+        if tool is not None:
+            tool.raised = tool.raised or error
+        return format_errors(itself, error)
+
+    setattr(workbench, "_format_errors", noting)  # noqa: B010 - private: see test_upstream_agents
+
+
+# --- images in results -----------------------------------------------------------------------------------------------
+# AutoGen gives a model the text of a result, which of an image is its bytes in base64. What is stored, and recorded, is
+# small instead: a line of text that refers to a file; `models.calls.seen_images` shows the image to models that see.
+
+_NOT_SHOWN: Final = "[an image, which is not shown here]"
+_TYPES: Final = {"/": "jpeg", "i": "png", "R": "gif", "U": "webp"}
+"""By the first character of the base64 of a file, the format of an image."""
+
+
+async def _keep_images(result: ToolResult, files: FileSaver | None) -> ToolResult:
+    """The result with its images kept in `files`; with None, or where that fails, a text says that they are not."""
+    if not any(isinstance(part, ImageResultContent) for part in result.result):
+        return result
+    content: list[TextResultContent] = []
+    for number, part in enumerate(result.result, 1):
+        if isinstance(part, TextResultContent):
+            content.append(part)
+        else:
+            content.append(TextResultContent(content=await _kept(part.content, number, files)))
+    return result.model_copy(update={"result": content})
+
+
+async def _kept(image: Image, number: int, files: FileSaver | None) -> str:
+    if files is None:
+        return _NOT_SHOWN
+    text = await asyncio.to_thread(image.to_base64)  # AutoGen's own encode their pixels.
+    kind = _TYPES.get(text[:1], "png")
+    try:
+        kept = await files.save(f"image-{number}.{kind}", base64.b64decode(text), f"image/{kind}")
+    except DrSaiError as error:
+        return f"[an image, which could not be kept: {error.message}]"
+    return reference(kept.name, kept.media_type, kept.bytes, kept.id)
