@@ -12,7 +12,7 @@ from benchmarks.report import Section
 from benchmarks.teams import InstantClient, Texts, our_team, run_stock, stock_team, user_message
 from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
 from drsai_backend.teams.runtime.wiring import wire
-from drsai_backend.teams.session import TeamSession
+from drsai_backend.teams.session import TeamSession, Watcher
 
 
 class Warm:
@@ -48,7 +48,7 @@ class Recorded:
         turn.entry.encode()
 
     async def run(self) -> None:
-        _, last = await self._session.run([user_message(self._texts)], on_turn=self._turn)
+        _, last = await self._session.run([user_message(self._texts)], watcher=Watcher(self._turn))
         await self._turn(last)
 
 

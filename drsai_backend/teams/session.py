@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 import anyio
 from autogen_agentchat.agents import BaseChatAgent
@@ -30,18 +32,11 @@ ChunkCallback = Callable[[ModelClientStreamingChunkEvent], None]
 BoundaryCallback = Callable[[], Awaitable[None]]
 
 
-class TeamSession:
-    """A fresh team for one run.
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """What belongs to what a team's agents say.
 
-    Args:
-        team: a group chat that has not run yet.
-        next_seq: number of the next message that the thread will store.
-        first_boundary: False passes the boundary between the task and the first speakers by: what happened until then
-            is reported with the first turn.
-        broker: through which the team's agents ask a person. Its questions end the run even where the `InputRequired`
-            that it raises would be caught on its way, as in a tool that runs a team of its own.
-        steps: the record of the turn in flight; what it keeps in memory is stored at nested teams' turn boundaries.
-        known: what the team is made of, if that is known already.
+    Attributes:
         answered: by agent, which model gave its newest answer; messages that are made of one keep it.
         thoughts: by agent, what its model has thought beside its calls of tools and is not told yet: AutoGen's agents
             know nothing of it. It is told, and taken from here, before what the agent shows next.
@@ -49,32 +44,66 @@ class TeamSession:
         mark: called with all that the team shows, chunks included, before it is recorded.
     """
 
+    answered: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    thoughts: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    told: str | None = None
+    mark: Callable[[BaseAgentEvent | BaseChatMessage], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who is told of a run while it lasts.
+
+    Attributes:
+        on_turn: awaited at every turn boundary with what the turn added; the next speakers start when it returns. What
+            it raises ends the run.
+        on_chunk: called with every streamed chunk, at once.
+        on_resumed: awaited when a run resumes at a boundary, before the held speakers start.
+        on_nested_turn: awaited at every turn boundary of a nested team; by default the steps are flushed.
+    """
+
+    on_turn: TurnCallback | None = None
+    on_chunk: ChunkCallback | None = None
+    on_resumed: BoundaryCallback | None = None
+    on_nested_turn: BoundaryCallback | None = None
+
+
+NOBODY: Final = Watcher()
+
+
+class TeamSession:
+    """A fresh team for one run.
+
+    Args:
+        team: a group chat that has not run yet.
+        next_seq: number of the next message that the thread will store.
+        broker: through which the team's agents ask a person. Its questions end the run even where the `InputRequired`
+            that it raises would be caught on its way, as in a tool that runs a team of its own.
+        steps: the record of the turn in flight; what it keeps in memory is stored at nested teams' turn boundaries.
+        known: what the team is made of, if that is known already.
+        saying: what belongs to what its agents say.
+
+    Attributes:
+        report_first_boundary: False passes the boundary between the task and the first speakers by: what happened until
+            then is reported with the first turn.
+    """
+
     def __init__(
         self,
         team: BaseGroupChat,
         *,
         next_seq: int = 1,
-        first_boundary: bool = True,
         broker: InputBroker | None = None,
         steps: TurnSteps | None = None,
         known: TeamTree | None = None,
-        answered: Mapping[str, Mapping[str, str]] | None = None,
-        thoughts: dict[str, list[str]] | None = None,
-        told: str | None = None,
-        mark: Callable[[BaseAgentEvent | BaseChatMessage], None] | None = None,
+        saying: Saying | None = None,
     ) -> None:
         self.team = team
         self._tree = tree_of(team) if known is None else known
         self._next_seq = next_seq
-        self._answered: Mapping[str, Mapping[str, str]] = {} if answered is None else answered
-        self._thoughts: dict[str, list[str]] = {} if thoughts is None else thoughts
-        self._told = told
-        self._mark = mark
-        self._on_turn: TurnCallback | None = None
-        self._on_chunk: ChunkCallback | None = None
-        self._on_resumed: BoundaryCallback | None = None
-        self._on_nested_turn: BoundaryCallback | None = None if steps is None else steps.flush
-        self.report_first_boundary = first_boundary
+        self._saying = saying or Saying()
+        self._watcher = NOBODY
+        self.report_first_boundary = True
         self._runtime = TurnRuntime(self._boundary, self._nested_boundary)
         self._broker = broker
         self.steps = steps
@@ -113,23 +142,13 @@ class TeamSession:
         *,
         pending: Sequence[str] | None = None,
         token: CancellationToken | None = None,
-        on_turn: TurnCallback | None = None,
-        on_chunk: ChunkCallback | None = None,
-        on_resumed: BoundaryCallback | None = None,
-        on_nested_turn: BoundaryCallback | None = None,
+        watcher: Watcher = NOBODY,
     ) -> tuple[TaskResult, Turn]:
         """Run the team on `task`, or resume at the boundary where `pending` were held.
 
-        Args:
-            on_turn: awaited at every turn boundary with what the turn added; the next speakers start when it returns.
-                What it raises ends the run.
-            on_chunk: called with every streamed chunk, at once.
-            on_resumed: awaited when a run resumes at a boundary, before the held speakers start.
-            on_nested_turn: awaited at every turn boundary of a nested team; by default the steps are flushed.
-
         Returns:
             AutoGen's result (its messages are left empty: they went to the recorder) and the last turn, which has not
-            been reported to `on_turn`.
+            been reported to the watcher.
 
         Raises:
             InputRequired: an agent asks a person; the last reported turn stands, and what ran beside the agent is in
@@ -139,8 +158,7 @@ class TeamSession:
             Exception: whatever an agent, a tool, a model client, a condition or a selector raised first.
         """
         token = token or CancellationToken()
-        self._on_turn, self._on_chunk, self._on_resumed = on_turn, on_chunk, on_resumed
-        self._on_nested_turn = on_nested_turn or self._on_nested_turn
+        self._watcher = watcher
         runtime, key = self._runtime, self.team._team_id
         runtime.asked = None
         if self._broker is not None:
@@ -188,18 +206,19 @@ class TeamSession:
         await self._runtime.abort_all()
 
     def _emit(self, message: BaseAgentEvent | BaseChatMessage) -> None:
-        if message.source in self._thoughts and not isinstance(message, ModelClientStreamingChunkEvent):
-            event = thought_beside(message.source, "\n\n".join(self._thoughts.pop(message.source)), message.metadata)
-            if event.content == self._told:
+        saying = self._saying
+        if message.source in saying.thoughts and not isinstance(message, ModelClientStreamingChunkEvent):
+            event = thought_beside(message.source, "\n\n".join(saying.thoughts.pop(message.source)), message.metadata)
+            if event.content == saying.told:
                 put_aside(event, "told")
             self._emit(event)
-        if self._mark is not None:
-            self._mark(message)
+        if saying.mark is not None:
+            saying.mark(message)
         if isinstance(message, ModelClientStreamingChunkEvent):
-            if self._on_chunk is not None:
-                self._on_chunk(message)
+            if self._watcher.on_chunk is not None:
+                self._watcher.on_chunk(message)
         else:
-            if message.models_usage is not None and (by := self._answered.get(message.source)) is not None:
+            if message.models_usage is not None and (by := saying.answered.get(message.source)) is not None:
                 message.metadata = {**message.metadata, **by}
             self.recorder.emit(message)
 
@@ -210,20 +229,23 @@ class TeamSession:
             await self.team.resume()
         if not self.report_first_boundary:
             self.report_first_boundary = True
-            if self._resumed and self._on_resumed is not None:
-                await self._on_resumed()
+            if self._resumed and self._watcher.on_resumed is not None:
+                await self._watcher.on_resumed()
             return
         turn = await self.recorder.capture(pending)
-        if self._on_turn is not None:
-            await self._on_turn(turn)
+        if self._watcher.on_turn is not None:
+            await self._watcher.on_turn(turn)
 
     async def _nested_boundary(self) -> None:
-        if self._on_nested_turn is not None:
-            await self._on_nested_turn()
+        if self._watcher.on_nested_turn is not None:
+            await self._watcher.on_nested_turn()
+        elif self.steps is not None:
+            await self.steps.flush()
 
     async def steer(self, messages: Sequence[BaseChatMessage]) -> None:
-        """At a boundary, from `on_turn` or `on_resumed`: let all participants and the manager know of new messages, as
-        if they had been part of the task. The speakers that are held hear them first. `capture_turn` stores them.
+        """At a boundary, from `on_turn` or `on_resumed` of the watcher: let all participants and the manager hear new
+        messages, as if they had been part of the task. The speakers that are held hear them first. `capture_turn`
+        stores them.
 
         Raises:
             ValueError: a message of a type that the team does not know; nobody has heard any.
@@ -255,7 +277,7 @@ class TeamSession:
     def close(self) -> None:
         """Let go of the team, which is not needed any more."""
         self._runtime.close()
-        self._on_turn = self._on_chunk = self._on_resumed = self._on_nested_turn = self._mark = None
+        self._watcher, self._saying = NOBODY, Saying()
         self._recorder = None
         del self.team, self._tree
 

@@ -99,7 +99,7 @@ class InputBroker:
     _listener: Listener | None = None
     _loop: asyncio.AbstractEventLoop | None = None
 
-    def ask(
+    def ask(  # noqa: PLR0913 - the form of a question, as agents ask it
         self,
         source: str,
         prompt: str,
@@ -225,27 +225,22 @@ def parse_decision(text: str, input_request: Mapping[str, object]) -> JsonObject
     choices = cast("Sequence[str] | None", input_request.get("choices"))
     said = text.strip()
     if input_request.get("type") != "approval":
-        if not choices:
-            return {"content": text}
-        chosen = next((each for each in choices if each.strip().casefold() == said.casefold()), None)
+        chosen = text if not choices else next((c for c in choices if c.strip().casefold() == said.casefold()), None)
         if chosen is None:
-            raise InvalidRequest(f"answer with one of: {', '.join(map(repr, choices))}", param="messages")
+            raise InvalidRequest(f"answer with one of: {', '.join(map(repr, choices or ()))}", param="messages")
         return {"content": chosen}
-    for choice in choices or ("approve", "deny", "edit"):
+    choices = choices or ("approve", "deny", "edit")
+    for choice in choices:
         rest = _rest(said, _WORDS.get(choice, choice).split(", "), bare=choice not in ("edit", "result"))
-        if rest is None:
+        if rest is None or (rest and choice not in ("edit", "result", "deny")):
             continue
-        answer: JsonObject = {"decision": choice, "reason": None, "arguments": None, "content": text}
-        if choice == "edit":
-            answer["arguments"] = _arguments(rest)
-        elif choice == "result":
-            answer["content"] = rest
-        elif choice == "deny":
-            answer["reason"] = rest or None
-        elif rest:
-            continue
-        return answer
-    forms = ", ".join(_FORMS.get(choice, repr(choice)) for choice in choices or ("approve", "deny", "edit"))
+        return {
+            "decision": choice,
+            "reason": (rest or None) if choice == "deny" else None,
+            "arguments": _arguments(rest) if choice == "edit" else None,
+            "content": rest if choice == "result" else text,
+        }
+    forms = ", ".join(_FORMS.get(choice, repr(choice)) for choice in choices)
     raise InvalidRequest(f"the run waits for a decision; answer with one of: {forms}", param="messages")
 
 

@@ -97,9 +97,8 @@ def _walk(
     if is_member:
         tree.agents.append(part)
     if is_stored:
-        tree.unshared.append(part)
-        if isinstance(context := getattr(part, "_model_context", None), ChatCompletionContext):
-            tree.unshared.append(context)
+        context = getattr(part, "_model_context", None)
+        tree.unshared.extend([part, context] if isinstance(context, ChatCompletionContext) else [part])
     if is_class(cls, MessageFilterAgent):
         inner = part._wrapped_agent
         _walk(tree, seen, inner, below + inner.name, is_member=is_member, is_stored=is_stored)

@@ -36,7 +36,7 @@ _EMPTY = inspect.Parameter.empty
 class Function(ToolBase, Generic[P, R]):
     """A function as a tool; called as a function, it is still that function. See `tool`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what `@tool` takes
         self,
         function: Callable[P, R],
         options: ToolOptions | None = None,

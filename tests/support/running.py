@@ -13,7 +13,7 @@ from autogen_agentchat.teams import BaseGroupChat
 from drsai_backend.state import Document, Entry, decode_document, encode_document, fold
 from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.teams.recording.recorder import Turn
-from drsai_backend.teams.session import TeamSession
+from drsai_backend.teams.session import TeamSession, Watcher
 
 Build = Callable[[], BaseGroupChat]
 
@@ -82,11 +82,20 @@ class Stored:
 class TurnRun:
     """A run on the turn runtime that keeps what is emitted, in order, and stores every turn in `stored`."""
 
-    def __init__(self, team: BaseGroupChat, stored: Stored, *, check_state: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        team: BaseGroupChat,
+        stored: Stored,
+        *,
+        check_state: bool = False,
+        first_boundary: bool = True,
+        **options: Any,
+    ) -> None:
         self.stored = stored
         self.seen: list[Any] = []
         self.boundaries: list[list[str] | None] = []
         self.session = TeamSession(team, next_seq=len(stored.configs) + 1, **options)
+        self.session.report_first_boundary = first_boundary
         self._check_state = check_state
         # What `session.run` tells; a test may put something else in their place.
         self.on_turn: Any = self._turn
@@ -118,8 +127,7 @@ class TurnRun:
 
     def run_session(self, messages: Any, **options: Any) -> Coroutine[Any, Any, tuple[TaskResult, Turn]]:
         """`TeamSession.run`, watched."""
-        watching = {"on_turn": self.on_turn, "on_chunk": self.on_chunk, "on_resumed": self.on_resumed}
-        return self.session.run(messages, **watching, **options)
+        return self.session.run(messages, watcher=Watcher(self.on_turn, self.on_chunk, self.on_resumed), **options)
 
     @property
     def emitted(self) -> list[Any]:

@@ -30,7 +30,7 @@ from drsai_backend.teams.client_tools.definitions import new_call_id
 from drsai_backend.teams.limits import LimitReached
 from drsai_backend.teams.messages import ThoughtChunkEvent, aside_of
 from drsai_backend.teams.recording.recorder import Message, Turn
-from drsai_backend.teams.session import TeamSession
+from drsai_backend.teams.session import TeamSession, Watcher
 from drsai_backend.teams.suspension import InputRequired, StopRequested
 
 log = logging.getLogger("drsai.run")
@@ -114,10 +114,7 @@ class Execution:
                     self._task,
                     pending=self._pending,
                     token=live.token,
-                    on_turn=self._on_turn,
-                    on_chunk=self._on_chunk,
-                    on_resumed=self.steering.at_boundary,
-                    on_nested_turn=self._on_nested_turn,
+                    watcher=Watcher(self._on_turn, self._on_chunk, self.steering.at_boundary, self._on_nested_turn),
                 )
             finally:
                 if writer.steps.writing is not None:  # Who asked for it was cancelled; it is a part of the turn.

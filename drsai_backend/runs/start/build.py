@@ -51,7 +51,7 @@ from drsai_backend.teams.replay.tool_calls import ToolCalls, choosing, tool_run_
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
 from drsai_backend.teams.resources import Held
 from drsai_backend.teams.runtime.wiring import manager_of
-from drsai_backend.teams.session import TeamSession
+from drsai_backend.teams.session import Saying, TeamSession
 from drsai_backend.teams.shown import Shown
 from drsai_backend.teams.suspension import InputBroker
 from drsai_backend.teams.team_tree import TeamTree, as_team, ephemeral_tools, is_class, tree_of
@@ -123,7 +123,6 @@ async def build(services: Services, given: Placed, thread: StoredThread | None, 
     steps = TurnSteps((Step(row.agent, row.step, row.digest, row.value) for row in recorded), on_tool=live.emit)
     tree = inject(tree, context, broker, steps, plan.system or None, allotted)
     next_seq = 1 if thread is None else thread.head.last_seq + 1
-    answered = context.meter.answered
     stored = resumed.state.configs if resumed is not None and resumed.state is not None else {}
     transcript = Transcript(tree, allotted.shown, stored, 0 if run is None else run["first_seq"])
     session = TeamSession(
@@ -132,10 +131,12 @@ async def build(services: Services, given: Placed, thread: StoredThread | None, 
         broker=broker,
         steps=steps,
         known=tree,
-        answered=answered,
-        thoughts=context.meter.thoughts,
-        told=None if plan.received is None else plan.received.input_request.get("thought"),
-        mark=None if allotted.shown == Shown() else transcript.mark,
+        saying=Saying(
+            context.meter.answered,
+            context.meter.thoughts,
+            None if plan.received is None else plan.received.input_request.get("thought"),
+            None if allotted.shown == Shown() else transcript.mark,
+        ),
     )
     await session.prepare()
     # Whether the way from the task to the first speaker is worth storing, because a model chose him.

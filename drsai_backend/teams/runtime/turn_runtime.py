@@ -30,7 +30,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 from autogen_agentchat.messages import ModelClientStreamingChunkEvent, ToolCallRequestEvent
 
@@ -148,9 +147,18 @@ class TurnRuntime(AgentDirectory):
         cancellation_token: CancellationToken | None = None,
         message_id: str | None = None,
     ) -> None:
-        branch = current_branch.get()
-        if branch is None or branch.question is None:
-            self._publish(message, topic_id, sender, cancellation_token)
+        branch, lane = current_branch.get(), self.lane(topic_id.source)
+        if lane.stopping or (branch is not None and branch.question is not None):
+            return
+        shown = type(message.message) if type(message) is GroupChatMessage else None
+        if shown is ToolCallRequestEvent and lane.token is not None:
+            calls_tools(lane.token)
+            asyncio.get_running_loop().call_soon(watch_tools, lane.token)
+        unheard = lane.outbox.get(sender) if lane.order and sender is not None else None
+        if unheard is not None and shown is not ModelClientStreamingChunkEvent:
+            unheard.append((message, topic_id, sender, cancellation_token))
+        else:
+            self._publish(lane, message, topic_id, sender, cancellation_token)
 
     def show_piece(self, piece: ModelClientStreamingChunkEvent, key: str) -> bool:
         """Show a piece of what a participant of the team with that id says, at once. False, and nothing done: its
@@ -163,35 +171,26 @@ class TurnRuntime(AgentDirectory):
         return True
 
     def _publish(
-        self, message: Any, topic_id: TopicId, sender: AgentId | None, cancellation_token: CancellationToken | None
+        self,
+        lane: Lane,
+        message: object,
+        topic_id: TopicId,
+        sender: AgentId | None,
+        cancellation_token: CancellationToken | None,
     ) -> None:
-        lane = self.lane(topic_id.source)
-        if lane.stopping:
-            return
-        kind = message.__class__
         manager = lane.manager
         if manager is not None:
-            if kind is GroupChatTermination:
+            if type(message) is GroupChatTermination:
                 lane.signalled = True
-                if message.error is not None and lane.echo is None:
-                    lane.echo = str(message.error)
+                lane.echo = lane.echo or (None if message.error is None else str(message.error))
             if sender is not None and (sender is lane.manager_id or sender == lane.manager_id):
                 if topic_id.type == manager._output_topic_type:
                     return  # A copy for the log: the manager has put it on the output queue itself.
-            else:
-                shown: type | None = message.message.__class__ if kind is GroupChatMessage else None
-                if shown is ToolCallRequestEvent and lane.token is not None:
-                    calls_tools(lane.token)
-                    asyncio.get_running_loop().call_soon(watch_tools, lane.token)
-                unheard = lane.outbox.get(sender) if lane.order and sender is not None else None
-                if unheard is not None and shown is not ModelClientStreamingChunkEvent:
-                    unheard.append((message, topic_id, sender, cancellation_token))
-                    return
-                if shown is not None and lane.direct:
-                    manager._output_message_queue.put_nowait(message.message)
-                    return
+            elif lane.direct and type(message) is GroupChatMessage:
+                manager._output_message_queue.put_nowait(message.message)
+                return
         delivery = (message, topic_id, sender, cancellation_token or CancellationToken())
-        if kind is GroupChatRequestPublish:
+        if type(message) is GroupChatRequestPublish:
             lane.held.append(delivery)
         else:
             for agent_id in self.recipients(topic_id):
@@ -329,8 +328,7 @@ class TurnRuntime(AgentDirectory):
         finally:
             lane.speaking.pop(agent_id, None)
             lane.deferred.pop(agent_id, None)
-            if branch is not None and branch.question is not None:
-                error = branch.question
+            error = (branch and branch.question) or error
             if error is not None:
                 lane.note(error, self._agents.get(agent_id))
                 error = None  # Its traceback keeps this frame.
@@ -344,7 +342,7 @@ class TurnRuntime(AgentDirectory):
             lane.order.popleft()
             if lane.order:
                 for publication in lane.outbox.pop(lane.order[0]):
-                    self._publish(*publication)
+                    self._publish(lane, *publication)
 
     async def _deliver(self, lane: Lane, agent_id: AgentId, delivery: Delivery) -> None:
         message, topic_id, sender, token = delivery

@@ -77,7 +77,7 @@ class _HttpRequest(ToolBase):
             raise ToolError(f"The host {url.host!r} may not be asked. May be asked: {', '.join(self._hosts)}.")
 
 
-def http_request(
+def http_request(  # noqa: PLR0913 - a tool's options
     *,
     methods: Sequence[Method] = SAFE,
     hosts: Sequence[str] | None = None,

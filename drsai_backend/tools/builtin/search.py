@@ -98,7 +98,7 @@ _ENGINES: Final[dict[str, _Engine]] = {
 }
 
 
-def web_search(
+def web_search(  # noqa: PLR0913 - a tool's options
     *,
     provider: Provider | None = None,
     url: str | None = None,

@@ -16,7 +16,7 @@ __all__ = ["CodeFile", "CodeInterpreter", "CodeLimits", "CodeResult", "CodeSandb
 SandboxName: TypeAlias = Literal["monty", "bubblewrap", "docker"]
 
 
-def code_interpreter(
+def code_interpreter(  # noqa: PLR0913 - a tool's options
     sandbox: SandboxName | CodeSandbox = "monty",
     *,
     limits: CodeLimits | None = None,
