@@ -68,7 +68,7 @@ class DrSai(Caller):
         NotFound (all calls): a thread or a run that is unknown, or another user's.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what programs make it with
         self,
         teams: Mapping[str, TeamFactory] | TeamRegistry | None = None,
         database_url: str | None = None,
@@ -245,7 +245,6 @@ class DrSai(Caller):
             lifespan=None if is_open else self.lifespan,
             hosts=hosts,
             models=self.models,
-            is_demo=self.models.is_demo,
             routers=self._extensions.routers,
         )
 

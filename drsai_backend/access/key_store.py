@@ -68,7 +68,7 @@ class ApiKeys:
         self._exist = False
         self._missed_at = -math.inf
 
-    async def create(
+    async def create(  # noqa: PLR0913 - what programs make a key with
         self,
         owner: Owner,
         scopes: Iterable[str],

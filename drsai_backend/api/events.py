@@ -113,43 +113,38 @@ def broken(body: JsonObject) -> bytes:
     return b"event: error\ndata: " + dumps({"type": "error", **body}) + b"\n\n"
 
 
+def log_stream(
+    headers: Headers,
+    still: Still,
+    ping: float,
+    *,
+    opening: bytes = _OPENING,
+    failing: Callable[[JsonObject], bytes] = broken,
+) -> EventStream:
+    """What sends the events of a log; its arguments are those of `EventStream`."""
+    what = "an event stream"
+    return EventStream(headers, opening, failing, what, ping, still, patience=_PATIENCE)
+
+
 class LogResponse(Response, Generic[T]):
     """Server-sent events of a log.
 
     Args:
         log: the events; closed at the end, or when the client leaves.
         tell: makes the frames of an event.
-        still: raises when who reads may not do so any more, which ends the answer (`EventStream`).
-        opening, failing: see `EventStream`.
+        stream: sends them (`log_stream`).
         over: what is read ends when `log` has nothing to tell. Then the answer is 204, at which browsers stop to
             connect again.
     """
 
     def __init__(
-        self,
-        log: AsyncIterator[T],
-        tell: Callable[[T], Iterable[bytes]],
-        headers: Headers,
-        still: Still,
-        *,
-        ping: float,
-        over: bool = False,
-        opening: bytes = _OPENING,
-        failing: Callable[[JsonObject], bytes] = broken,
+        self, log: AsyncIterator[T], tell: Callable[[T], Iterable[bytes]], stream: EventStream, *, over: bool = False
     ) -> None:
         super().__init__()
         self._log = log
         self._tell = tell
         self._over = over
-        self._stream = EventStream(
-            headers,
-            opening=opening,
-            failing=failing,
-            what="an event stream",
-            ping=ping,
-            still=still,
-            patience=_PATIENCE,
-        )
+        self._stream = stream
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         try:

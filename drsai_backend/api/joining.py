@@ -10,8 +10,9 @@ from fastapi.dependencies.models import Dependant
 from starlette.routing import Route
 
 from drsai_backend.access.key_store import ApiKeys
-from drsai_backend.api.auth import needed_scope, open_to_all
+from drsai_backend.api.auth import Access, needed_scope, open_to_all
 from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.http.middleware import Hosts
 from drsai_backend.api.http.parameters import KeyFirstRoute
 from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError
@@ -29,6 +30,8 @@ class Web:
         max_messages: how many messages one request may have.
         keys: the keys of users; None: this application makes none.
         settings: those of the `DrSai`.
+        access: tells who asks.
+        hosts: those that are served; None: any.
     """
 
     engine: Engine
@@ -37,6 +40,8 @@ class Web:
     max_messages: int
     keys: ApiKeys | None
     settings: Settings
+    access: Access
+    hosts: Hosts | None
 
 
 Routers = Callable[[Web], Iterable[tuple[str, APIRouter]]]

@@ -112,7 +112,7 @@ async def test_health(http: httpx.AsyncClient, engine: FakeEngine, monkeypatch: 
     assert (await http.get("/readyz")).status_code == 200
     assert engine.db.tried == 1, "each of them tried a write"
     engine.db.broken = DatabaseUnavailable("the database cannot be reached")
-    monkeypatch.setattr("drsai_backend.api.health._FRESH", 0)
+    monkeypatch.setattr("drsai_backend.api.app._FRESH", 0)
     response = await http.get("/readyz")
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "database_unavailable"

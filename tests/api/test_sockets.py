@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,11 +61,14 @@ def none_closed() -> None:
     Session.closed = 0
 
 
+def web(access: Access) -> Any:
+    settings = SimpleNamespace(cors_origins=[])
+    return SimpleNamespace(engine=Engine(), bodies=Bodies(1000, 1000), access=access, hosts=None, settings=settings)
+
+
 @asynccontextmanager
 async def opened(access: Access | None = None, **bounds: float) -> AsyncGenerator[Socket]:
-    given: Any = (Engine(), Bodies(1000, 1000), access or Access(), None)
-
-    async with connected(SocketEndpoint(Session, *given, **bounds), "/") as socket:
+    async with connected(SocketEndpoint(Session, web(access or Access()), **bounds), "/") as socket:
         yield socket
     assert Session.closed == 1
 
@@ -112,8 +116,7 @@ async def test_what_is_heard_in_time_is_answered_to_its_end() -> None:
             await asyncio.sleep(0.2)
             await super().answer(caller, body, about)
 
-    given: Any = (Engine(), Bodies(1000, 1000), Access(), None)
-    async with connected(SocketEndpoint(Slow, *given, seconds=0.1), "/") as socket:
+    async with connected(SocketEndpoint(Slow, web(Access()), seconds=0.1), "/") as socket:
         await socket.say({"say": "a"})
         assert (await socket.hear())["said"] == "a"
         assert (await socket.hear())["error"]["code"] == "websocket_connection_limit_reached"

@@ -11,7 +11,7 @@ import pytest
 
 from drsai_backend import AssistantAgent, RunContext
 from drsai_backend.agents import requires_approval
-from drsai_backend.api.openai.responses.stored import storing
+from drsai_backend.api.openai.responses import service as responses_service
 from drsai_backend.database.responses import is_temporary
 from drsai_backend.datamodel.owner import Owner
 from tests.e2e.conftest import Serve, Service
@@ -160,7 +160,7 @@ async def test_items_that_wait_are_taken_once(
     made = await conversations.create(items=items("I am Bob."))
     with monkeypatch.context() as patch:
         # Whatever dies: they are taken with the run, or wait.
-        patch.setattr(storing, "save_response", lambda *_: 1 / 0)
+        patch.setattr(responses_service, "save_response", lambda *_: 1 / 0)
         with pytest.raises(openai.InternalServerError):
             await create(service, "Hi.", conversation=made.id)
     assert [item.id for item in (await conversations.items.list(made.id)).data] == ["msg_w1"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
@@ -15,16 +14,14 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed, described, read_fields
 from drsai_backend.api.engine.errors import DetailRoute
 from drsai_backend.api.engine.tasks import STATES, ExecuteBody, Tasks, Told, summary
-from drsai_backend.api.events import AfterStepEvent, LastStepEventId, LogResponse, place_of, still_reads
-from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.events import AfterStepEvent, LastStepEventId, LogResponse, log_stream, place_of, still_reads
 from drsai_backend.api.http.json import EVENTS, answers, dumps, json_response
 from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.http.parameters import AfterNumber, Limit, known_parameters
+from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import run_headers
-from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.definitions.modes import TEAMS, modes_of
-from drsai_backend.errors import NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.events import Mark
 from drsai_backend.runs.threads.queries import RunFilter
@@ -128,16 +125,10 @@ def _frames(told: Told) -> Iterator[bytes]:
         yield _DONE
 
 
-def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
-    """`ping`: seconds of silence after which a stream sends a comment."""
+def engine_routes(tasks: Tasks, web: Web) -> APIRouter:
+    """The routes."""
     router = APIRouter(prefix=PREFIX, tags=["agent"], route_class=DetailRoute, dependencies=[Depends(known_parameters)])
-    engine = tasks.engine
-
-    def streamed(
-        request: Request, who: Principal, scope: Scope, log: AsyncGenerator[Told], run_id: str, name: ThreadName
-    ) -> Response:
-        still = still_reads(engine, name, request, scope, who)
-        return LogResponse(log, _frames, run_headers(name.thread_id, run_id), still, ping=ping, over=True)
+    engine, bodies = web.engine, web.bodies
 
     @router.post(
         "/execute",
@@ -158,14 +149,9 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
         """Do a task, and tell its steps as they come."""
         body = await read_fields(bodies, request, ExecuteBody)
         handle = await tasks.start(who, body, key)
-
-        async def log() -> AsyncGenerator[Told]:
-            yield Told(None, [{"type": "task", "task_id": handle.run_id, "conversation_id": handle.thread_id}])
-            async with aclosing(tasks.events(who, handle.run_id)) as events:
-                async for each in events:
-                    yield each
-
-        return streamed(request, who, Scope.CHAT, log(), handle.run_id, handle.name)
+        still = still_reads(engine, handle.name, request, Scope.CHAT, who)
+        stream = log_stream(run_headers(handle.thread_id, handle.run_id), still, web.ping)
+        return LogResponse(tasks.begun(who, handle), _frames, stream, over=True)
 
     @router.get("/tools", responses=answers(200, _TOOLS))
     async def list_tools(who: Chatter) -> Response:
@@ -182,10 +168,7 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
     ) -> Response:
         """The newest messages of a conversation, oldest first."""
         name = check_name(conversation_id, "conversation_id")
-        try:
-            thread = await engine.get_thread(who, name)
-        except NotFound:
-            raise NotFound(f"no conversation {name!r}", param="conversation_id") from None
+        thread = await tasks.conversation(who, name)
         found = await engine.newest_messages(who, name, limit)
         roles = [
             {
@@ -200,7 +183,7 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
         return json_response({**body, "updated_at": thread.updated_at.isoformat()})
 
     @router.get("/tasks", responses=answers(200, _LIST))
-    async def list_tasks(
+    async def list_tasks(  # noqa: PLR0913 - the parameters of a route
         who: Reader,
         limit: Limit = 50,
         after: AfterNumber = None,
@@ -238,7 +221,9 @@ def engine_routes(tasks: Tasks, bodies: Bodies, *, ping: float) -> APIRouter:
         """What is told of a task after an event: how a stream that broke off is continued."""
         _, name = await tasks.find(who, task_id)
         log = tasks.events(who, task_id, place_of(Mark.parse, after, last_event_id))
-        return streamed(request, who, Scope.THREADS_READ, log, task_id, name)
+        still = still_reads(engine, name, request, Scope.THREADS_READ, who)
+        stream = log_stream(run_headers(name.thread_id, task_id), still, web.ping)
+        return LogResponse(log, _frames, stream, over=True)
 
     @router.post("/tasks/{task_id}/cancel", responses=answers(200, _TASK))
     async def cancel_task(task_id: TaskId, who: Annotated[Principal, allowed(Scope.RUNS_CANCEL)]) -> Response:

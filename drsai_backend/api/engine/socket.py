@@ -20,7 +20,7 @@ from pydantic import Discriminator, Field, TypeAdapter
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body
 from drsai_backend.api.engine.errors import with_detail
-from drsai_backend.api.engine.tasks import ExecuteBody, Tasks, state_of
+from drsai_backend.api.engine.tasks import ExecuteBody, Tasks, begun, state_of
 from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.errors import Overloaded, error_body
 from drsai_backend.api.http.sockets import Opened, SocketClosed, SocketSession
@@ -86,8 +86,7 @@ class TaskSession(SocketSession):
             case _Execute():
                 self._check_room()
                 handle = await tasks.start(who, asked)
-                told = {"type": "task", "task_id": handle.run_id, "conversation_id": handle.thread_id}
-                await self.write(told)
+                await self.write(begun(handle))
                 self._follow(who, handle.run_id, None)
             case _Resume():
                 who.require(Scope.THREADS_READ)
@@ -95,7 +94,7 @@ class TaskSession(SocketSession):
                 run, _ = await tasks.find(who, asked.task_id)
                 await self._stop(asked.task_id)
                 self._check_room()
-                await self.write({"type": "task", "task_id": run.run_id, "conversation_id": run.thread_id})
+                await self.write(begun(run))
                 self._follow(who, asked.task_id, mark)
             case _Cancel():
                 who.require(Scope.RUNS_CANCEL)

@@ -41,7 +41,7 @@ from drsai_backend.runs.steps.events import (
     StepThought,
 )
 from drsai_backend.runs.steps.views import SHOWN, RunStep, cut, shortened
-from drsai_backend.runs.threads.views import RunView
+from drsai_backend.runs.threads.views import RunView, ThreadDetail
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.builtin import builtin_tools
 
@@ -164,6 +164,13 @@ class Tasks:
             raise NotFound(f"no task {task_id!r}", param="task_id")
         return run, owner.thread(run.thread_id)
 
+    async def conversation(self, who: Principal, name: str) -> ThreadDetail:
+        """The thread that tasks continue. Raises NotFound."""
+        try:
+            return await self.engine.get_thread(who, name)
+        except NotFound:
+            raise NotFound(f"no conversation {name!r}", param="conversation_id") from None
+
     async def whole(self, who: Principal, task_id: str) -> JsonObject:
         """A task with its steps and its answer."""
         run, name = await self.find(who, task_id)
@@ -190,6 +197,13 @@ class Tasks:
             "tool_call_count": sum(step.tool is not None for step in steps),
             "final_answer": (answer or "") if is_over else "",
         }
+
+    async def begun(self, who: Principal, handle: Handle) -> AsyncGenerator[Told]:
+        """What is told of a task that has just been started, to its end."""
+        yield Told(None, [begun(handle)])
+        async with aclosing(self.events(who, handle.run_id)) as events:
+            async for each in events:
+                yield each
 
     async def events(self, who: Principal, task_id: str, after: Mark | None = None) -> AsyncGenerator[Told]:
         """What is told of a task after a place, to its end. It breaks off where this process ends before the task."""
@@ -222,6 +236,11 @@ def _tool_info(tool: ToolBase) -> JsonObject:
         "description": schema.get("description", ""),
         "parameters": schema.get("parameters", {"type": "object"}),
     }
+
+
+def begun(run: Handle | RunView) -> JsonObject:
+    """What is told first."""
+    return {"type": "task", "task_id": run.run_id, "conversation_id": run.thread_id}
 
 
 def state_of(run: RunView, steps: list[RunStep]) -> str:

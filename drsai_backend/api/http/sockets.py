@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple
 from uuid import uuid4
@@ -16,15 +16,14 @@ from starlette.types import Scope as Connection
 
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import Access
 from drsai_backend.api.http import stream
-from drsai_backend.api.http.body import Bodies, headers_of
+from drsai_backend.api.http.body import headers_of
 from drsai_backend.api.http.errors import HostNotAllowed, InternalError, error_body
 from drsai_backend.api.http.json import dumps
-from drsai_backend.api.http.middleware import Hosts, check_origin
+from drsai_backend.api.http.middleware import check_origin
+from drsai_backend.api.joining import Web
 from drsai_backend.errors import DrSaiError, InsufficientScope, Unauthenticated
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs import Engine
 
 _log = logging.getLogger("drsai.api")
 POLICY_VIOLATION: Final = 1008
@@ -60,7 +59,7 @@ class SocketSession:
 
     def __init__(self, opened: Opened) -> None:
         self.endpoint = opened.endpoint
-        self.access = opened.endpoint.access
+        self.access = opened.endpoint.web.access
         self.asking = opened.asking
         self._opened = opened
         self._sending = asyncio.Lock()
@@ -117,7 +116,7 @@ class SocketSession:
             try:
                 async with self.telling(about):
                     caller = await self.access.authenticate(self.asking, Scope.CHAT)
-                    body = await self.endpoint.bodies.parse(message["text"].encode() if data is None else data)
+                    body = await self.endpoint.web.bodies.parse(message["text"].encode() if data is None else data)
                     await self.answer(caller, body, about)
             except Unauthenticated as error:  # its key was revoked meanwhile
                 await self.end(error)
@@ -178,8 +177,8 @@ class SocketEndpoint:
 
     Args:
         session: makes what answers on a connection that was accepted.
-        hosts: those that are served; None: any.
-        origins: of web pages that may connect. Others may not: a browser asks nobody before it opens a WebSocket.
+        web: what it is made with. Web pages of other origins than those of the settings may not connect: a browser asks
+            nobody before it opens a WebSocket.
         heartbeat: seconds of silence after which `SocketSession.heartbeat` is told.
         seconds: how long a connection may last; None: as long as its client wants.
     """
@@ -187,32 +186,24 @@ class SocketEndpoint:
     def __init__(
         self,
         session: Callable[[Opened], SocketSession],
-        engine: Engine,
-        bodies: Bodies,
-        access: Access,
-        hosts: Hosts | None,
-        origins: Collection[str] = (),
+        web: Web,
         *,
         heartbeat: float = math.inf,
         seconds: float | None = None,
     ) -> None:
-        self.bodies = bodies
-        self.access = access
+        self.web = web
         self.heartbeat = heartbeat
         self.seconds = seconds
         self._session = session
-        self._engine = engine
-        self._hosts = hosts
-        self._origins = origins
 
     async def __call__(self, scope: Connection, receive: Receive, send: Send) -> None:
         if (await receive())["type"] != "websocket.connect":
             return
         asking: Connection = {**scope, "type": "http", "method": "GET"}
         try:
-            check_place(scope, self._hosts, self._origins)
-            self._engine.check_open()
-            caller = await self.access.authenticate(asking, Scope.CHAT)
+            check_place(scope, self.web)
+            self.web.engine.check_open()
+            caller = await self.web.access.authenticate(asking, Scope.CHAT)
         except DrSaiError as error:
             await refuse(scope, send, error)
             return
@@ -221,13 +212,12 @@ class SocketEndpoint:
             await self._session(Opened(self, asking, caller, send)).run(receive)
 
 
-def check_place(scope: Connection, hosts: Hosts | None, origins: Collection[str]) -> None:
-    """Raises HostNotAllowed for a host that is not served (`hosts`; None: any is), and OriginNotAllowed for a page of
-    another origin."""
+def check_place(scope: Connection, web: Web) -> None:
+    """Raises HostNotAllowed for a host that is not served, and OriginNotAllowed for a page of another origin."""
     host = headers_of(scope).get(b"host")
-    if host is not None and hosts is not None and not hosts.allow(host.decode("latin-1")):
+    if host is not None and web.hosts is not None and not web.hosts.allow(host.decode("latin-1")):
         raise HostNotAllowed("this host is not served here; DRSAI_ALLOWED_HOSTS names those that are")
-    check_origin(scope["headers"], origins, with_key=False)
+    check_origin(scope["headers"], web.settings.cors_origins, with_key=False)
 
 
 async def refuse(scope: Connection, send: Send, error: DrSaiError) -> None:

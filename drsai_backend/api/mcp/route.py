@@ -14,11 +14,10 @@ from starlette.types import Message, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import Access, allowed_caller, user_of
-from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.auth import allowed_caller, user_of
 from drsai_backend.api.http.parameters import check_query
+from drsai_backend.api.joining import Web
 from drsai_backend.errors import NotInstalled
-from drsai_backend.runs import Engine
 
 _PRINCIPAL: Final = "drsai.mcp.principal"
 
@@ -26,17 +25,18 @@ _PRINCIPAL: Final = "drsai.mcp.principal"
 class McpRoute(APIRoute):
     """The endpoint; a plain ASGI application answers."""
 
-    def __init__(self, engine: Engine, access: Access, bodies: Bodies) -> None:
+    def __init__(self, web: Web) -> None:
         super().__init__("/mcp", _described, methods=["POST"], include_in_schema=False, response_model=None)
         self.app = self._answer
-        self._engine, self._access, self._bodies = engine, access, bodies
+        self._web = web
         self._server: Any = None
 
     async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        caller = await self._access.authenticate(scope, Scope.CHAT)
+        access = self._web.access
+        caller = await access.authenticate(scope, Scope.CHAT)
         check_query(scope, ("user",))
         named = user_of(QueryParams(scope["query_string"]).get("user"))
-        who = self._access.principal(caller, scope, Scope.CHAT, named)
+        who = access.principal(caller, scope, Scope.CHAT, named)
         try:
             from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
@@ -44,8 +44,8 @@ class McpRoute(APIRoute):
         except ModuleNotFoundError:
             raise NotInstalled("/mcp needs the package `mcp`: pip install 'drsai-backend[mcp]'") from None
         if self._server is None:
-            self._server = TeamTools(self._engine, _principal).server()
-        async with self._bodies.read(scope, receive) as body:
+            self._server = TeamTools(self._web.engine, _principal).server()
+        async with self._web.bodies.read(scope, receive) as body:
             said = orjson.dumps(body)
             del body
             # One for each request: what it begins, it ends.

@@ -12,6 +12,7 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
+from itertools import dropwhile
 from operator import itemgetter
 from typing import Annotated, Final
 
@@ -180,13 +181,7 @@ def conversation_routes(responses: Responses) -> APIRouter:
         include: Include = [],  # noqa: B006 - FastAPI copies it
     ) -> Response:
         """What was said in a conversation: messages, thoughts and approvals."""
-        newest_first = order == "desc"
-        found: list[JsonObject] = []
-        async with aclosing(conversations.items(who, conversation_id, after, newest_first=newest_first)) as items:
-            async for item in items:
-                found.append(item)
-                if len(found) > limit:
-                    break
+        found = await conversations.items(who, conversation_id, after, limit + 1, newest_first=order == "desc")
         return json_response(listed(cut(found, limit, itemgetter("id"))))
 
     @router.post(
@@ -230,11 +225,7 @@ def conversation_routes(responses: Responses) -> APIRouter:
     @router.delete("/{conversation_id}/items/{item_id}", responses=answers(200, _OBJECT))
     async def delete_item(conversation_id: ConversationId, item_id: ItemId, who: Deleter) -> Response:
         """Take an item away that waits for the next response. What was said cannot be deleted by itself: 409."""
-        await conversations.item(who, conversation_id, item_id)
-        number = _number(item_id, _WAITING)
-        if number is None:
-            raise Conflict("what was said is kept; delete the conversation instead", param="item_id")
-        await conversations.change(who, conversation_id, remove=number)
+        await conversations.remove(who, conversation_id, item_id)
         return json_response(_shown(conversation_id, await conversation_of(responses.engine, who, conversation_id)))
 
     return router
@@ -290,33 +281,43 @@ class _Conversations:
         change = partial(change_conversation, name=name, metadata=metadata, add=add, remove=remove)
         return await self._db.database.act(change)
 
+    async def remove(self, who: Principal, conversation: str, item_id: str) -> None:
+        """Take an item away that waits. Raises NotFound, and Conflict for one that was said."""
+        await self.item(who, conversation, item_id)
+        number = _number(item_id, _WAITING)
+        if number is None:
+            raise Conflict("what was said is kept; delete the conversation instead", param="item_id")
+        await self.change(who, conversation, remove=number)
+
     async def items(
-        self, who: Principal, conversation: str, after: str | None, *, newest_first: bool
-    ) -> AsyncGenerator[JsonObject]:
-        """What was said, and what waits for the next response, after an item. Raises NotFound, InvalidRequest."""
+        self, who: Principal, conversation: str, after: str | None, most: int, *, newest_first: bool
+    ) -> list[JsonObject]:
+        """What was said, and what waits for the next response, after an item: so many at least, if there are. Raises
+        NotFound, InvalidRequest."""
         rows = await conversation_of(self._responses.engine, who, conversation)
-        waiting = [_waiting(each) for each in rows.value.get("items", ())]
-        if newest_first:
-            waiting.reverse()
-        stored, of_waiting = _seq_of(after), _number(after, _WAITING)
-        if after is not None and stored is None and of_waiting is None:
+        waiting = [_waiting(each) for each in rows.value.get("items", ())][:: -1 if newest_first else 1]
+        is_stored, is_waiting = _seq_of(after) is not None, _number(after, _WAITING) is not None
+        if after is not None and not is_stored and not is_waiting:
             raise InvalidRequest(f"`after`: there is no item {after!r}", param="after")
-        if of_waiting is not None:
-            place = next((index for index, each in enumerate(waiting) if each["id"] == after), len(waiting))
-            waiting = waiting[place + 1 :]
-        if newest_first and stored is None:
-            for item in waiting:
-                yield item
-        if newest_first or of_waiting is None:
-            passed = stored is None
-            async with aclosing(self._said(rows, stored, newest_first=newest_first)) as said:
-                async for item in said:
-                    if passed or not _is_of(item, stored):
-                        yield item
-                    passed = passed or item["id"] == after
-        if not newest_first:
-            for item in waiting:
-                yield item
+        if is_waiting:
+            waiting = [*dropwhile(lambda each: each["id"] != after, waiting)][1:]
+        if newest_first:
+            waiting = [] if is_stored else waiting
+            return waiting + await self._said_after(rows, after, most - len(waiting), newest_first=True)
+        return ([] if is_waiting else await self._said_after(rows, after, most, newest_first=False)) + waiting
+
+    async def _said_after(
+        self, rows: ConversationRows, after: str | None, most: int, *, newest_first: bool
+    ) -> list[JsonObject]:
+        found: list[JsonObject] = []
+        stored = _seq_of(after)
+        passed = stored is None
+        async with aclosing(self._said(rows, stored, newest_first=newest_first)) as said:
+            while len(found) < most and (item := await anext(said, None)) is not None:
+                if passed or not _is_of(item, stored):
+                    found.append(item)
+                passed = passed or item["id"] == after
+        return found
 
     async def _said(
         self, rows: ConversationRows, start: int | None, *, newest_first: bool

@@ -19,12 +19,11 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import Access
-from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.errors import InternalError, RunMoved
 from drsai_backend.api.http.json import json_response
 from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.http.stream import PING, ClientLeft, EventStream, Frames, Still, Watch
+from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import headers_of_answer
 from drsai_backend.api.openai.files.named import with_files
 from drsai_backend.api.openai.messages import is_heavy
@@ -108,11 +107,9 @@ class Exchange(ABC):
     async def start(self, engine: Engine, who: Principal) -> Handle | None:
         """Start its run; None: it gets none, and is answered aside. Raises as `Engine.start`."""
 
-    async def aside(
-        self, engine: Engine, who: Principal, scope: ASGIScope, receive: Receive, send: Send, ping: float, still: Still
-    ) -> None:
-        """Answer a request that gets no run. A client that leaves ends that; so does a stream whose client may not ask
-        any more (`still`)."""
+    async def aside(self, scope: ASGIScope, receive: Receive, send: Send, ping: float, still: Still) -> None:
+        """Answer a request that gets no run, after `start`. A client that leaves ends that; so does a stream whose
+        client may not ask any more (`still`)."""
         raise NotImplementedError
 
     @abstractmethod
@@ -155,14 +152,11 @@ class RunRoute(APIRoute):
     keep_alive = PING
     """What a stream says when there is nothing to say."""
 
-    def __init__(self, engine: Engine, access: Access, bodies: Bodies, *, max_messages: int, ping: float) -> None:
+    def __init__(self, web: Web) -> None:
         super().__init__(**self.describe())
         self.app = self._answer
-        self._engine = engine
-        self._access = access
-        self._bodies = bodies
-        self._max_messages = max_messages
-        self._ping = ping
+        self._engine, self._access, self._bodies = web.engine, web.access, web.bodies
+        self._max_messages, self._ping = web.max_messages, web.ping
 
     def describe(self) -> JsonObject:
         """The arguments of `APIRoute`."""
@@ -196,7 +190,7 @@ class RunRoute(APIRoute):
                 raise
         still = partial(self._access.check_again, scope, self.scope, caller)
         if handle is None:
-            await exchange.aside(self._engine, who, scope, receive, send, self._ping, still)
+            await exchange.aside(scope, receive, send, self._ping, still)
             return
         headers = headers_of_answer(handle)
         if ignored := exchange.ignored(handle):

@@ -32,7 +32,7 @@ class Audit(Extension):
 
         return audit_routes(self)
 
-    async def list(
+    async def list(  # noqa: PLR0913 - what programs filter by
         self,
         tenant: str | None = None,
         user_id: str | None = None,

@@ -75,7 +75,7 @@ def audit_routes(log: Audit) -> APIRouter:
     router = new_router("/v1/audit", tags=["audit"])
 
     @router.get("", responses=answers(200, page_of(_ENTRY)))
-    async def list_audit(
+    async def list_audit(  # noqa: PLR0913 - the parameters of a route
         who: Admin,
         user: Of = None,
         action: OfAction = None,

@@ -29,10 +29,10 @@ from drsai_backend.api.events import (
     LogResponse,
     RunFrames,
     StepFrames,
+    log_stream,
     place_of,
     still_reads,
 )
-from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import EVENTS, answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import IdempotencyKey, fingerprint_of
 from drsai_backend.api.http.parameters import (
@@ -66,7 +66,7 @@ from drsai_backend.datamodel import Right, RunStatus
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import cut
-from drsai_backend.runs import Answer, Engine, Origin, Position
+from drsai_backend.runs import Answer, Origin, Position
 from drsai_backend.runs.events import ENDED
 from drsai_backend.runs.steps.events import Mark
 from drsai_backend.runs.steps.views import shortened
@@ -142,15 +142,15 @@ class InputBody(UserBody):
 
 
 def routes(web: Web) -> APIRouter:
-    router = _run_routes(web.engine, web.bodies, ping=web.ping)
-    router.routes.extend(_thread_routes(web.engine, ping=web.ping).routes)
-    router.routes.extend(_steering_routes(web.engine, web.bodies, ping=web.ping).routes)
+    router = _run_routes(web)
+    router.routes.extend(_thread_routes(web).routes)
+    router.routes.extend(_steering_routes(web).routes)
     return router
 
 
-def _thread_routes(engine: Engine, *, ping: float) -> APIRouter:
-    """`ping`: seconds of silence after which a stream sends a comment."""
+def _thread_routes(web: Web) -> APIRouter:
     router = new_router("/v1/threads", tags=["threads"])
+    engine = web.engine
 
     @router.get("", responses=answers(200, page_of(SUMMARY_SCHEMA)))
     async def list_threads(
@@ -222,14 +222,15 @@ def _thread_routes(engine: Engine, *, ping: float) -> APIRouter:
         await engine.check_thread(who, thread)
         log, headers = engine.follow_thread(who, thread, position), [(b"x-thread-id", thread_id.encode())]
         still = still_reads(engine, thread, request, Scope.THREADS_READ, who)
-        return LogResponse(log, RunFrames(thread_id, position).told, headers, still, ping=ping)
+        return LogResponse(log, RunFrames(thread_id, position).told, log_stream(headers, still, web.ping))
 
     return router
 
 
-def _steering_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
-    """What can be done about what runs on a thread. `ping`: as of `_thread_routes`."""
+def _steering_routes(web: Web) -> APIRouter:
+    """What can be done about what runs on a thread."""
     router = new_router("/v1/threads", tags=["threads"])
+    engine, bodies = web.engine, web.bodies
 
     def control(
         name: str, act: Callable[[Principal, Named], Awaitable[ThreadDetail]], scope: Scope, summary: str
@@ -267,7 +268,7 @@ def _steering_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRoute
         responses={**answers(202, RUN_SCHEMA), 200: _LOG},
         openapi_extra=described(InputBody),
     )
-    async def answer_input(
+    async def answer_input(  # noqa: PLR0913 - the parameters of a route
         request: Request,
         thread_id: ThreadId,
         caller: Chatter,
@@ -293,7 +294,7 @@ def _steering_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRoute
         said = None if key is None else fingerprint_of(request, body)
         handle = await engine.answer(who, thread, answer, origin=Origin(key, fingerprint=said))
         if body.stream:
-            return await follow_run(engine, request, Scope.CHAT, who, handle.run_id, position, ping=ping)
+            return await _follow_run(web, request, Scope.CHAT, who, handle.run_id, position)
         response = json_response(run_object(await engine.run_answered(handle)), 202)
         response.raw_headers.extend(run_headers(handle.thread_id, handle.run_id))
         return response
@@ -301,9 +302,9 @@ def _steering_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRoute
     return router
 
 
-def _run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
-    """`ping`: seconds of silence after which a stream sends a comment."""
+def _run_routes(web: Web) -> APIRouter:
     router = new_router("/v1", tags=["runs"])
+    engine, bodies = web.engine, web.bodies
 
     @router.get("/runs", responses=answers(200, page_of(RUN_SCHEMA)))
     async def list_all_runs(
@@ -348,7 +349,7 @@ def _run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
         run, owner = await engine.find_run(who, run_id)
         log, headers = engine.follow_steps(who, run_id, mark), run_headers(run.thread_id, run.run_id)
         still = still_reads(engine, owner.thread(run.thread_id), request, Scope.THREADS_READ, who)
-        return LogResponse(log, StepFrames(run.thread_id).told, headers, still, ping=ping, over=True)
+        return LogResponse(log, StepFrames(run.thread_id).told, log_stream(headers, still, web.ping), over=True)
 
     @router.get("/runs/{run_id}/events", responses={200: _LOG, 204: {"description": "All is read."}})
     async def follow(
@@ -360,7 +361,7 @@ def _run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     ) -> Response:
         """What a run tells, as server-sent events, to its end or to the question it waits with."""
         position = place_of(Position.parse, after, last_event_id)
-        return await follow_run(engine, request, Scope.THREADS_READ, who, run_id, position, ping=ping)
+        return await _follow_run(web, request, Scope.THREADS_READ, who, run_id, position)
 
     @router.post("/runs/{run_id}/cancel", responses=answers(200, RUN_SCHEMA), openapi_extra=described(UserBody))
     async def cancel_run(request: Request, run_id: RunId, caller: Canceller, user: NamedUser = None) -> Response:
@@ -371,19 +372,13 @@ def _run_routes(engine: Engine, bodies: Bodies, *, ping: float) -> APIRouter:
     return router
 
 
-async def follow_run(
-    engine: Engine,
-    request: Request,
-    scope: Scope,
-    who: Principal,
-    run_id: str,
-    after: Position | None,
-    *,
-    ping: float,
+async def _follow_run(
+    web: Web, request: Request, scope: Scope, who: Principal, run_id: str, after: Position | None
 ) -> Response:
     """What a run tells after a position, to its end, while the request has the scope."""
+    engine = web.engine
     run, owner = await engine.find_run(who, run_id)
     over = after is not None and after.n == ENDED and run.status not in (RunStatus.CREATED, RunStatus.RUNNING)
     log, headers = engine.follow_run(who, run_id, after), run_headers(run.thread_id, run.run_id)
     still = still_reads(engine, owner.thread(run.thread_id), request, scope, who)
-    return LogResponse(log, RunFrames(run.thread_id, after).told, headers, still, ping=ping, over=over)
+    return LogResponse(log, RunFrames(run.thread_id, after).told, log_stream(headers, still, web.ping), over=over)

@@ -9,8 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Final
 from urllib.parse import quote
 
@@ -39,6 +40,7 @@ from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, RunFailed
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine, Handle
+from drsai_backend.runs.side_calls.side_calls import SideAnswer
 from drsai_backend.teams.client_tools.definitions import run_of_call
 
 _HEADER = b"x-housekeeping"
@@ -52,6 +54,7 @@ class ChatExchange(Exchange):
 
     call: ChatCall
     kind: str | None = field(default=None, init=False)
+    _ask: Callable[[], Awaitable[SideAnswer]] = field(init=False, repr=False)
 
     @property
     def stream(self) -> bool:
@@ -78,11 +81,10 @@ class ChatExchange(Exchange):
             return await engine.start(ask, who)
         if ask.origin.key is None:
             await engine.check_team(who, ask.team, ask.where)
+        self._ask = partial(engine.side_calls.ask, ask, who, self.kind, self.call.form)
         return None
 
-    async def aside(
-        self, engine: Engine, who: Principal, scope: ASGIScope, receive: Receive, send: Send, ping: float, still: Still
-    ) -> None:
+    async def aside(self, scope: ASGIScope, receive: Receive, send: Send, ping: float, still: Still) -> None:
         call, kind, writer = self.call, self.kind or "", self.side_writer()
         headers = [(_HEADER, kind.encode())]
         if call.tool_fields:
@@ -90,7 +92,7 @@ class ChatExchange(Exchange):
 
         async def frames() -> AsyncGenerator[tuple[bytes, bool]]:
             # In one write: what a program reads is read when it is complete.
-            yield writer.frames(await engine.side_calls.ask(call.ask, who, kind, call.form)), False
+            yield writer.frames(await self._ask()), False
 
         try:
             if call.ask.stream:
@@ -99,8 +101,7 @@ class ChatExchange(Exchange):
                 await stream.send(frames(), receive, send)
                 return
             with Watch(receive, ping):
-                answer = await engine.side_calls.ask(call.ask, who, kind, call.form)
-            response = json_response(writer.whole(answer))
+                response = json_response(writer.whole(await self._ask()))
         except ClientLeft:
             return
         except RunFailed as error:

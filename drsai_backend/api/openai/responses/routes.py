@@ -16,7 +16,6 @@ from starlette.types import Scope as ASGIScope
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import (
-    Access,
     NamedUser,
     UserBody,
     access_of,
@@ -27,12 +26,13 @@ from drsai_backend.api.auth import (
     read_body,
     user_of,
 )
-from drsai_backend.api.events import LogResponse
+from drsai_backend.api.events import LogResponse, log_stream
 from drsai_backend.api.http.body import headers_of
 from drsai_backend.api.http.errors import error_response
 from drsai_backend.api.http.json import ERROR_CONTENT, EVENTS, NO_MODEL, answers, json_response
 from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.http.parameters import Limit, ResponseId, new_router
+from drsai_backend.api.joining import Web
 from drsai_backend.api.openai.responses.events import EventWriter, after, frames
 from drsai_backend.api.openai.responses.request.body import CompactBody, ResponseBody
 from drsai_backend.api.openai.responses.request.inputs import fingerprint_of, parse
@@ -172,8 +172,8 @@ class ResponsesRoute(RunRoute):
 
     query = ("user",)
 
-    def __init__(self, responses: Responses, access: Access, *, ping: float) -> None:
-        super().__init__(responses.engine, access, responses.bodies, max_messages=responses.max_items, ping=ping)
+    def __init__(self, responses: Responses, web: Web) -> None:
+        super().__init__(web)
         self._responses = responses
 
     def describe(self) -> JsonObject:
@@ -207,10 +207,10 @@ async def create_response(user: NamedUser = None, key: IdempotencyKey = None) ->
     """Have a team answer: begin a conversation, or continue one."""
 
 
-def response_routes(responses: Responses, *, ping: float) -> APIRouter:
-    """`ping`: seconds of silence after which a stream sends a comment."""
+def response_routes(responses: Responses, web: Web) -> APIRouter:
+    """The routes of responses that there are."""
     router = new_router("/v1/responses", tags=["responses"])
-    bodies = responses.bodies
+    bodies = web.bodies
 
     @router.post(
         "/compact",
@@ -230,7 +230,7 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
         return json_response({**shown, "output": output, "usage": usage_of({})})
 
     @router.get("/{response_id:response}", responses=_ANSWERS)
-    async def get_response(
+    async def get_response(  # noqa: PLR0913 - the parameters of a route
         request: Request,
         response_id: ResponseId,
         who: Reader,
@@ -247,20 +247,9 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
         stored = await responses.shown(who, response_id)
         if not stream:
             return json_response(stored.shown())
-        start = -1 if starting_after is None else starting_after
-        writer = EventWriter(stored.subject, stored.speakers)
-
-        async def log() -> AsyncGenerator[bytes]:
-            async with aclosing(responses.follow(who, stored)) as batches:
-                async for events in batches:
-                    yield frames(after(events, start))
-            yield DONE
-
-        def failing(body: JsonObject) -> bytes:
-            return frames([writer.failure(body)])
-
-        still = asked_again(request, Scope.THREADS_READ, who)
-        return LogResponse(log(), lambda told: (told,), (), still, ping=ping, opening=b"", failing=failing)
+        log = _followed(responses.follow(who, stored), -1 if starting_after is None else starting_after)
+        still, failing = asked_again(request, Scope.THREADS_READ, who), _Writer(stored.new_writer()).failing
+        return LogResponse(log, lambda told: (told,), log_stream((), still, web.ping, opening=b"", failing=failing))
 
     @router.get("/{response_id}/input_items", responses=answers(200, PAGE_SCHEMA))
     async def list_input_items(
@@ -290,6 +279,14 @@ def response_routes(responses: Responses, *, ping: float) -> APIRouter:
         return json_response({"id": response_id, "object": "response", "deleted": True})
 
     return router
+
+
+async def _followed(log: AsyncGenerator[list[JsonObject]], start: int) -> AsyncGenerator[bytes]:
+    """The frames of a response's events after number `start`."""
+    async with aclosing(log) as batches:
+        async for events in batches:
+            yield frames(after(events, start))
+    yield DONE
 
 
 def acting(request: Request, caller: Principal | None, user: str | None, in_body: object) -> Principal:

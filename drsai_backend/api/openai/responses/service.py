@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.body import Bodies
@@ -36,12 +36,18 @@ from drsai_backend.api.openai.responses.request.inputs import (
 from drsai_backend.api.openai.responses.request.items import ReadItems
 from drsai_backend.api.openai.responses.request.parameters import extra_of, left_aside, parameters
 from drsai_backend.api.openai.responses.request.tools import output_item, read_tools
-from drsai_backend.api.openai.responses.stored.places import Call, Continued, PlaceMoved, conversation_of, find_place
+from drsai_backend.api.openai.responses.stored.places import (
+    Call,
+    Continued,
+    PlaceMoved,
+    check_unmoved,
+    conversation_of,
+    find_place,
+)
 from drsai_backend.api.openai.responses.stored.reading import ItemReader
 from drsai_backend.api.openai.responses.stored.stored import DELETED, StoredResponse, find
-from drsai_backend.api.openai.responses.stored.storing import Storing
 from drsai_backend.api.openai.responses.wire import Subject
-from drsai_backend.database.responses import drop_response, is_temporary, row_of
+from drsai_backend.database.responses import drop_response, is_temporary, row_of, save_response, take_items
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
 from drsai_backend.json_types import JsonObject
@@ -53,6 +59,11 @@ from drsai_backend.runs.requests import ForkOf, InputMessage, RunLimits
 from drsai_backend.state.travel import Place
 from drsai_backend.teams.client_tools.definitions import ClientTools, ToolOutput
 
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from drsai_backend.database.runs.values import StoredInput
+
 _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 20
 _LOOKS: Final = (0.0, 0.02, 0.1, 0.5, 2.0)
@@ -61,6 +72,7 @@ _LOOKS: Final = (0.0, 0.02, 0.1, 0.5, 2.0)
 
 _PLACES: Final = frozenset({"at", "turn", "branch"})
 """What names a place to fork at: here, a response does."""
+_PREFIXES: Final = {"message": "msg", "function_call_output": "fco"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +150,7 @@ class Responses:
         if known is not None and prompt is None:
             prompt = ""  # Instructions of a request before this one do not count any more.
         given = partial(_given, read.messages, results)
-        storing = Storing(place, record_of(asked, place.conversation, system, read.system), given)
+        storing = _Storing(place, record_of(asked, place.conversation, system, read.system), given)
         messages, raw = with_system(read.after(waiting), prompt)
         limits = RunLimits(asked.max_turns, asked.max_run_seconds, asked.max_run_tokens)
         ask = Ask(
@@ -188,13 +200,13 @@ class Responses:
         item = {**given.model_dump(mode="json"), "id": f"mcpa_{found[1]}", "reason": given.reason or ""}
         record = record_of(call.asked, place.conversation, (place.record or {}).get("system"), ())
         # What waits for the conversation is for its next message.
-        storing = Storing(replace(place, waiting=()), record, lambda: [item])
+        storing = _Storing(replace(place, waiting=()), record, lambda: [item])
         origin = Origin(call.key, fingerprint=call.fingerprint or "", also=storing)
         handle = await self.engine.answer(call.who, place.thread_id, answer, origin=origin)
         # The run resumes with the parameters that it has.
         return await self._started(call, handle, storing, left_aside(call.asked, list(made.create_args())))
 
-    async def _started(self, call: Call, handle: Handle, storing: Storing, aside: Sequence[str]) -> Started:
+    async def _started(self, call: Call, handle: Handle, storing: _Storing, aside: Sequence[str]) -> Started:
         run_id = storing.row_id or await self._row_of(call, handle)
         record = {**storing.record, "speakers": handle.speakers}
         subject = Subject(run_id, handle.created, handle.team, handle.thread_id, record)
@@ -226,7 +238,7 @@ class Responses:
             yield events
             return
         # The log tells what is stored again, and what is produced now.
-        writer = EventWriter(stored.subject, stored.speakers)
+        writer = stored.new_writer()
         yield writer.opening(queued=stored.request.run["status"] is RunStatus.CREATED)
         log = self.engine.follow_run(who, stored.run_id, stored.start)
         async with aclosing(log) as logged:
@@ -303,6 +315,34 @@ class Responses:
             except DrSaiError as error:
                 _log.info("thread %s of a response that is not stored is left: %s", thread_id, error.message)
             return
+
+
+@dataclass(eq=False)
+class _Storing:
+    """What a request at that place stores besides itself: in the transaction that stores the request, so that neither
+    is there without the other, whatever dies in between. `record`: what it tells again (`inputs.record_of`); `given`
+    makes its items, kept where no messages of its own are stored. `row_id`: the row that it has got; None: none yet, or
+    its run was there already."""
+
+    place: Continued
+    record: JsonObject
+    given: Callable[[], Sequence[JsonObject]]
+    row_id: str | None = field(default=None, init=False)
+
+    def __call__(self, session: Session, stored: StoredInput) -> None:
+        """Raises PlaceMoved."""
+        check_unmoved(self.place, stored.head)
+        if self.place.waiting and not take_items(session, stored.key, self.place.waiting):
+            raise PlaceMoved
+        record: JsonObject = {**self.record, "speakers": stored.speakers}
+        if stored.is_queued or stored.row_id != stored.run_id:
+            part = stored.row_id.removeprefix(items.RUN)
+            record["given"] = [
+                each if "id" in each else {"id": f"{_PREFIXES[each['type']]}_{part}_i{index}", **each}
+                for index, each in enumerate(self.given())
+            ]
+        save_response(session, stored.key, stored.row_id, record)
+        self.row_id = stored.row_id
 
 
 def _given(messages: Sequence[InputMessage], results: Sequence[ToolOutput]) -> list[JsonObject]:

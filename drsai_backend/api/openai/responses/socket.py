@@ -13,7 +13,8 @@ from typing import Final
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.errors import InternalError
 from drsai_backend.api.http.sockets import Opened, SocketSession
-from drsai_backend.api.openai.responses.service import Responses
+from drsai_backend.api.openai.responses.events import EventWriter
+from drsai_backend.api.openai.responses.service import Responses, Started
 from drsai_backend.api.openai.responses.stored.places import Call
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
@@ -45,38 +46,37 @@ class ResponsesSession(SocketSession):
             raise
 
     async def _answer(self, caller: Principal | None, body: JsonObject) -> None:
-        if body.get("type") != "response.create":
-            raise InvalidRequest("`type` must be 'response.create'", param="type")
-        for name in _ONLY_HTTP:
-            if name in body:
-                raise InvalidRequest(f"`{name}` is for HTTP only: a WebSocket is sent events anyway", param=name)
-        if body.get("generate", True) is not True:
-            raise InvalidRequest("`generate` must be true: nothing is prepared without an answer", param="generate")
-        fields = {name: value for name, value in body.items() if name not in ("type", "generate")}
+        fields = _fields_of(body)
         who = self.access.acting(caller, self.asking, None, body.get("user"))
         await self._responses.engine.check_name(who, fields)
         asked = self._responses.read({**fields, "stream": True})
         started = await self._responses.create(Call(who, asked, remembered=self._remembered))
-        thread_id = started.handle.thread_id
-        if started.is_temporary:
-            self._temporary[thread_id] = who
-        elif asked.store is not False:
-            self._temporary.pop(thread_id, None)  # It holds a response that is stored.
-        while len(self._remembered) > _REMEMBERED:
-            self._remembered.pop(next(iter(self._remembered)))
+        self._keep(started, who, is_stored=asked.store is not False)
         writer = started.writer()
         for each in writer.opening():
             await self.write(each)
+        await self._tell(started, writer)
+        if writer.ended is None or writer.snapshot()["status"] == "failed":
+            self._forget(asked.previous_response_id)
+
+    async def _tell(self, started: Started, writer: EventWriter) -> None:
         async with aclosing(started.handle.events()) as events:
             async for event in events:
                 for each in writer.take(event):
                     await self.write(each)
                 if isinstance(event, RunEnded):
-                    break
-            else:
-                raise InternalError("the run ended without a result")
-        if writer.ended is None or writer.snapshot()["status"] == "failed":
-            self._forget(asked.previous_response_id)
+                    return
+        raise InternalError("the run ended without a result")
+
+    def _keep(self, started: Started, who: Principal, *, is_stored: bool) -> None:
+        """Keep what the connection has of a response that is not stored."""
+        thread_id = started.handle.thread_id
+        if started.is_temporary:
+            self._temporary[thread_id] = who
+        elif is_stored:
+            self._temporary.pop(thread_id, None)  # It holds a response that is stored.
+        while len(self._remembered) > _REMEMBERED:
+            self._remembered.pop(next(iter(self._remembered)))
 
     def _forget(self, previous: object) -> None:
         if isinstance(previous, str):
@@ -87,3 +87,15 @@ class ResponsesSession(SocketSession):
         for thread_id, who in self._temporary.items():
             self._responses.drop_later(who, thread_id)
         self._temporary.clear()
+
+
+def _fields_of(body: JsonObject) -> JsonObject:
+    """Those of a message that a request over HTTP has, too. Raises InvalidRequest."""
+    if body.get("type") != "response.create":
+        raise InvalidRequest("`type` must be 'response.create'", param="type")
+    for name in _ONLY_HTTP:
+        if name in body:
+            raise InvalidRequest(f"`{name}` is for HTTP only: a WebSocket is sent events anyway", param=name)
+    if body.get("generate", True) is not True:
+        raise InvalidRequest("`generate` must be true: nothing is prepared without an answer", param="generate")
+    return {name: value for name, value in body.items() if name not in ("type", "generate")}

@@ -41,6 +41,12 @@ _ROLES: Final[dict[str, Literal["system", "user", "assistant"]]] = {
     "user": "user",
     "assistant": "assistant",
 }
+_ONLY_OF: Final = {
+    "refusal": ("assistant", "only assistants may refuse"),
+    "input_image": ("user", "only user messages may hold images"),
+    "input_file": ("user", "only user messages may hold files"),
+}
+"""Parts that the messages of one role alone may have."""
 
 
 def response_id(run_id: str) -> str:
@@ -164,36 +170,32 @@ def _read_content(
     """The parts of a message, and the same in the shape of Chat Completions; one string when they are text only."""
     if isinstance(item.content, str):
         return item.content, item.content
-    parts: list[str | Image] = []
-    raw: list[JsonObject] = []
-    for index, part in enumerate(item.content):
-        where = f"{path}[{index}]"
-        match part:
-            case TextPart():
-                parts.append(part.text)
-                raw.append({"type": "text", "text": part.text})
-            case RefusalPart():
-                if item.role != "assistant":
-                    raise InvalidRequest(f"`{where}`: only assistants may refuse", param=where)
-                parts.append(part.refusal)
-                raw.append({"type": "refusal", "refusal": part.refusal})
-            case ImagePart():
-                if item.role != "user":
-                    raise InvalidRequest(f"`{where}`: only user messages may hold images", param=where)
-                if part.image_url is None:
-                    reason = "an image needs `image_url`, or in a request over HTTP `file_id`"
-                    raise InvalidRequest(f"`{where}`: {reason}", param=f"{where}.file_id")
-                parts.append(images.read(part.image_url, f"{where}.image_url"))
-                raw.append({"type": "image_url", "image_url": {"url": part.image_url}})
-            case FilePart():
-                if item.role != "user":
-                    raise InvalidRequest(f"`{where}`: only user messages may hold files", param=where)
-                parts.append(content := read_file(part, where, images))
-                is_text = isinstance(content, str)
-                shown = {"text": content} if is_text else {"image_url": {"url": content.data_uri}}
-                raw.append({"type": "text" if is_text else "image_url", **shown})
+    read = [_read_part(item.role, part, f"{path}[{index}]", images) for index, part in enumerate(item.content)]
+    parts, raw = [part for part, _ in read], [shown for _, shown in read]
     texts = [part for part in parts if isinstance(part, str)]
     return (parts if len(texts) < len(parts) else "\n\n".join(texts)), raw
+
+
+def _read_part(role: str, part: Part, where: str, images: Images) -> tuple[str | Image, JsonObject]:
+    only, refusal = _ONLY_OF.get(part.type, (role, ""))
+    if role != only:
+        raise InvalidRequest(f"`{where}`: {refusal}", param=where)
+    match part:
+        case TextPart():
+            return part.text, {"type": "text", "text": part.text}
+        case RefusalPart():
+            return part.refusal, {"type": "refusal", "refusal": part.refusal}
+        case ImagePart():
+            if part.image_url is None:
+                reason = "an image needs `image_url`, or in a request over HTTP `file_id`"
+                raise InvalidRequest(f"`{where}`: {reason}", param=f"{where}.file_id")
+            image = images.read(part.image_url, f"{where}.image_url")
+            return image, {"type": "image_url", "image_url": {"url": part.image_url}}
+        case FilePart():
+            content = read_file(part, where, images)
+            is_text = isinstance(content, str)
+            shown = {"text": content} if is_text else {"image_url": {"url": content.data_uri}}
+            return content, {"type": "text" if is_text else "image_url", **shown}
 
 
 def answer_of(item: ApprovalResponseItem, question: str) -> Answer:

@@ -115,9 +115,13 @@ class StoredResponse:
             if isinstance(done := as_done(message), MessageDone):
                 yield done
 
-    def writer(self, speakers: int | None = None) -> tuple[EventWriter, list[JsonObject]]:
+    def new_writer(self) -> EventWriter:
+        """One that has told nothing yet."""
+        return EventWriter(self.subject, self.speakers)
+
+    def writer(self) -> tuple[EventWriter, list[JsonObject]]:
         """A writer that has told all that is stored, and the events of that; to the end, if it is over."""
-        writer = EventWriter(self.subject, speakers or self.speakers)
+        writer = self.new_writer()
         events = writer.opening()
         for done in self._done():
             events += writer.take(done)
