@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from pydantic import ValidationError
 
@@ -34,7 +34,7 @@ class Wrong:
     path: DataPath
     type: str
     text: str
-    values: Mapping[str, Any]
+    values: Mapping[str, object]
     given: object = field(repr=False)  # it may be a secret
 
     @property
@@ -60,13 +60,13 @@ def explain(error: ValidationError, data: object = _WHOLE, *, within: DataPath =
         within: where the data stands; paths begin with it.
     """
     for each in error.errors(include_url=False):
-        loc, values = each["loc"], cast("Mapping[str, Any]", each.get("ctx", {}))
+        loc, values = each["loc"], each.get("ctx", {})
         path = loc if data is _WHOLE else _path_in(data, loc, each["type"], values)
         text = each["msg"].removeprefix("Value error, ")
         yield Wrong((*within, *path), each["type"], text, values, each["input"])
 
 
-def _path_in(data: Any, loc: DataPath, kind: str, values: Mapping[str, Any]) -> DataPath:
+def _path_in(data: Any, loc: DataPath, kind: str, values: Mapping[str, object]) -> DataPath:
     path: list[str | int] = []
     for step in loc:
         try:
@@ -77,7 +77,7 @@ def _path_in(data: Any, loc: DataPath, kind: str, values: Mapping[str, Any]) -> 
     if kind == "missing":
         path.append(loc[-1])
     elif kind in ("union_tag_invalid", "union_tag_not_found") and isinstance(data, Mapping):
-        path.append(values["discriminator"].strip("'"))
+        path.append(str(values["discriminator"]).strip("'"))
     return tuple(path)
 
 

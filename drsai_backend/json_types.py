@@ -8,6 +8,19 @@ from typing import Any, Final, TypeAlias
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object of which no more is known: one that a client sent, an AutoGen dump, a JSON schema."""
 
+
+def as_object(value: Any) -> JsonObject:
+    """Return a JSON value that is an object; for any other one, an object without fields."""
+    given: object = value
+    return value if isinstance(given, dict) else {}
+
+
+def as_list(value: Any) -> list[object]:
+    """Return a JSON value that is a list; for any other one, an empty list."""
+    given: object = value
+    return value if isinstance(given, list) else []
+
+
 MOST_ZEROS: Final = 1024 * 1024
 """Of one document: see `zeros_of`."""
 _UNSAFE: Final = re.compile(r"\{[^{}:!]*(?:[.\[]|[^{}:]*:[^{}]*(?:\{|[0-9]{4}))")

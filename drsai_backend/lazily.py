@@ -15,7 +15,7 @@ def imported(target: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
-def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     """Return the `__getattr__` of a package. What it offers is imported for type checkers only, beside this.
 
     Args:
@@ -24,7 +24,7 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """
     modules = {name: module for module, names in homes.items() for name in names.split()}
 
-    def found(name: str) -> Any:
+    def found(name: str) -> object:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = imported(f"{package}.{modules[name]}:{name}")

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from drsai_backend.caller import Caller
 
 C = TypeVar("C", bound=Caller)
-Verb: TypeAlias = Callable[..., Any]
+Verb: TypeAlias = Callable[..., object]
 
 _WHO: Final = ("user_id", "tenant", "roles", "owner")
 _BY_NAME: Final = ("start", "run", "run_stream", "steps")

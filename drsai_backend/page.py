@@ -13,7 +13,7 @@ from drsai_backend.errors import InvalidRequest
 
 T = TypeVar("T")
 U = TypeVar("U")
-N = typing_extensions.TypeVar("N", default=str)
+N = typing_extensions.TypeVar("N", bound=str | int, default=str)
 
 NUMBER: Final = r"^[0-9]{1,18}$"
 """What the `next` of a page looks like where it is the number of a row."""

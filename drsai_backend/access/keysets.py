@@ -13,14 +13,14 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
-from typing import ClassVar, Final, cast
+from typing import ClassVar, Final
 
 import httpx
 import orjson
 from jwt import PyJWK, PyJWTError
 
 from drsai_backend.errors import ConfigurationError
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, as_list, as_object
 from drsai_backend.net.bodies import Packed
 from drsai_backend.net.clients import client
 
@@ -142,13 +142,12 @@ def parse_keys(body: bytes) -> _Keys:
     Raises:
         ValueError: it is no JWKS document.
     """
-    found = cast(object, orjson.loads(body))
-    entries = cast(JsonObject, found).get("keys") if isinstance(found, dict) else None
+    entries: object = as_object(orjson.loads(body)).get("keys")
     if not isinstance(entries, list):
         raise ValueError('it is no key set: a JSON object with the list "keys"')
     keys: _Keys = {}
-    for entry in cast(list[object], entries):
-        if isinstance(entry, dict) and (key := _usable(cast(JsonObject, entry))) is not None:
+    for entry in as_list(entries):
+        if (key := _usable(as_object(entry))) is not None:
             keys[key.algorithm_name, key.key_id] = key
     return keys
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cachetools import TTLCache
 
@@ -246,6 +246,6 @@ class WarmKeys:
             warm.noted_at = now
 
 
-def _start(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+def _start(work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
     """A task that belongs to no request: what it logs must not have the id of the one that happened to start it."""
     return asyncio.create_task(work, name=name, context=Context())

@@ -10,10 +10,11 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import cache
-from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
+from typing import Annotated, Final, TypeAlias, TypeVar, cast
 
 import orjson
 from fastapi import Depends, Query, Request
+from fastapi.params import Depends as Dependency
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from starlette.exceptions import HTTPException
 from starlette.types import Scope as Connection
@@ -25,16 +26,16 @@ from drsai_backend.api.http.checking import checked
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InsufficientScope, InvalidRequest, Unauthenticated
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.runs.threads.rights import Named
 
 Identify: TypeAlias = Callable[[Request], Principal | Awaitable[Principal | None] | None]
 """Who asks, as an application with a login of its own knows it; None: nobody that it knows."""
 
 _ID: Final = {"anyOf": [NAME_SCHEMA, {"type": "integer"}]}
-_FIELDS: Final[JsonObject] = {"email": NAME_SCHEMA, "name": NAME_SCHEMA, "id": _ID}
+_FIELDS: Final = {"email": NAME_SCHEMA, "name": NAME_SCHEMA, "id": _ID}
 _OBJECT: Final = {"type": "object", "anyOf": [{"required": [key]} for key in _FIELDS], "properties": _FIELDS}
-USER_SCHEMA: Final[JsonObject] = {"anyOf": [NAME_SCHEMA, _OBJECT, {"type": "null"}]}
+USER_SCHEMA: Final = {"anyOf": [NAME_SCHEMA, _OBJECT, {"type": "null"}]}
 
 _BY_KEY: Final = (b"api-key", b"x-api-key")
 _NEEDED: Final = "drsai_scope"
@@ -52,8 +53,8 @@ def user_of(value: object) -> str | None:
         return None
     if isinstance(value, str):
         return check_name(value, "user")
-    for key in _FIELDS if isinstance(value, dict) else ():
-        named = cast(JsonObject, value).get(key)
+    for key in _FIELDS:
+        named = as_object(value).get(key)
         if named is None or named == "":
             continue
         if key == "id" and isinstance(named, int) and not isinstance(named, bool):
@@ -220,11 +221,11 @@ NamedUser = Annotated[str | None, _QUERY, AfterValidator(user_of)]
 """The user that a query names; its default is None."""
 
 
-def allowed(scope: Scope, *, named: bool = True) -> Any:
+def allowed(scope: Scope, *, named: bool = True) -> Dependency:
     """A dependency that is the `Principal` who asks, and has the scope; see `needed_scope`. `named`: the query may name
     the user."""
 
-    authenticated = allowed_caller(scope)  # Before it is looked at what the query says.
+    authenticated = Depends(caller_of(scope))  # Before it is looked at what the query says.
 
     async def who_asks(request: Request, caller: Principal | None = authenticated, user: NamedUser = None) -> Principal:
         return access_of(request).principal(caller, request.scope, scope, user)
@@ -232,7 +233,7 @@ def allowed(scope: Scope, *, named: bool = True) -> Any:
     async def themselves(request: Request, caller: Principal | None = authenticated) -> Principal:
         return access_of(request).principal(caller, request.scope, scope, None)
 
-    return _declaring(scope, who_asks if named else themselves)
+    return Depends(_declaring(scope, who_asks if named else themselves))
 
 
 def asked_again(request: Request, scope: Scope, who: Principal) -> Callable[[], Awaitable[Principal]]:
@@ -255,8 +256,13 @@ def asked_again(request: Request, scope: Scope, who: Principal) -> Callable[[], 
     return again
 
 
-def allowed_caller(scope: Scope) -> Any:
+def allowed_caller(scope: Scope) -> Dependency:
     """A dependency for a request whose body may name the user: who asks, to be handed to `read_body`."""
+    return Depends(caller_of(scope))
+
+
+def caller_of(scope: Scope) -> Callable[[Request], Awaitable[Principal | None]]:
+    """What `allowed_caller` depends on."""
 
     async def caller(request: Request) -> Principal | None:
         return await access_of(request).authenticate(request.scope, scope)
@@ -264,9 +270,9 @@ def allowed_caller(scope: Scope) -> Any:
     return _declaring(scope, caller)
 
 
-def _declaring(scope: Scope, dependency: Callable[..., object]) -> Any:
+def _declaring(scope: Scope, dependency: _Asks) -> _Asks:
     setattr(dependency, _NEEDED, scope)
-    return Depends(dependency)
+    return dependency
 
 
 def needed_scope(dependency: object) -> Scope | None:
@@ -292,6 +298,7 @@ class UserBody(Body):
     )
 
 
+_Asks = TypeVar("_Asks", bound=Callable[..., object])
 _Body = TypeVar("_Body", bound=Body)
 _Named = TypeVar("_Named", bound=UserBody)
 

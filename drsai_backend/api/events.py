@@ -301,7 +301,7 @@ def _fields_of_step(event: StepNews) -> tuple[str, JsonObject]:
     if isinstance(event, StepsVoid):
         return "steps_void", {"after": event.after}
     step = shortened(event.step)
-    where: JsonObject = {"position": step.position, "source": step.source}
+    where = {"position": step.position, "source": step.source}
     match event:
         case StepStarted():
             started = None if step.started_at is None else int(step.started_at.timestamp())

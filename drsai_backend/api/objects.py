@@ -81,7 +81,7 @@ SUMMARY_SCHEMA: Final = schema_of(ThreadSummary, "thread")
 MESSAGE_SCHEMA: Final = schema_of(StoredMessage, "thread.message", id={"type": ["string", "null"]})
 STEP_SCHEMA: Final = schema_of(RunStep, "thread.run.step")
 _TEXTS: Final = ("id", "type", "kind", "source", "prompt", "asked_at", "thread_id", "run_id", "owner")
-INPUT_REQUEST_SCHEMA: Final[JsonObject] = {
+INPUT_REQUEST_SCHEMA: Final = {
     "type": "object",
     "required": ["object", *_TEXTS],
     "properties": {"object": {"const": "input_request"}, **{key: {"type": "string"} for key in _TEXTS}},

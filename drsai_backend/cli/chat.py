@@ -31,7 +31,7 @@ from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, Conflict, DrSaiError, NotFound, UnknownModel
 from drsai_backend.features.extensions import means_of
 from drsai_backend.features.threads.commands.threads import print_list
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.runs import RunEnded
 from drsai_backend.runs.threads.views import ThreadDetail, ThreadSummary
 
@@ -217,9 +217,7 @@ class _Remote:
         """An error of the `openai` client in one line."""
         if isinstance(error, openai.APIConnectionError):
             return f"no answer from {self._base_url}: is `drsai serve` running there?{_because(error)}"
-        body = error.body
-        told = cast("JsonObject", body).get("message") if isinstance(body, dict) else None
-        message = str(told or error.message)
+        message = str(as_object(error.body).get("message") or error.message)
         if isinstance(error, openai.AuthenticationError) and not self._has_key:
             return (
                 f"{self._base_url} needs an API key: set DRSAI_API_KEY to one "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from drsai_backend.cli.screen import in_line, make_console, print_json
 
@@ -39,7 +39,7 @@ def read(
 
 
 def show(
-    page: Page[T, Any],
+    page: Page[T, N],
     line: Callable[[Console, T], object],
     *,
     as_json: bool,

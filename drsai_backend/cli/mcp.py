@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Any
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.cli.logs import configure_logging
@@ -33,7 +32,7 @@ async def _serve(settings: Settings, teams: dict[str, TeamFactory] | None, who: 
     except ModuleNotFoundError:
         raise ConfigurationError("drsai mcp needs the package `mcp`: pip install 'drsai-backend[mcp]'") from None
 
-    def always(context: Any) -> Principal:
+    def always(context: object) -> Principal:
         return who
 
     async with DrSai(teams, settings=settings) as drsai:

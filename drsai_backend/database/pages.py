@@ -6,16 +6,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.datamodel.base import UTCDateTime
 from drsai_backend.json_types import JsonObject
-from drsai_backend.page import NUMBER, Page, cut, read_cursor
+from drsai_backend.page import NUMBER, N, Page, cut, read_cursor
 
-N = TypeVar("N")
 Query: TypeAlias = sa.Select[*tuple[Any, ...]]
 
 

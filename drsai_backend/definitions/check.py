@@ -103,7 +103,7 @@ def _sentence(wrong: Wrong, data: JsonObject, kind: type[BaseModel]) -> str:
         expected = str(wrong.values.get("expected") or wrong.values.get("expected_tags"))
         value = str(_at(data, wrong.path))
         return f"must be {expected}, and is {value!r}" + did_you_mean(value, re.findall(r"'([^']*)'", expected))
-    if wrong.type == "string_pattern_mismatch" and ":" in wrong.values["pattern"]:
+    if wrong.type == "string_pattern_mismatch" and ":" in str(wrong.values["pattern"]):
         return "must be the import path of a function, as `package.module:name`"
     return _TEXTS.get(wrong.type, wrong.phrase).format_map(wrong.values)
 

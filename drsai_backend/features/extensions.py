@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from drsai_backend.config import Settings
 from drsai_backend.database.hooks import Hooks
@@ -79,7 +79,7 @@ class Extensions:
         from drsai_backend.tools.function import Function
 
         return {
-            name: Function[..., Any](getattr(each, name), options)
+            name: Function[..., object](getattr(each, name), options)
             for each in self._made
             for name, options in each.tools.items()
         }
@@ -125,7 +125,7 @@ def kinds_of(settings: Settings, given: Iterable[Kind] | None = None) -> Sequenc
         ConfigurationError: one of them cannot be used; the text names it.
     """
     own = map(_imported, settings.extensions) if given is None else given
-    kinds: list[Any] = [*(_builtin(each.feature) for each in BUILTIN if each.feature is not None), *own]
+    kinds: list[object] = [*(_builtin(each.feature) for each in BUILTIN if each.feature is not None), *own]
     taken: dict[str, Kind] = {}
     tools = set(NAMES)
     for kind in kinds:
@@ -148,10 +148,10 @@ def kinds_of(settings: Settings, given: Iterable[Kind] | None = None) -> Sequenc
             if each in tools:
                 raise ConfigurationError(f"the extension {name}: there is another tool of the name {each}")
             tools.add(each)
-    return kinds
+    return [*taken.values()]
 
 
-def _imported(target: str) -> Any:
+def _imported(target: str) -> object:
     """What `package.module:Class` names."""
     found = _WHERE.fullmatch(target)
     if found is None:

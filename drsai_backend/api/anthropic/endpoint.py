@@ -58,13 +58,13 @@ _STATUSES: Final = {
     424: "The run ended as an error.",
     503: "Nothing new is taken now; `Retry-After` says in how many seconds to ask again.",
 }
-_FAILURES: Final[dict[int | str, JsonObject]] = {
+_FAILURES: Final = {
     status: {"description": text, "content": {"application/json": {"schema": ERROR_SCHEMA}}}
     for status, text in _STATUSES.items()
 }
 _QUERY: Final = ("beta",)
 """Anthropic's clients say so where they ask for what is in trial; it makes no difference here."""
-_COUNT_SCHEMA: Final[JsonObject] = {
+_COUNT_SCHEMA: Final = {
     "type": "object",
     "required": ["input_tokens"],
     "properties": {"input_tokens": {"type": "integer"}},

@@ -23,7 +23,7 @@ _BY_CODE: Final = {
 }
 _BY_TYPE: Final = {"server_error": "api_error"}
 _BY_STATUS: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-ERROR_SCHEMA: Final[JsonObject] = {
+ERROR_SCHEMA: Final = {
     "type": "object",
     "required": ["type", "error"],
     "properties": {

@@ -132,7 +132,7 @@ def translate(asked: MessagesBody) -> Translation:
     """A whole request; fields that only Chat Completions has are the caller's to add. Raises as `translate_prompt`."""
     made = translate_prompt(asked)
     tier = asked.service_tier
-    wanted: JsonObject = {
+    wanted = {
         "model": asked.model,
         "max_tokens": asked.max_tokens,
         "stream": asked.stream,
@@ -200,7 +200,7 @@ def _add_assistant(made: Translation, message: AssistantMessage, where: str) -> 
             thoughts.append(block.thinking)
         else:
             texts.append(block.text)
-    said: JsonObject = {"role": "assistant", "content": "\n\n".join(texts), "reasoning_content": "".join(thoughts)}
+    said = {"role": "assistant", "content": "\n\n".join(texts), "reasoning_content": "".join(thoughts)}
     made.add({**said, "tool_calls": calls} if calls else said, where)
 
 
@@ -241,7 +241,7 @@ def _tool(tool: CustomTool | ForeignTool, index: int, made: Translation) -> Json
     if tool.input_examples:
         examples = "\n".join(json.dumps(example, ensure_ascii=False) for example in tool.input_examples)
         description = f"{description}\n\nExamples of the input:\n{examples}".strip()
-    function: JsonObject = {"name": tool.name, "description": description, "parameters": tool.input_schema}
+    function = {"name": tool.name, "description": description, "parameters": tool.input_schema}
     return {"type": "function", "function": function | ({} if tool.strict is None else {"strict": tool.strict})}
 
 

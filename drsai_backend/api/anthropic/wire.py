@@ -30,8 +30,8 @@ KEEP_ALIVE: Final = b'event: ping\ndata: {"type":"ping"}\n\n'
 _STOPS: Final = {"length": "max_tokens", "content_filter": "refusal"}
 """Anthropic's `stop_reason` by Chat Completions' `finish_reason`; all others are the end of a turn, since endpoints do
 not say which stop sequence it was."""
-_TEXT: Final[JsonObject] = {"type": "text", "text": ""}
-MESSAGE_SCHEMA: Final[JsonObject] = {
+_TEXT: Final = {"type": "text", "text": ""}
+MESSAGE_SCHEMA: Final = {
     "type": "object",
     "required": ["id", "type", "role", "content", "model", "stop_reason", "stop_sequence", "usage", "drsai"],
     "properties": {

@@ -15,7 +15,7 @@ from drsai_backend.api.http.parameters import KeyFirstRoute
 from drsai_backend.errors import DrSaiError
 from drsai_backend.json_types import JsonObject
 
-ERROR_SCHEMA: Final[JsonObject] = {
+ERROR_SCHEMA: Final = {
     "type": "object",
     "required": ["detail", "error"],
     "properties": {"detail": {"type": "string"}, "error": {"type": "object"}},

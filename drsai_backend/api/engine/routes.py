@@ -50,7 +50,7 @@ def _written(text: object) -> object:
 Moment = Annotated[AwareDatetime, BeforeValidator(_written)]
 Tenant = Annotated[str | None, Query(max_length=64, description="That of who asks; no other one.")]
 _TEXT: Final = {"type": ["string", "null"]}
-_STEP: Final[JsonObject] = {
+_STEP: Final = {
     "type": "object",
     "required": ["step", "thought", "action", "action_input", "observation", "error", "final_answer"],
     "properties": {
@@ -72,7 +72,7 @@ _SUMMARY: Final[JsonObject] = {
         "input_request": {"type": ["object", "null"], "description": "What a person is asked, when it waits."},
     },
 }
-_TASK: Final[JsonObject] = {
+_TASK: Final = {
     "type": "object",
     "required": [*_SUMMARY["required"], "steps", "step_count", "tool_call_count", "final_answer"],
     "properties": {
@@ -83,7 +83,7 @@ _TASK: Final[JsonObject] = {
         "final_answer": {"type": "string"},
     },
 }
-_LIST: Final[JsonObject] = {
+_LIST: Final = {
     "type": "object",
     "required": ["tasks", "total", "next"],
     "properties": {
@@ -92,12 +92,12 @@ _LIST: Final[JsonObject] = {
         "next": _TEXT,
     },
 }
-_TOOLS: Final[JsonObject] = {
+_TOOLS: Final = {
     "type": "object",
     "required": ["tools", "total"],
     "properties": {"tools": {"type": "array", "items": {"type": "object"}}, "total": {"type": "integer"}},
 }
-_MEMORY: Final[JsonObject] = {
+_MEMORY: Final = {
     "type": "object",
     "required": ["conversation_id", "short_term", "long_term", "updated_at"],
     "properties": {
@@ -107,7 +107,7 @@ _MEMORY: Final[JsonObject] = {
         "updated_at": {"type": "string"},
     },
 }
-_STREAM: Final[JsonObject] = {"description": "The events of the task, to its end.", "content": EVENTS}
+_STREAM: Final = {"description": "The events of the task, to its end.", "content": EVENTS}
 
 
 _DONE: Final = b"data: [DONE]\n\n"

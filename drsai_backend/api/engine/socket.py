@@ -119,7 +119,7 @@ class TaskSession(SocketSession):
             await asyncio.wait({telling})
 
     async def _tell(self, who: Principal, task_id: str, after: Mark | None) -> None:
-        about: JsonObject = {"task_id": task_id}
+        about = {"task_id": task_id}
         try:
             async with self.telling(about):
                 await self._tell_all(who, about, after)

@@ -224,7 +224,7 @@ class Tasks:
             told.append({"type": "error", "content": run.error_message or "the task failed"})
         elif run.status is RunStatus.AWAITING_INPUT:
             told.append({"type": "input_request", "input_request": run.input_request})
-        final: JsonObject = {"type": "final", "content": await self.engine.last_text(who, task_id) or ""}
+        final = {"type": "final", "content": await self.engine.last_text(who, task_id) or ""}
         count = newest[0].position if newest else 0
         return [*told, {**final, "status": status, "step_count": count, "execution_time": round(run.seconds, 3)}]
 

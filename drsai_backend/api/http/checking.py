@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -43,7 +43,7 @@ def path_of(location: DataPath) -> str:
     return path
 
 
-def checked(validate: Callable[[Any], _T], body: object, texts: Mapping[str, str] | None = None) -> _T:
+def checked(validate: Callable[[object], _T], body: object, texts: Mapping[str, str] | None = None) -> _T:
     """Return a body as `validate` makes it.
 
     Args:
@@ -66,7 +66,7 @@ def checked(validate: Callable[[Any], _T], body: object, texts: Mapping[str, str
     raise refused(path, worst.type, worst.values, texts.get(f"{path[0]}.{path[-1]}"))
 
 
-def refused(path: DataPath, kind: str, values: Mapping[str, Any], reason: str | None = None) -> InvalidRequest:
+def refused(path: DataPath, kind: str, values: Mapping[str, object], reason: str | None = None) -> InvalidRequest:
     """Make the error of one thing that is wrong, as pydantic tells it: where, its name for it, and the values of that;
     `reason` says it in other words."""
     param = path_of(path)

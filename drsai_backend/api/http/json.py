@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import orjson
 from fastapi import FastAPI
 from starlette.responses import Response
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.page import Page
+from drsai_backend.page import N, Page
 
 T = TypeVar("T")
 
 _FOUR: Final = ("message", "type", "param", "code")
-_ERROR: Final[JsonObject] = {
+_ERROR: Final = {
     "type": "object",
     "required": ["error"],
     "properties": {
@@ -32,11 +32,11 @@ _ERROR: Final[JsonObject] = {
     },
 }
 ERROR_CONTENT: Final = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
-EVENTS: Final[JsonObject] = {"text/event-stream": {"schema": {"$ref": "#/components/schemas/Event"}}}
+EVENTS: Final = {"text/event-stream": {"schema": {"$ref": "#/components/schemas/Event"}}}
 """The content of an answer that is a stream."""
-NO_MODEL: Final[JsonObject] = {"description": "There is no such model.", "content": ERROR_CONTENT}
+NO_MODEL: Final = {"description": "There is no such model.", "content": ERROR_CONTENT}
 """What a 404 is where a body names the model."""
-_EVENT: Final[JsonObject] = {
+_EVENT: Final = {
     "type": "object",
     "description": "One of the server-sent events of an answer.",
     "required": ["data"],
@@ -55,7 +55,7 @@ _OF_A_CALLER: Final = {
     401: "A key is needed here, and there is none, or none that is valid.",
     403: "The key does not allow this; the message and `WWW-Authenticate` name the scope that it lacks.",
 }
-_KEY: Final[JsonObject] = {"type": "http", "scheme": "bearer", "description": "An API key, or a token (JWT)."}
+_KEY: Final = {"type": "http", "scheme": "bearer", "description": "An API key, or a token (JWT)."}
 _OF_A_NAME: Final = {404: "There is none of that name, or it is another user's."}
 _OF_A_CHANGE: Final = {409: "What is stored is not what the request goes by."}
 _OF_A_BODY: Final = {
@@ -119,15 +119,15 @@ def json_response(body: object, status: int = 200, headers: Mapping[str, str] | 
 
 def list_response(data: list[JsonObject], following: str | int | None) -> Response:
     """A page. `following` is the `after` of the next one; None: there is none."""
-    return page_response(Page[JsonObject, Any](items=data, next=following))
+    return page_response(Page[JsonObject, str | int](items=data, next=following))
 
 
-def page_response(page: Page[T, Any], shown: Callable[[T], JsonObject] = dict) -> Response:
+def page_response(page: Page[T, N], shown: Callable[[T], JsonObject] = dict) -> Response:
     """A page, each of its items as it is shown."""
     return json_response({**listed(page.map(shown)), "next": page.next})
 
 
-def listed(page: Page[JsonObject, Any]) -> JsonObject:
+def listed(page: Page[JsonObject, N]) -> JsonObject:
     """A page as OpenAI lists it."""
     data = page.items
     return {
@@ -155,6 +155,17 @@ def page_of(schema: JsonObject) -> JsonObject:
 def answers(status: int, schema: JsonObject, description: str = "As it is now.") -> dict[int | str, JsonObject]:
     """What a route answers with when all is well, for the OpenAPI document."""
     return {status: {"description": description, "content": {"application/json": {"schema": schema}}}}
+
+
+def deletion(kind: str) -> JsonObject:
+    """The JSON schema of what `deleted` says."""
+    properties = {"id": {"type": "string"}, "object": {"const": kind}, "deleted": {"const": True}}
+    return {"type": "object", "required": [*properties], "properties": properties}
+
+
+def deleted(name: str, kind: str) -> Response:
+    """The answer that something is gone."""
+    return json_response({"id": name, "object": kind, "deleted": True})
 
 
 def install_document(app: FastAPI, *, needs_key: bool) -> None:
@@ -191,7 +202,7 @@ def _add_links(path: str, operation: JsonObject, paths: Mapping[str, JsonObject]
         named = {name: f"$response.body#/{name}" for name in ("thread_id", "run_id") if makes and name in fields}
         if makes and (own := _IDS.get(str(fields.get("object", {}).get("const")))) is not None:
             named[own] = "$response.body#/id"
-        links: JsonObject = {}
+        links = {}
         for other, item in paths.items():
             [*parameters] = re.findall(r"{(\w+)", other)
             where = {name: named[name] for name in parameters if name in named}

@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import orjson
 from fastapi import Depends, Header, Request
@@ -31,6 +31,7 @@ from drsai_backend.json_types import JsonObject
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+T = TypeVar("T")
 IdempotencyKey = Annotated[
     str | None,
     Header(alias="Idempotency-Key", json_schema_extra={"anyOf": [NAME_SCHEMA]}),
@@ -50,7 +51,7 @@ class OnceOnly:
         who: Principal,
         body: BaseModel | JsonObject | None,
         act: Callable[[], Awaitable[object]],
-        shown: Callable[[Session, Any], JsonObject],
+        shown: Callable[[Session, T], JsonObject],
     ) -> Response:
         """The answer of a request that was read.
 
@@ -70,7 +71,7 @@ class OnceOnly:
         answer = await self._answered(who.owner, said)
         if answer is None:
 
-            def kept(fn: Callable[[Session], Any], session: Session) -> Any:
+            def kept(fn: Callable[[Session], T], session: Session) -> T:
                 nonlocal answer
                 answer = shown(session, made := fn(session))
                 if key is not None:
@@ -104,7 +105,7 @@ class OnceOnly:
 Once = Annotated[OnceOnly, Depends()]
 
 
-def plain(shown: Callable[[Any], JsonObject]) -> Callable[[Session, Any], JsonObject]:
+def plain(shown: Callable[[T], JsonObject]) -> Callable[[object, T], JsonObject]:
     """An answer that is made of what the act has made, and nothing else."""
     return lambda _, made: shown(made)
 
@@ -119,5 +120,5 @@ def _digest(text: str) -> str:
 
 def fingerprint_of(request: Request, body: BaseModel | JsonObject | None) -> str:
     """SHA-256 of what a request asks for."""
-    said: Any = body.model_dump(mode="json") if isinstance(body, BaseModel) else body
+    said = body.model_dump(mode="json") if isinstance(body, BaseModel) else body
     return _digest(dumps([request.method, request.url.path, request.url.query, said]).decode())

@@ -64,7 +64,7 @@ def how_to_answer(question: JsonObject) -> str:
 def refused(error: DrSaiError) -> CallToolResult:
     """The result of a call that could not be served."""
     field = "" if error.param is None else f" ({error.param})"
-    data: JsonObject = {"error": {"code": error.code, "message": error.message, "param": error.param}}
+    data = {"error": {"code": error.code, "message": error.message, "param": error.param}}
     text = TextContent(type="text", text=f"{error.code}{field}: {error.message}")
     return CallToolResult(content=[text], structured_content=data, is_error=True)
 

@@ -5,7 +5,7 @@ Who asks is found before the body is read, as for all routes; the body is read b
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import orjson
 from fastapi.routing import APIRoute
@@ -19,6 +19,9 @@ from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.joining import Web
 from drsai_backend.errors import NotInstalled
 
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
 _PRINCIPAL: Final = "drsai.mcp.principal"
 
 
@@ -29,7 +32,7 @@ class McpRoute(APIRoute):
         super().__init__("/mcp", _described, methods=["POST"], include_in_schema=False, response_model=None)
         self.app = self._answer
         self._web = web
-        self._server: Any = None
+        self._server: Server[object] | None = None
 
     async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         access = self._web.access

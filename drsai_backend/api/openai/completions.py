@@ -35,7 +35,7 @@ _TEXTS: Final = {
     "best_of": _ALONE,
     "n": _ALONE,
 }
-_SCHEMA: Final[JsonObject] = {
+_SCHEMA: Final = {
     "type": "object",
     "required": ["id", "object", "created", "model", "thread_id", "choices", "usage", "drsai"],
     "properties": {
@@ -152,7 +152,7 @@ class TextChunks(TextWriter):
         self._whole = WholeText(handle)
         self._echo = echo
         self._include_usage = include_usage
-        shared: JsonObject = {
+        shared = {
             "id": f"cmpl-{handle.run_id}",
             "object": "text_completion",
             "created": handle.created,

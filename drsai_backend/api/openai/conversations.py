@@ -23,7 +23,7 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, allowed_caller, described
 from drsai_backend.api.http.checking import checked
-from drsai_backend.api.http.json import answers, json_response, listed
+from drsai_backend.api.http.json import answers, deleted, deletion, json_response, listed
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit, new_router
 from drsai_backend.api.openai.messages import Wire, unread_fields
@@ -64,7 +64,7 @@ _LOOKS: Final = 25
 _WAITING: Final = "msg_w"
 _STORED: Final = re.compile(r"[a-z]{2,4}_t([0-9]{1,9})(?:_[0-9]{1,3})?")
 """The id of an item that was made of a stored message: the message's number, and which of its items it is."""
-_OBJECT: Final[JsonObject] = {
+_OBJECT: Final = {
     "type": "object",
     "required": ["id", "object", "created_at", "metadata"],
     "properties": {
@@ -74,16 +74,7 @@ _OBJECT: Final[JsonObject] = {
         "metadata": {"type": "object"},
     },
 }
-_DELETED: Final[JsonObject] = {
-    "type": "object",
-    "required": ["id", "object", "deleted"],
-    "properties": {
-        "id": {"type": "string"},
-        "object": {"const": "conversation.deleted"},
-        "deleted": {"const": True},
-    },
-}
-_ITEM: Final[JsonObject] = {"type": "object", "required": ["id", "type"]}
+_ITEM: Final = {"type": "object", "required": ["id", "type"]}
 
 _TEXTS: Final = {
     "items.type": "must be message, function_call, function_call_output, custom_tool_call, custom_tool_call_output or "
@@ -164,12 +155,12 @@ def conversation_routes(responses: Responses) -> APIRouter:
         await conversations.change(who, conversation_id, metadata=body.metadata or {})
         return json_response(_shown(conversation_id, await conversation_of(responses.engine, who, conversation_id)))
 
-    @router.delete("/{conversation_id}", responses=answers(200, _DELETED))
+    @router.delete("/{conversation_id}", responses=answers(200, deletion("conversation.deleted")))
     async def delete_conversation(conversation_id: ConversationId, who: Deleter) -> Response:
         """Delete a conversation with all that was said. 409 while a run is live."""
         await conversation_of(responses.engine, who, conversation_id)
         await responses.engine.delete_thread(who, conversation_id)
-        return json_response({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
+        return deleted(conversation_id, "conversation.deleted")
 
     @router.get("/{conversation_id}/items", responses=answers(200, PAGE_SCHEMA))
     async def list_items(
@@ -264,7 +255,7 @@ class _Conversations:
     async def make(self, name: ThreadName, metadata: JsonObject, added: Sequence[JsonObject]) -> ConversationRows:
         """A new conversation."""
         items = [{"number": number, "item": item} for number, item in enumerate(added, 1)]
-        value: JsonObject = {"metadata": metadata, "items": items, "next": len(items) + 1}
+        value = {"metadata": metadata, "items": items, "next": len(items) + 1}
         return await self._db.database.act(partial(make_conversation, name=name, value=value))
 
     async def change(

@@ -15,14 +15,13 @@ from drsai_backend.api.http.json import ERROR_CONTENT, answers
 from drsai_backend.api.http.parameters import new_router
 from drsai_backend.api.http.stream import ClientLeft, Watch
 from drsai_backend.api.openai.chat.inputs import MODEL_KEY, model_key, text_headers
-from drsai_backend.json_types import JsonObject
 from drsai_backend.models.embeddings import MAX_INPUTS, Embeddings, EmbeddingsRequest, Encoding, Inputs
 
 _TEXTS = {
     "input": f"must be a text, a list of tokens, or a list of 1 to {MAX_INPUTS} of them, none of them empty",
     "encoding_format": "must be 'float' or 'base64'",
 }
-_SCHEMA: JsonObject = {
+_SCHEMA = {
     "type": "object",
     "required": ["object", "data", "model", "usage"],
     "properties": {
@@ -32,7 +31,7 @@ _SCHEMA: JsonObject = {
         "usage": {"type": "object"},
     },
 }
-_FAILURES: dict[int | str, JsonObject] = {
+_FAILURES = {
     404: {"description": "There are no embeddings of that model.", "content": ERROR_CONTENT},
     429: {"description": "The endpoint's rate limit is used up.", "content": ERROR_CONTENT},
     502: {"description": "The endpoint gives no embeddings.", "content": ERROR_CONTENT},

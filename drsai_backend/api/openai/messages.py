@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Wi
 from drsai_backend.api.openai.files.contents import IMAGES, decoded, text_of
 from drsai_backend.config import usable_key
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, as_list, as_object
 from drsai_backend.models.images import FORMATS, MAX_PIXELS, EncodedImage, check_images
 from drsai_backend.runs.messages import USER_LAST, continued
 from drsai_backend.runs.requests import InputMessage
@@ -36,6 +36,7 @@ optional: Final = partial(Field, None)
 NO_ID: Final = "function:"
 """What a call of one of the deprecated functions has in place of an id begins with; its name follows."""
 _FEW: Final = 256
+_HEAVY: Final = frozenset({"image_url", "file", "source"})
 """Messages that are looked at in less than a millisecond."""
 _CONTENTS: Final = frozenset(("text", "refusal", "image_url", "input_audio", "file", "file_data", "file_id", "source"))
 """The fields of parts that hold what a part says."""
@@ -50,7 +51,7 @@ UNSEEN: Final = "[An image, which is not shown: what tools return is passed on a
 _DATA_URL: Final = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 _FILE_URL: Final = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
 _URL_SCHEMA: Final = {"type": "object", "properties": {"url": {"type": "string"}}}
-_KEY_SCHEMA: Final[JsonObject] = {
+_KEY_SCHEMA: Final = {
     "type": "string",
     "format": "password",
     "writeOnly": True,
@@ -253,10 +254,10 @@ def unread_fields(said: Iterable[BaseModel], place: str) -> list[str]:
         if message.model_extra:
             found |= dict.fromkeys(f"{place}.{name}" for name in _unread(message))
         content, output = getattr(message, "content", None), getattr(message, "output", None)
-        kinds = [getattr(part, "type", "") for part in cast(list[object], output)] if isinstance(output, list) else []
+        kinds = [getattr(part, "type", "") for part in as_list(output)]
         if "input_image" in kinds:
             found[f"{place}.output.image"] = None
-        for at, part in enumerate(cast(list[object], content) if isinstance(content, list) else ()):
+        for at, part in enumerate(as_list(content)):
             for name in _unread(part) if isinstance(part, Said) else ():
                 if name in _CONTENTS:
                     param = f"{place}[{index}].content[{at}].{name}"
@@ -269,7 +270,7 @@ def unread_fields(said: Iterable[BaseModel], place: str) -> list[str]:
 def _unread(said: BaseModel) -> list[str]:
     asked = [name for name, value in (said.model_extra or {}).items() if value not in _NOTHING and name not in _HINTS]
     url = said.image_url if isinstance(said, ImagePart) else None
-    if isinstance(url, dict) and cast(JsonObject, url).get("detail") not in _NOTHING:
+    if as_object(url).get("detail") not in _NOTHING:
         asked.append("image_url.detail")
     return asked
 
@@ -315,14 +316,12 @@ def read_results(messages: Sequence[InputMessage], places: Sequence[str] | None 
 
 def is_heavy(body: JsonObject) -> bool:
     """Tell whether to look at a request's messages takes long: they are many, or bring images or files."""
-    messages = body.get("messages")
-    raw = cast(list[object], messages) if isinstance(messages, list) else []
-    if len(raw) > _FEW:
+    messages = as_list(body.get("messages"))
+    if len(messages) > _FEW:
         return True
-    for item in raw:
-        content = cast(JsonObject, item).get("content") if isinstance(item, dict) else None
-        for part in cast(list[object], content) if isinstance(content, list) else ():
-            if isinstance(part, dict) and not {"image_url", "file", "source"}.isdisjoint(cast(JsonObject, part)):
+    for item in messages:
+        for part in as_list(as_object(item).get("content")):
+            if not _HEAVY.isdisjoint(as_object(part)):
                 return True
     return False
 
@@ -394,7 +393,7 @@ class Images:
 
 def _image_text(source: object, path: str) -> str:
     """An image's file as base64."""
-    url = cast(JsonObject, source).get("url") if isinstance(source, dict) else source
+    url = as_object(source).get("url") if isinstance(source, dict) else source
     if not isinstance(url, str):
         raise InvalidRequest(f"`{path}.url` must be a string", param=path)
     if url[:6].lower().startswith(("http:", "https:")):

@@ -40,7 +40,7 @@ def model_routes(engine: Engine, models: ModelClientFactory | None = None) -> AP
     def entry(offer: Offer) -> JsonObject:
         name = offer.name
         created = engine.teams.created
-        told: JsonObject = {
+        told = {
             "id": name,
             "object": "model",
             "created": created,

@@ -48,7 +48,7 @@ OfThread = Annotated[
 Moment = Annotated[int | None, Query(ge=0, le=_LAST, description="Unix seconds: from then on, or before then.")]
 
 _TEXT: Final = {"type": ["string", "null"]}
-_ENTRY: Final[JsonObject] = {
+_ENTRY: Final = {
     "type": "object",
     "required": ["id", "object", "at", "by", "action", "kind", "subject"],
     "properties": {

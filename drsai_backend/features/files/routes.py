@@ -14,8 +14,8 @@ from starlette.responses import Response, StreamingResponse
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
-from drsai_backend.api.http.json import answers, json_response, page_of, page_response
-from drsai_backend.api.http.once import Once
+from drsai_backend.api.http.json import answers, deleted, deletion, json_response, page_of, page_response
+from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import FileId, new_router
 from drsai_backend.api.joining import Web
 from drsai_backend.database.files import FileInfo
@@ -32,7 +32,7 @@ _FORM_BYTES: Final = 128 * 1024
 """What a form may have besides its file."""
 _EXPIRES: Final = ("expires_after[anchor]", "expires_after[seconds]")
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
-_FILE: Final[JsonObject] = {
+_FILE: Final = {
     "type": "object",
     "required": ["id", "object", "bytes", "created_at", "filename", "purpose", "status"],
     "properties": {
@@ -47,12 +47,7 @@ _FILE: Final[JsonObject] = {
         "status_details": {"type": "null"},
     },
 }
-_DELETED: Final[JsonObject] = {
-    "type": "object",
-    "required": ["id", "object", "deleted"],
-    "properties": {"id": {"type": "string"}, "object": {"const": "file"}, "deleted": {"const": True}},
-}
-_UPLOAD: Final[JsonObject] = {
+_UPLOAD: Final = {
     "requestBody": {
         "required": True,
         "content": {
@@ -71,7 +66,7 @@ _UPLOAD: Final[JsonObject] = {
         },
     }
 }
-_BYTES: Final[JsonObject] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_BYTES: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _CONTENT: Final[dict[int | str, JsonObject]] = {
     200: {"description": "The bytes.", "content": _BYTES},
     206: {"description": "Those that `Range` asks for.", "content": _BYTES},
@@ -113,8 +108,8 @@ def routes(web: Web) -> APIRouter:
                 await arriving.add(part)
             purpose, expires = _fields(form.fields)
             new = new_file(form.filename or "", purpose, form.media_type, expires)
-            said: JsonObject = {**form.fields, "name": form.filename, "sha256": arriving.sha256}
-            return await once(who, said, lambda: arriving.finish(new), lambda _, made: file_object(made[0]))
+            said = {**form.fields, "name": form.filename, "sha256": arriving.sha256}
+            return await once(who, said, lambda: arriving.finish(new), plain(_stored))
 
     @router.get("", responses=answers(200, page_of(_FILE)))
     async def list_files(
@@ -156,13 +151,17 @@ def routes(web: Web) -> APIRouter:
         parts = _closed_after(engine.files.stream(place, start, stop))
         return StreamingResponse(parts, status, headers, info.media_type)
 
-    @router.delete("/{file_id}", responses=answers(200, _DELETED, "It is gone."))
+    @router.delete("/{file_id}", responses=answers(200, deletion("file"), "It is gone."))
     async def delete_file(file_id: FileId, who: Writer) -> Response:
         """Delete a file. Messages keep what they have shown of it."""
         await engine.files.delete(who.owner, file_id, actor=who.actor)
-        return json_response({"id": file_id, "object": "file", "deleted": True})
+        return deleted(file_id, "file")
 
     return router
+
+
+def _stored(made: tuple[FileInfo, bool]) -> JsonObject:
+    return file_object(made[0])
 
 
 async def _closed_after(parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

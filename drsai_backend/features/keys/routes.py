@@ -35,7 +35,7 @@ Of = Annotated[
     AfterValidator(partial(check_name, param="user")),
 ]
 
-_KEY: Final[JsonObject] = {
+_KEY: Final = {
     "type": "object",
     "required": ["id", "object"],
     "properties": {
@@ -119,7 +119,7 @@ def routes(web: Web) -> APIRouter | None:
 
         def show(session: Session, made: NewKey) -> JsonObject:
             secret = None if url is None else webhooks.secret_in(session, owner, actor)
-            key: JsonObject = {"key": made.key.get_secret_value()}
+            key = {"key": made.key.get_secret_value()}
             return {**_object(made.info), **key, **_new_secret(secret)}
 
         return await once(who, body, create, show)

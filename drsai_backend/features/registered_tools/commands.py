@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
@@ -163,7 +163,7 @@ def _read_object(text: str | bytes, param: str) -> JsonObject:
     import yaml
 
     try:
-        found: Any = yaml.safe_load(text)
+        found: object = yaml.safe_load(text)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"{param}: that is neither JSON nor YAML: {error}", param=param) from None
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in cast(dict[object, object], found)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from fastapi import APIRouter, Path, Request
 from pydantic import Field
@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
-from drsai_backend.api.http.json import answers, json_response, page_of, page_response
+from drsai_backend.api.http.json import answers, deleted, deletion, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.api.joining import Web
@@ -31,7 +31,7 @@ After = Annotated[str | None, after_of(tools.listed.pattern)]
 _NAME: Final[JsonObject] = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
 ToolName = Annotated[str, Path(json_schema_extra=_NAME)]
 _SECONDS: Final = {"type": ["number", "null"]}
-_TOOL: Final[JsonObject] = {
+_TOOL: Final = {
     "type": "object",
     "required": ["id", "object", "type", "version", "config", "secrets", "created_at", "created_by", "statistics"],
     "properties": {
@@ -56,12 +56,7 @@ _TOOL: Final[JsonObject] = {
         },
     },
 }
-_DELETED: Final[JsonObject] = {
-    "type": "object",
-    "required": ["id", "object", "deleted"],
-    "properties": {"id": {"type": "string"}, "object": {"const": "tool.deleted"}, "deleted": {"const": True}},
-}
-_RESULT: Final[JsonObject] = {
+_RESULT: Final = {
     "type": "object",
     "required": ["object", "tool", "is_error", "content", "seconds"],
     "properties": {
@@ -80,7 +75,7 @@ class ToolBody(Body):
     type: Literal["http", "mcp"] = Field(
         default="http", description="An HTTP endpoint; or an MCP server, with all its tools as `name__tool`."
     )
-    config: dict[str, Any] = Field(description="What it calls; docs/http-tools.md and docs/mcp.md have the fields.")
+    config: JsonObject = Field(description="What it calls; docs/http-tools.md and docs/mcp.md have the fields.")
     secrets: dict[str, str] = Field(
         default={}, description="Credentials by name. `config` names them; they are never shown again."
     )
@@ -95,7 +90,7 @@ class NewToolBody(ToolBody):
 class InvokeBody(Body):
     """A call to try."""
 
-    arguments: dict[str, Any] = Field(default={}, description="By name, as the parameters of the tool say.")
+    arguments: JsonObject = Field(default={}, description="By name, as the parameters of the tool say.")
 
 
 def routes(web: Web) -> APIRouter:
@@ -137,11 +132,11 @@ def routes(web: Web) -> APIRouter:
         spec = ToolSpec(name, body.type, body.config, body.secrets)
         return json_response(await shown(who, await registry.register(who, spec, replaces=True)))
 
-    @router.delete("/{name}", responses=answers(200, _DELETED))
+    @router.delete("/{name}", responses=answers(200, deletion("tool.deleted")))
     async def delete_tool(name: ToolName, who: Registrar) -> Response:
         """Delete a tool. An agent that names it cannot begin a run any more; a run that began with it ends with it."""
         await registry.unregister(who, name)
-        return json_response({"id": name, "object": "tool.deleted", "deleted": True})
+        return deleted(name, "tool.deleted")
 
     @router.post("/{name}/invoke", responses=answers(200, _RESULT), openapi_extra=described(InvokeBody))
     async def invoke_tool(name: ToolName, request: Request, who: Registrar) -> Response:

@@ -28,14 +28,14 @@ Sharer = Annotated[Principal | None, allowed_caller(Scope.THREADS_WRITE)]
 _NAMED: Final[JsonObject] = {"anyOf": [NAME_SCHEMA]}
 WithUser = Annotated[str | None, Query(description="The user whose share it is.", json_schema_extra=_NAMED)]
 WithRole = Annotated[str | None, Query(description="The role whose share it is.", json_schema_extra=_NAMED)]
-_DELETED: Final[JsonObject] = {
+_DELETED: Final = {
     "type": "object",
     "required": ["object", "deleted"],
     "properties": {"object": {"const": "thread.share.deleted"}, "deleted": {"const": True}},
 }
 
 
-_SHARE: Final[JsonObject] = {
+_SHARE: Final = {
     "type": "object",
     "required": ["id", "object", "thread_id", "with_user", "with_role", "right", "created_at", "created_by"],
     "properties": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import Field
@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
-from drsai_backend.api.http.json import answers, json_response, page_of, page_response
+from drsai_backend.api.http.json import answers, deleted, deletion, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.api.joining import Web
@@ -34,8 +34,8 @@ Version = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="An older 
 Expected = Annotated[
     int | None, Query(ge=1, le=2**31 - 1, description="The version that is served; 409 if it is another.")
 ]
-_VISIBILITY: Final[JsonObject] = {"enum": ["user", "tenant", "all"]}
-_VERSION: Final[JsonObject] = {
+_VISIBILITY: Final = {"enum": ["user", "tenant", "all"]}
+_VERSION: Final = {
     "type": "object",
     "required": ["id", "object", "visibility", "version", "definition", "created_at", "created_by", "restores"],
     "properties": {
@@ -50,23 +50,18 @@ _VERSION: Final[JsonObject] = {
         "restores": {"type": ["integer", "null"], "description": "The older version that this one is equal to."},
     },
 }
-_DELETED: Final[JsonObject] = {
-    "type": "object",
-    "required": ["id", "object", "deleted"],
-    "properties": {"id": {"type": "string"}, "object": {"const": "agent.deleted"}, "deleted": {"const": True}},
-}
-_CHECKED: Final[JsonObject] = {
+_CHECKED: Final = {
     "type": "object",
     "required": ["id", "object", "valid"],
     "properties": {"id": {"type": "string"}, "object": {"const": "agent.checked"}, "valid": {"const": True}},
 }
-_MADE: Final[JsonObject] = {"oneOf": [_VERSION, _CHECKED]}
+_MADE: Final = {"oneOf": [_VERSION, _CHECKED]}
 
 
 class DefinitionBody(Body):
     """A definition, and for whom it is."""
 
-    definition: dict[str, Any] = Field(description="`agents`, `teams` and `tools`; GET /v1/agents/schema has them.")
+    definition: JsonObject = Field(description="`agents`, `teams` and `tools`; GET /v1/agents/schema has them.")
     visibility: Visibility = Field(default="user", description="For whom it is; `tenant` takes `admin`.")
     validate_only: bool = Field(default=False, description="Say what is wrong, and store nothing.")
 
@@ -137,13 +132,13 @@ def routes(web: Web) -> APIRouter:
             return json_response(_checked(name))
         return json_response(_object(await agents.put(who, spec, replaces=True)))
 
-    @router.delete("/{name}", responses=answers(200, _DELETED))
+    @router.delete("/{name}", responses=answers(200, deletion("agent.deleted")))
     async def delete_agent(
         name: AgentName, who: Writer, visibility: Own = "user", version: Expected = None
     ) -> Response:
         """Delete a definition. Nobody begins a run with it any more; a run that began with it ends with it."""
         await agents.delete(who, name, visibility, version=version)
-        return json_response({"id": name, "object": "agent.deleted", "deleted": True})
+        return deleted(name, "agent.deleted")
 
     @router.get("/{name}/versions", responses=answers(200, page_of(_VERSION)))
     async def list_agent_versions(

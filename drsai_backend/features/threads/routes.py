@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response
@@ -17,6 +17,7 @@ from drsai_backend.api.auth import (
     UserBody,
     allowed,
     allowed_caller,
+    caller_of,
     described,
     named,
     read_body,
@@ -33,7 +34,7 @@ from drsai_backend.api.events import (
     place_of,
     still_reads,
 )
-from drsai_backend.api.http.json import EVENTS, answers, json_response, page_of, page_response
+from drsai_backend.api.http.json import EVENTS, answers, deleted, deletion, json_response, page_of, page_response
 from drsai_backend.api.http.once import IdempotencyKey, fingerprint_of
 from drsai_backend.api.http.parameters import (
     After,
@@ -78,12 +79,7 @@ Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 Deleter = Annotated[Principal, allowed(Scope.THREADS_DELETE)]
 Chatter = Annotated[Principal | None, allowed_caller(Scope.CHAT)]
 Canceller = Annotated[Principal | None, allowed_caller(Scope.RUNS_CANCEL)]
-_LOG: Final[JsonObject] = {"description": "Events of the log, to its end.", "content": EVENTS}
-_DELETED: Final[JsonObject] = {
-    "type": "object",
-    "required": ["id", "object", "deleted"],
-    "properties": {"id": {"type": "string"}, "object": {"const": "thread.deleted"}, "deleted": {"const": True}},
-}
+_LOG: Final = {"description": "Events of the log, to its end.", "content": EVENTS}
 
 
 class _ThreadName(PathConvertor):
@@ -172,11 +168,11 @@ def _thread_routes(web: Web) -> APIRouter:
         """A thread, without its messages and state."""
         return json_response(thread_object(await engine.get_thread(who, named(who, thread_id, owner))))
 
-    @router.delete("/{thread_id:thread}", responses=answers(200, _DELETED))
+    @router.delete("/{thread_id:thread}", responses=answers(200, deletion("thread.deleted")))
     async def delete_thread(thread_id: ThreadId, who: Deleter) -> Response:
         """Delete a thread with all that belongs to it. 409 while a run is live."""
         await engine.delete_thread(who, thread_id)
-        return json_response({"id": thread_id, "object": "thread.deleted", "deleted": True})
+        return deleted(thread_id, "thread.deleted")
 
     @router.get("/{thread_id:path}/messages", responses=answers(200, page_of(MESSAGE_SCHEMA)))
     async def list_messages(
@@ -235,7 +231,7 @@ def _steering_routes(web: Web) -> APIRouter:
     def control(
         name: str, act: Callable[[Principal, Named], Awaitable[ThreadDetail]], scope: Scope, summary: str
     ) -> None:
-        asking = allowed_caller(scope)
+        asking = Depends(caller_of(scope))
 
         async def endpoint(
             request: Request,

@@ -17,7 +17,6 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import Conflict
 from drsai_backend.features.users.users import Users
-from drsai_backend.json_types import JsonObject
 
 Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
 
@@ -33,12 +32,12 @@ After = Annotated[
 ]
 
 _COUNT: Final = {"type": "integer", "minimum": 0}
-_USER: Final[JsonObject] = {
+_USER: Final = {
     "type": "object",
     "required": ["id", "object", "threads"],
     "properties": {"id": {"type": "string"}, "object": {"const": "user"}, "threads": _COUNT},
 }
-_DELETED: Final[JsonObject] = {
+_DELETED: Final = {
     "type": "object",
     "required": ["id", "object", "deleted", "counts"],
     "properties": {

@@ -24,7 +24,7 @@ Reader = Annotated[Principal, allowed(Scope.WEBHOOKS_READ)]
 Writer = Annotated[Principal, allowed(Scope.WEBHOOKS_WRITE)]
 
 _TIME: Final = {"type": ["integer", "null"]}
-_DELIVERY: Final[JsonObject] = {
+_DELIVERY: Final = {
     "type": "object",
     "required": ["id", "object", "type", "run_id", "url", "created_at", "attempts", "state"],
     "properties": {
@@ -42,7 +42,7 @@ _DELIVERY: Final[JsonObject] = {
         "state": {"enum": ["pending", "delivered", "given_up"]},
     },
 }
-_SECRET: Final[JsonObject] = {
+_SECRET: Final = {
     "type": "object",
     "required": ["object", "user", "secret", "created_at", "previous_until"],
     "properties": {

@@ -191,7 +191,7 @@ def _header(name: str) -> object:
     return Header(alias=name, json_schema_extra=NAME_SCHEMA)
 
 
-_KEY_SCHEMA: Final[JsonObject] = {"format": "password", "pattern": "^[!-~]*$"}
+_KEY_SCHEMA: Final = {"format": "password", "pattern": "^[!-~]*$"}
 
 
 async def _described(

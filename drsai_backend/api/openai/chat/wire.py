@@ -35,12 +35,12 @@ from drsai_backend.teams.client_tools.definitions import calls_of
 
 _NO_AUDIO: Final = {"audio_tokens": 0}
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
-_USAGE_SCHEMA: Final[JsonObject] = {
+_USAGE_SCHEMA: Final = {
     "type": "object",
     "required": [*_COUNTS],
     "properties": {**{name: {"type": "integer"} for name in _COUNTS}, **{name: {"type": "object"} for name in DETAILS}},
 }
-COMPLETION_SCHEMA: Final[JsonObject] = {
+COMPLETION_SCHEMA: Final = {
     "type": "object",
     "required": ["id", "object", "created", "model", "choices", "usage", "drsai"],
     "properties": {
@@ -194,7 +194,7 @@ class CompletionWriter(_Writer, WholeWriter):
         """The completion object. Its text is made of what is stored, so it is the same whenever it is asked for."""
         self._hear(ended)
         content = "".join(self._text)
-        message: JsonObject = {"role": "assistant", "content": content, "refusal": None}
+        message = {"role": "assistant", "content": content, "refusal": None}
         reason: str = ended.finish.reason
         if self._thoughts:
             message["reasoning_content"] = "".join(self._thoughts)
@@ -229,7 +229,7 @@ class SideCompletion:
     def frames(self, answer: SideAnswer) -> bytes:
         """All frames of a stream."""
         shared = self._shared("chat.completion.chunk")
-        tail: JsonObject = {"usage": None} if self.call.include_usage else {}
+        tail = {"usage": None} if self.call.include_usage else {}
         said = {"role": "assistant", "content": answer.text, "refusal": None}
         end: JsonObject = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": answer.finish_reason}
         chunks: list[JsonObject] = [

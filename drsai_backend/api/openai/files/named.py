@@ -5,19 +5,21 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Final, cast
+from typing import Final
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.openai.files.contents import IMAGES, text_of
 from drsai_backend.errors import FileTooLarge, InvalidRequest
 from drsai_backend.files import Files
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, as_list, as_object
 
 MOST: Final = 8 * 1024 * 1024
 """Bytes that the files of one request may have together."""
 MOST_NAMED: Final = 200
 """Files that one request may name. Each is read by itself."""
+_FIELDS: Final = {"input_file": None, "input_image": None, "file": "file", "image": "source", "document": "source"}
+"""By the kind of a part, in which of its fields it names a file; None: itself."""
 _Named = tuple[list[object], int, str, str, str]
 
 
@@ -57,13 +59,11 @@ def _named(body: JsonObject) -> list[_Named]:
     """Each part that names a file: its list, its place there, its path, its kind, and the id."""
     found: list[_Named] = []
     for field in ("messages", "input"):
-        messages = body.get(field)
-        for at, message in enumerate(cast("list[object]", messages) if isinstance(messages, list) else ()):
-            content = cast(JsonObject, message).get("content") if isinstance(message, dict) else None
-            parts = cast("list[object]", content) if isinstance(content, list) else []
+        for at, message in enumerate(as_list(body.get(field))):
+            parts = as_list(as_object(message).get("content"))
             for index, part in enumerate(parts):
                 where = f"{field}[{at}].content[{index}]"
-                if isinstance(part, dict) and (named := _id_of(cast(JsonObject, part), where)) is not None:
+                if (named := _id_of(as_object(part), where)) is not None:
                     found.append((parts, index, where, *named))
     return found
 
@@ -71,24 +71,18 @@ def _named(body: JsonObject) -> list[_Named]:
 def _id_of(part: JsonObject, where: str) -> tuple[str, str] | None:
     """The kind of a part, and the file that it names; None: it names none. Raises InvalidRequest: it brings another."""
     kind = str(part.get("type"))
-    inner: object = {"input_file": part, "input_image": part}.get(kind)
-    if kind == "file":
-        inner = part.get("file")
-    elif kind in ("image", "document"):
-        source = part.get("source")
-        inner = cast("object", source if _is_file(source) else None)
-    file_id = cast(JsonObject, inner).get("file_id") if isinstance(inner, dict) else None
-    if not isinstance(file_id, str):
+    if kind not in _FIELDS:
+        return None
+    field = _FIELDS[kind]
+    inner = part if field is None else as_object(part.get(field))
+    file_id = inner.get("file_id")
+    if not isinstance(file_id, str) or (field == "source" and inner.get("type") != "file"):
         return None
     for name in ("file_data", "file_url", "image_url"):
-        if part.get(name) or cast(JsonObject, inner).get(name):
+        if part.get(name) or inner.get(name):
             text = f"`{where}.{name}`: the part names a file by `file_id`; send another part with this"
             raise InvalidRequest(text, param=f"{where}.{name}")
     return kind, file_id
-
-
-def _is_file(source: object) -> bool:
-    return isinstance(source, dict) and cast(JsonObject, source).get("type") == "file"
 
 
 def _shown(data: bytes, media_type: str, kind: str, where: str) -> JsonObject:

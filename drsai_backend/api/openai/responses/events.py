@@ -184,7 +184,7 @@ class EventWriter:
         item_id = f"rs_{self.subject.run_id.removeprefix(items.RUN)}_{base // BLOCK - 1}"
         done = items.reasoning_item(item_id, text)
         self._items.append(done)
-        place: JsonObject = {"item_id": item_id, "output_index": index, "summary_index": 0}
+        place = {"item_id": item_id, "output_index": index, "summary_index": 0}
         kind = "response.reasoning_summary"
         empty = items.reasoning_item(item_id, None)
         return [
@@ -225,7 +225,7 @@ class EventWriter:
         begun = {**item, name: "", "status": "in_progress"} if name else item
         found = [self._event(at, "response.output_item.added", output_index=index, item=begun)]
         if name:
-            place: JsonObject = {"item_id": item["id"], "output_index": index}
+            place = {"item_id": item["id"], "output_index": index}
             told = {"name": item["name"]} if name == "arguments" else {}
             found += [
                 self._event(at + 1, f"{kind}.delta", **place, delta=item[name]),

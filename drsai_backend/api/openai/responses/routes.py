@@ -29,7 +29,7 @@ from drsai_backend.api.auth import (
 from drsai_backend.api.events import LogResponse, log_stream
 from drsai_backend.api.http.body import headers_of
 from drsai_backend.api.http.errors import error_response
-from drsai_backend.api.http.json import ERROR_CONTENT, EVENTS, NO_MODEL, answers, json_response
+from drsai_backend.api.http.json import ERROR_CONTENT, EVENTS, NO_MODEL, answers, deleted, deletion, json_response
 from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.http.parameters import Limit, ResponseId, new_router
 from drsai_backend.api.joining import Web
@@ -55,12 +55,7 @@ Include = Annotated[list[str], Query(alias="include[]", description="What else t
 Order = Annotated[Literal["asc", "desc"], Query(description="Oldest first, or newest first.")]
 AfterItem = Annotated[str | None, Query(description="`last_id` of the page before.")]
 _MOST: Final = 2**53
-_DELETED: Final[JsonObject] = {
-    "type": "object",
-    "required": ["id", "object", "deleted"],
-    "properties": {"id": {"type": "string"}, "object": {"const": "response"}, "deleted": {"const": True}},
-}
-PAGE_SCHEMA: Final[JsonObject] = {
+PAGE_SCHEMA: Final = {
     "type": "object",
     "required": ["object", "data", "first_id", "last_id", "has_more"],
     "properties": {
@@ -75,7 +70,7 @@ _ANSWER: Final = {"application/json": {"schema": RESPONSE_SCHEMA}, **EVENTS}
 _ANSWERS: Final[dict[int | str, JsonObject]] = {
     200: {"description": "The response; with `stream`, its events.", "content": _ANSWER}
 }
-_COMPACTION: Final[JsonObject] = {
+_COMPACTION: Final = {
     "type": "object",
     "required": ["id", "object", "created_at", "output", "usage"],
     "properties": {"object": {"const": "response.compaction"}},
@@ -178,7 +173,7 @@ class ResponsesRoute(RunRoute):
 
     def describe(self) -> JsonObject:
         """See `RunRoute`."""
-        failed: JsonObject = {"description": "The run ended as an error.", "content": ERROR_CONTENT}
+        failed = {"description": "The run ended as an error.", "content": ERROR_CONTENT}
         return {
             "path": "/v1/responses",
             "endpoint": create_response,
@@ -272,11 +267,11 @@ def response_routes(responses: Responses, web: Web) -> APIRouter:
         _, who = await read_body(bodies, request, UserBody, caller, user)
         return json_response((await responses.cancel(who, response_id)).shown())
 
-    @router.delete("/{response_id:response}", responses=answers(200, _DELETED))
+    @router.delete("/{response_id:response}", responses=answers(200, deletion("response")))
     async def delete_response(response_id: ResponseId, who: Deleter) -> Response:
         """Forget a response. What was said stays in its conversation, where there is more of that."""
         await responses.delete(who, response_id)
-        return json_response({"id": response_id, "object": "response", "deleted": True})
+        return deleted(response_id, "response")
 
     return router
 

@@ -268,7 +268,7 @@ class Responses:
         if stored.is_only and not (await conversation_of(self.engine, who, name.thread_id)).value:
             await self.engine.delete_thread(who, name.thread_id)
             return
-        kept: JsonObject = {DELETED: True, "system": stored.record.get("system")}
+        kept = {DELETED: True, "system": stored.record.get("system")}
         await self.engine.db.database.write(lambda session: drop_response(session, name, stored.run_id, kept))
 
     async def compact(self, who: Principal, asked: CompactBody) -> list[JsonObject]:
@@ -334,7 +334,7 @@ class _Storing:
         check_unmoved(self.place, stored.head)
         if self.place.waiting and not take_items(session, stored.key, self.place.waiting):
             raise PlaceMoved
-        record: JsonObject = {**self.record, "speakers": stored.speakers}
+        record = {**self.record, "speakers": stored.speakers}
         if stored.is_queued or stored.row_id != stored.run_id:
             part = stored.row_id.removeprefix(items.RUN)
             record["given"] = [

@@ -52,7 +52,7 @@ _ECHOED: Final[JsonObject] = {
     "user": None,
 }
 """What a response says of its request again, and what it says where the request said nothing."""
-RESPONSE_SCHEMA: Final[JsonObject] = {
+RESPONSE_SCHEMA: Final = {
     "type": "object",
     "required": ["id", "object", "created_at", "status", "model", "output", "error", "usage", *_ECHOED],
     "properties": {
@@ -115,7 +115,7 @@ def response_object(
     """The response as it is now; `ended`, once it is over."""
     record, reason = subject.record, None if ended is None else incomplete_reason(ended)
     failed = ended is not None and status == "failed"
-    details: JsonObject = {"run_id": subject.run_id, "thread_id": subject.thread_id}
+    details = {"run_id": subject.run_id, "thread_id": subject.thread_id}
     if ended is not None:
         details |= {
             "status": ended.status.value,

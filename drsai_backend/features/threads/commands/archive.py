@@ -17,7 +17,6 @@ from drsai_backend.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from drsai_backend.datamodel import RunStatus
-    from drsai_backend.json_types import JsonObject
 
 app = typer.Typer()
 
@@ -122,7 +121,7 @@ def prune(
     from drsai_backend.database import retention
     from drsai_backend.datamodel.audit import CLI
 
-    chosen: JsonObject = {
+    chosen = {
         "older_than": read_duration(older_than, "older_than"),
         "statuses": [_read_status(name.strip()) for name in status.split(",")],
         "tenant": tenant,

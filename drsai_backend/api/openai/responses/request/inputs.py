@@ -93,7 +93,7 @@ def record_of(asked: ResponseBody, conversation: str | None, system: str | None,
     """What a response tells of its request again (see `wire`); besides, for requests that follow it, `system`: the
     texts that the conversation's own system messages have, and `system_items`: those that came with this request."""
     choice = asked.tool_choice
-    record: JsonObject = {
+    record = {
         **{name: getattr(asked, name) for name in _TOLD_AGAIN},
         "tool_choice": choice.model_dump(mode="json") if isinstance(choice, BaseModel) else choice,
         "safety_identifier": asked.safety_identifier,

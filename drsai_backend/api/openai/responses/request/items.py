@@ -134,7 +134,7 @@ def read_items(items: Sequence[Placed]) -> ReadItems:
                 read.add(path, InputMessage(role, content), {"role": item.role, "content": raw})
             case FunctionCallItem():
                 function = {"name": item.name, "arguments": item.arguments}
-                raw_call: JsonObject = {"id": item.call_id, "type": "function", "function": function}
+                raw_call = {"id": item.call_id, "type": "function", "function": function}
                 read.call(path, FunctionCall(item.call_id, item.arguments, item.name), raw_call)
             case CustomCallItem():
                 arguments = json.dumps({CUSTOM_INPUT: item.input}, ensure_ascii=False)
@@ -143,7 +143,7 @@ def read_items(items: Sequence[Placed]) -> ReadItems:
                 read.call(path, FunctionCall(item.call_id, arguments, item.name), raw_call)
             case CallOutputItem():
                 text = _text_of(item.output, f"{path}.output")
-                raw_result: JsonObject = {"role": "tool", "tool_call_id": item.call_id, "content": text}
+                raw_result = {"role": "tool", "tool_call_id": item.call_id, "content": text}
                 read.add(path, InputMessage("tool", text, call_id=item.call_id), raw_result)
             case ReasoningItem():
                 parts = item.content or item.summary or ()

@@ -96,7 +96,7 @@ def _response_format(asked: ResponseBody) -> JsonObject | None:
     if form.name is None or form.schema_ is None:
         missing = "name" if form.name is None else "schema"
         raise InvalidRequest(f"`text.format.{missing}` is required", param=f"text.format.{missing}")
-    schema: JsonObject = {"name": form.name, "schema": form.schema_}
+    schema = {"name": form.name, "schema": form.schema_}
     schema |= {name: value for name in ("description", "strict") if (value := getattr(form, name)) is not None}
     return {"type": "json_schema", "json_schema": schema}
 
