@@ -127,7 +127,7 @@ BuiltTeam: TypeAlias = ChatAgent | Team
 TeamFactory: TypeAlias = (
     Callable[[], BuiltTeam | Awaitable[BuiltTeam]]
     | Callable[[RunContext], BuiltTeam | Awaitable[BuiltTeam]]
-    | Mapping[str, Any]
+    | Mapping[str, object]
 )
 """Builds a fresh team for a run: a callable, sync or async, of no argument or one `RunContext`, or an AutoGen
 component config. Everything it returns belongs to that one run."""
@@ -244,7 +244,7 @@ def _components_in(config: JsonObject) -> Iterator[tuple[str, JsonObject]]:
                 yield name, cast("JsonObject", part)
 
 
-def _class(provider: str) -> tuple[type[Any], type[BaseModel]]:
+def _class(provider: str) -> tuple[type[object], type[BaseModel]]:
     """The class that a provider names, and the schema of its config."""
     path = WELL_KNOWN_PROVIDERS.get(provider, provider)
     module, _, name = path.rpartition(".")

@@ -4,9 +4,9 @@ the agent that made them. The others hear of them. Else the next message would h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from autogen_agentchat.messages import (
     BaseAgentEvent,
@@ -90,7 +90,7 @@ def is_kept(message: Message) -> bool:
     return _KEY in message.metadata
 
 
-def taken_back(configs: Iterable[Mapping[str, Any]]) -> list[JsonText]:
+def taken_back(configs: Iterable[JsonObject]) -> list[JsonText]:
     """Of the dumps of a run's messages, those of tool calls and their results, as kept events of no agent: all hear of
     them."""
     kinds = (ToolCallRequestEvent.__name__, ToolCallExecutionEvent.__name__)

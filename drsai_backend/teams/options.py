@@ -13,7 +13,7 @@ from drsai_backend.teams.client_tools.policy import NO_POLICY, Mode, ToolPolicy
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.shown import ShownChoice, read_shown
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 _HELD: Final = "team_options"
 
 
@@ -25,7 +25,7 @@ class TeamOptions:
         limits: of its runs.
         client_tools: what it makes of its clients' tools.
         stop_on_disconnect: whether a run ends when its client leaves; None: as the server says.
-        answered_by: the participant that answers the user; None: as `teams.answering` finds it.
+        answered_by: the participant that answers the user; None: as `team_tree.answering_agent` finds it.
         shown: whose messages are the answer; None: everybody's.
         permissions: the scopes and roles (`role:name`) that whoever asks it needs.
     """

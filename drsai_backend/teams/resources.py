@@ -102,7 +102,7 @@ class Resources:
         spawn: starts the closing of one in the background.
     """
 
-    def __init__(self, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+    def __init__(self, spawn: Callable[[Coroutine[object, object, None]], None]) -> None:
         self._spawn = spawn
         self._users: dict[int, int] = {}
         """How many live runs hold an object, by its id."""
@@ -179,7 +179,7 @@ async def _close(label: str, resource: Resource) -> None:
     # A session of MCP must be closed by the task that has opened it. AutoGen's is an actor with a task of its own,
     # which is told to end.
     actor: Any = getattr(resource, "_actor", None)
-    task: asyncio.Task[Any] | None = getattr(actor, "_actor_task", None)
+    task: asyncio.Task[object] | None = getattr(actor, "_actor_task", None)
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
             await (resource.close() if isinstance(resource, ChatCompletionClient) else resource.stop())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from autogen_core import CancellationToken
 from autogen_core.tools import BaseTool, ToolResult, ToolSchema
@@ -30,7 +30,7 @@ class ToolIdentity:
     labels: tuple[str, ...] = ()
 
 
-class ToolBase(BaseTool[BaseModel, Any]):
+class ToolBase(BaseTool[BaseModel, ToolResult]):
     """A tool: `invoke` makes a call; options, validation and errors are dealt with around it (`calling`).
 
     Args:
@@ -56,13 +56,12 @@ class ToolBase(BaseTool[BaseModel, Any]):
         *,
         strict: bool = False,
     ) -> None:
-        super().__init__(_AnyArguments, object, identity.name, description, strict)
+        super().__init__(_AnyArguments, ToolResult, identity.name, description, strict)
         self.identity = identity
         self.parameters = parameters
         self.options = options or ToolOptions()
-        self._schema: Any = {
-            "name": identity.name, "description": description, "parameters": parameters, "strict": strict
-        }  # fmt: skip
+        schema = {"name": identity.name, "description": description, "parameters": parameters, "strict": strict}
+        self._schema = cast("ToolSchema", schema)
 
     @property
     def schema(self) -> ToolSchema:
@@ -72,7 +71,7 @@ class ToolBase(BaseTool[BaseModel, Any]):
     async def validate_credentials(self) -> None:
         """Raises ToolError when the tool cannot work with the credentials it has. By default it needs none."""
 
-    def check(self, arguments: Mapping[str, Any]) -> JsonObject:
+    def check(self, arguments: Mapping[str, object]) -> JsonObject:
         """The arguments as `invoke` gets them.
 
         Raises:
@@ -91,17 +90,17 @@ class ToolBase(BaseTool[BaseModel, Any]):
         """
 
     async def run_json(
-        self, args: Mapping[str, Any], cancellation_token: CancellationToken, call_id: str | None = None
-    ) -> Any:
+        self, args: Mapping[str, object], cancellation_token: CancellationToken, call_id: str | None = None
+    ) -> ToolResult:
         """See `autogen_core.tools.Tool.run_json`: for agents that do not know this class. Raises ToolError."""
         from drsai_backend.tools.calling import result_or_error
 
         return await result_or_error(self, args, call_id)
 
-    async def run(self, args: BaseModel, cancellation_token: CancellationToken) -> Any:
+    async def run(self, args: BaseModel, cancellation_token: CancellationToken) -> ToolResult:
         """See `autogen_core.tools.BaseTool.run`."""
         return await self.run_json(args.model_dump(), cancellation_token)
 
-    def return_value_as_string(self, value: Any) -> str:
+    def return_value_as_string(self, value: object) -> str:
         """See `autogen_core.tools.Tool.return_value_as_string`."""
         return value.to_text(replace_image="[image]") if isinstance(value, ToolResult) else str(value)

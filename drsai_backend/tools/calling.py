@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, cast
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Final, cast
 from weakref import WeakKeyDictionary
 
 from autogen_core.tools import ToolResult
@@ -29,7 +29,7 @@ LONGEST_PAUSE: Final = 30.0
 _limits: WeakKeyDictionary[ToolBase, tuple[asyncio.AbstractEventLoop, asyncio.Semaphore]] = WeakKeyDictionary()
 
 
-async def call_tool(tool: ToolBase, arguments: Mapping[str, Any], run: ToolRun | None = None) -> ToolResult:
+async def call_tool(tool: ToolBase, arguments: Mapping[str, object], run: ToolRun | None = None) -> ToolResult:
     """Call a tool with what the model gave as its arguments. Whatever goes wrong is a result with `is_error` and a text
     that is safe to show; a traceback goes to the log alone.
 
@@ -70,7 +70,7 @@ def _log(name: str, run: ToolRun, error: Exception | None) -> None:
     log.warning("tool failed", extra={"tool": name, "agent": run.agent, "call_id": run.call_id}, exc_info=error)
 
 
-async def result_or_error(tool: ToolBase, arguments: Mapping[str, Any], call_id: str | None) -> ToolResult:
+async def result_or_error(tool: ToolBase, arguments: Mapping[str, object], call_id: str | None) -> ToolResult:
     """For workbenches of AutoGen, which make a result with `is_error` of what is raised.
 
     Raises:
@@ -115,7 +115,7 @@ async def _once(call: ToolCall) -> ToolResult:
         async with scope:
             output = await tool.invoke(call.arguments, call.run)
             if isinstance(output, AsyncIterator):  # of partial results, the last of which is the result
-                output = await _last(cast("AsyncIterator[ToolOutput]", output), call)
+                output = await _last(cast("AsyncGenerator[ToolOutput]", output), call)
     except TimeoutError:
         if not scope.expired():
             raise
@@ -123,10 +123,10 @@ async def _once(call: ToolCall) -> ToolResult:
     return await to_result(tool.name, output, call.run, tool.options.max_output)
 
 
-async def _last(stream: AsyncIterator[ToolOutput], call: ToolCall) -> ToolOutput:
+async def _last(stream: AsyncGenerator[ToolOutput], call: ToolCall) -> ToolOutput:
     last: object = None
     count = 0
-    async with contextlib.aclosing(cast(Any, stream)):
+    async with contextlib.aclosing(stream):
         async for item in stream:
             if count:
                 call.run.emit(last)

@@ -45,7 +45,7 @@ class ClassTool(ToolBase):
         super().__init__(identity, description, parameters, getattr(inner, "options", None))
         self.inner = inner
 
-    def check(self, arguments: Mapping[str, Any]) -> JsonObject:
+    def check(self, arguments: Mapping[str, object]) -> JsonObject:
         """See `ToolBase.check`."""
         from drsai_backend.tools.checking import check_against  # With jsonschema, 0.03 s.
 
@@ -97,11 +97,11 @@ def register_tool(name: str, *, author: str = "", labels: Sequence[str] = ()) ->
     return register
 
 
-def _make(identity: ToolIdentity, kind: Callable[..., object], **config: Any) -> ToolBase:
+def _make(identity: ToolIdentity, kind: Callable[..., object], **config: object) -> ToolBase:
     return ClassTool(identity, kind(**config))
 
 
-def registered_tool(name: str, **config: Any) -> ToolBase:
+def registered_tool(name: str, **config: object) -> ToolBase:
     """A tool of a registered class, which is given `config`.
 
     Raises:
@@ -133,7 +133,7 @@ def parameters_schema(parameters: object, tool: str = "tool") -> JsonObject:
             raise ConfigurationError(f"{tool}: its parameters are nested too deeply") from None
     if not isinstance(parameters, Sequence) or isinstance(parameters, str):
         raise ConfigurationError(f"{tool}: `parameters` is a list of parameters or a JSON Schema")
-    listed = [_parameter(each, tool) for each in cast("Sequence[Any]", parameters)]
+    listed = [_parameter(each, tool) for each in cast("Sequence[object]", parameters)]
     required = [name for name, _, needed in listed if needed]
     properties = {name: each for name, each, _ in listed}
     schema: JsonObject = {
@@ -143,7 +143,7 @@ def parameters_schema(parameters: object, tool: str = "tool") -> JsonObject:
     return schema
 
 
-def _parameter(given: Any, tool: str) -> tuple[str, JsonObject, bool]:
+def _parameter(given: object, tool: str) -> tuple[str, JsonObject, bool]:
     if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):  # pyright: ignore[reportUnknownMemberType]
         raise ConfigurationError(f"{tool}: a parameter is an object with a `name`")
     each = dict(cast("JsonObject", given))

@@ -18,10 +18,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import typing
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass
 from functools import partial
+from types import TracebackType
 from typing import Annotated, Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -86,7 +93,7 @@ class Wanted:
     """What the parameters of a function are filled with: `system` by us, the rest (`model`) by who calls."""
 
     system: Mapping[str, _Depends | type]
-    model: Mapping[str, tuple[Any, Any]]
+    model: Mapping[str, tuple[object, object]]
     """Name → annotation, default (`inspect.Parameter.empty`: none)."""
 
 
@@ -106,7 +113,7 @@ def wanted_of(function: Function, names: Mapping[str, object] | None = None) -> 
     except (NameError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{what}: its annotations cannot be read: {error}") from error
     system: dict[str, _Depends | type] = {}
-    model: dict[str, tuple[Any, Any]] = {}
+    model: dict[str, tuple[object, object]] = {}
     for parameter in parameters:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise ConfigurationError(f"{what}: the parameter {parameter} cannot be given by name")
@@ -121,7 +128,7 @@ def wanted_of(function: Function, names: Mapping[str, object] | None = None) -> 
     return Wanted(system, model)
 
 
-def _of_system(hint: Any, default: Any) -> _Depends | type | None:
+def _of_system(hint: object, default: object) -> _Depends | type | None:
     if isinstance(default, _Depends):
         return default
     if typing.get_origin(hint) is Annotated:
@@ -175,7 +182,7 @@ async def solve(wanted: Mapping[str, _Depends | type], run: ToolRun, stack: Asyn
 class _Solver:
     run: ToolRun
     stack: AsyncExitStack
-    opened: dict[Function, Any]
+    opened: dict[Function, object]
 
     async def fill(self, wanted: Mapping[str, _Depends | type]) -> JsonObject:
         return {
@@ -193,7 +200,7 @@ class _Solver:
             return found
         return await self.once(kind, found.make)
 
-    async def value(self, depends: _Depends) -> Any:
+    async def value(self, depends: _Depends) -> object:
         function = _overrides.get(depends.function) or self.run.overrides.get(depends.function) or depends.function
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             if depends.use_cache and function in self.opened:
@@ -204,43 +211,45 @@ class _Solver:
             return await self.make(function)
         return await self.once(function, partial(self.make, function))
 
-    async def once(self, key: object, make: Callable[[], Any]) -> Any:
+    async def once(self, key: object, make: Callable[[], Awaitable[object]]) -> object:
         """One value per run, also where two calls of one answer ask for it at once."""
         cache = self.run.cache
         if key in cache:
             return cache[key]
-        lock: asyncio.Lock = cache.setdefault(("lock", key), asyncio.Lock())
+        lock = cast("asyncio.Lock", cache.setdefault(("lock", key), asyncio.Lock()))
         async with lock:
             if key not in cache:
                 cache[key] = await make()
             return cache[key]
 
-    async def make(self, function: Function) -> Any:
+    async def make(self, function: Function) -> object:
         arguments = await self.fill(_plan(function).system)
         if inspect.iscoroutinefunction(function):
             return await function(**arguments)
         value = await in_thread(partial(function, **arguments))
         return await value if inspect.isawaitable(value) else value
 
-    async def open(self, function: Function) -> Any:
+    async def open(self, function: Function) -> object:
         arguments = await self.fill(_plan(function).system)
         if inspect.isasyncgenfunction(function):
             return await self.enter(asynccontextmanager(function)(**arguments))
         return await self.enter(_in_threads(contextmanager(function)(**arguments)))
 
-    async def enter(self, manager: AbstractAsyncContextManager[Any]) -> Any:
+    async def enter(self, manager: AbstractAsyncContextManager[object]) -> object:
         """What it gives. It is told of an error of the tool, and cannot take it back: the model would never know."""
         value = await manager.__aenter__()
 
-        async def leave(*error: Any) -> None:
-            await manager.__aexit__(*error)
+        async def leave(
+            kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None:
+            await manager.__aexit__(kind, error, trace)
 
         self.stack.push_async_exit(leave)
         return value
 
 
 @asynccontextmanager
-async def _in_threads(manager: Any) -> AsyncGenerator[Any]:
+async def _in_threads(manager: AbstractContextManager[object]) -> AsyncGenerator[object]:
     value = await in_thread(manager.__enter__)
     try:
         yield value

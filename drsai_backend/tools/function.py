@@ -76,7 +76,7 @@ class Function(ToolBase, Generic[P, R]):
         """Call the function itself, with all its parameters."""
         return self._func(*args, **kwargs)
 
-    def check(self, arguments: Mapping[str, Any]) -> JsonObject:
+    def check(self, arguments: Mapping[str, object]) -> JsonObject:
         """See `ToolBase.check`."""
         try:
             return self._validate(arguments)
@@ -135,7 +135,7 @@ def tool(
     concurrency: int | None = None,
 ) -> Callable[[Callable[P, R]], Function[P, R]]: ...
 def tool(
-    function: Callable[..., Any] | None = None,
+    function: Callable[..., object] | None = None,
     /,
     *,
     name: str | None = None,
@@ -163,7 +163,7 @@ def tool(
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # Annotations may name what a function around defines.
     names = {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 
-    def make(function: Callable[..., Any]) -> Function[..., Any]:
+    def make(function: Callable[..., object]) -> Function[..., object]:
         return Function(
             function,
             ToolOptions(**options),
@@ -178,9 +178,9 @@ def tool(
     return make if function is None else make(function)
 
 
-def _adapter(what: str, wanted: Wanted, said: Mapping[str, str | None]) -> tuple[TypeAdapter[Any], JsonObject]:
+def _adapter(what: str, wanted: Wanted, said: Mapping[str, str | None]) -> tuple[TypeAdapter[JsonObject], JsonObject]:
     """The validator of a function's arguments, which leaves defaults to the function, and their schema."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     defaults: JsonObject = {}
     for name, (hint, default) in wanted.model.items():
         hint, default = _described(hint, default, said.get(name))
@@ -190,7 +190,7 @@ def _adapter(what: str, wanted: Wanted, said: Mapping[str, str | None]) -> tuple
     arguments: Any = TypedDict(f"{what}_arguments", fields)  # pyright: ignore[reportArgumentType, reportGeneralTypeIssues]
     arguments.__pydantic_config__ = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
     try:
-        adapter = TypeAdapter[Any](arguments)
+        adapter = TypeAdapter[JsonObject](arguments)
         schema = simplified(adapter.json_schema())
     except (PydanticUserError, PydanticInvalidForJsonSchema, TypeError) as error:
         raise ConfigurationError(f"{what}: a parameter has a type that JSON cannot say: {error}") from error
@@ -204,14 +204,14 @@ def _adapter(what: str, wanted: Wanted, said: Mapping[str, str | None]) -> tuple
     return adapter, schema
 
 
-def _described(hint: Any, default: Any, said: str | None) -> tuple[Any, Any]:
+def _described(hint: Any, default: object, said: str | None) -> tuple[Any, object]:
     """An annotation with its description, and the default: a `Field` may be that, or have one."""
     if isinstance(default, FieldInfo):
         hint = Annotated[hint, default]
         default = _EMPTY
-    marks: Sequence[Any] = hint.__metadata__ if typing.get_origin(hint) is Annotated else ()
+    marks: Sequence[object] = hint.__metadata__ if typing.get_origin(hint) is Annotated else ()
     base = hint.__origin__ if marks else hint
-    kept: list[Any] = []
+    kept: list[object] = []
     for mark in marks:
         if isinstance(mark, str):
             said = mark

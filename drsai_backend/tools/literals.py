@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from drsai_backend.errors import InvalidRequest
@@ -224,8 +224,8 @@ def checked(config: JsonObject, stored: JsonObject | None) -> JsonObject:
 
 def _headers(config: JsonObject) -> Iterator[tuple[str, JsonObject, str]]:
     """The path of each part of a config with headers, the part, and a header's name. Nothing is checked yet."""
-    parts: list[tuple[str, Any]] = [("", config), *((f"{name}.", config.get(name)) for name in ("endpoint", "check"))]
-    for path, found in parts:
+    parts: dict[str, object] = {"": config, **{f"{name}.": config.get(name) for name in ("endpoint", "check")}}
+    for path, found in parts.items():
         part = cast("JsonObject", found if isinstance(found, dict) else {})
         headers: object = part.get("headers")
         for name in cast("JsonObject", headers) if isinstance(headers, dict) else ():

@@ -6,7 +6,7 @@ import mimetypes
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import pydantic_core
 from autogen_core import Image
@@ -34,7 +34,7 @@ class FileOutput:
     media_type: str | None = None
 
 
-ToolOutput: TypeAlias = Any
+ToolOutput: TypeAlias = object
 """str, dict or list, a pydantic model, a dataclass, None, `autogen_core.Image`, `FileOutput`, a `ToolResult`, a number,
 or a list of parts of which some are images or files."""
 
@@ -69,7 +69,7 @@ def to_text(value: object) -> str:
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping):
-        value = dict(cast("Mapping[Any, Any]", value))
+        value = dict(cast("Mapping[object, object]", value))
     try:
         return pydantic_core.to_json(value, fallback=str, inf_nan_mode="constants").decode()
     except ValueError:  # It refers to itself, or holds bytes that are no UTF-8.

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from drsai_backend.errors import ToolError
 
@@ -100,7 +100,7 @@ class ToolRun:
     files: FileSaver | None = None
     emit: Callable[[object], None] = _nothing
     allows: Callable[[str], bool] | None = None
-    cache: dict[object, Any] = field(default_factory=dict[object, Any])
+    cache: dict[object, object] = field(default_factory=dict[object, object])
     overrides: Mapping[Callable[..., object], Callable[..., object]] = field(
         default_factory=dict[Callable[..., object], Callable[..., object]]
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from pydantic import ValidationError
 
@@ -28,7 +28,7 @@ def simplified(schema: JsonObject) -> JsonObject:
     `$defs`; where that would make it very long, so does all."""
     defs: JsonObject = schema.get("$defs", {})
     looping = _looping(schema, defs)
-    result = _plain({key: value for key, value in schema.items() if key != "$defs"}, defs, looping)
+    result = cast("JsonObject", _plain({k: v for k, v in schema.items() if k != "$defs"}, defs, looping))
     kept: JsonObject = {}
     waiting = _refs(result)
     while waiting:
@@ -114,9 +114,9 @@ def _or_null(schema: JsonObject) -> JsonObject:
     }
 
 
-def _plain(schema: Any, defs: JsonObject, looping: set[str]) -> Any:
+def _plain(schema: object, defs: JsonObject, looping: set[str]) -> object:
     if isinstance(schema, list):
-        return [_plain(each, defs, looping) for each in cast("list[Any]", schema)]
+        return [_plain(each, defs, looping) for each in cast("list[object]", schema)]
     if not isinstance(schema, dict):
         return schema
     found = cast("JsonObject", schema)
@@ -144,9 +144,9 @@ def _name(schema: JsonObject) -> str:
     return ref.removeprefix("#/$defs/") if isinstance(ref, str) else ""
 
 
-def _refs(schema: Any) -> set[str]:
+def _refs(schema: object) -> set[str]:
     if isinstance(schema, list):
-        return {name for each in cast("list[Any]", schema) for name in _refs(each)}
+        return {name for each in cast("list[object]", schema) for name in _refs(each)}
     if not isinstance(schema, dict):
         return set()
     found = cast("JsonObject", schema)
@@ -167,10 +167,10 @@ def _looping(schema: JsonObject, defs: JsonObject) -> set[str]:
     looping = {name for name in defs if _reaches(name, refs)}
     sizes: dict[str, int] = {}
 
-    def size(part: Any) -> int:
+    def size(part: object) -> int:
         """Of a part with all that is put into it."""
         if isinstance(part, list):
-            return 1 + sum(map(size, cast("list[Any]", part)))
+            return 1 + sum(map(size, cast("list[object]", part)))
         if not isinstance(part, dict):
             return 1
         found = cast("JsonObject", part)

@@ -21,7 +21,7 @@ HANGING: Final = 4
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    function: Callable[[], Any]
+    function: Callable[[], object]
     context: contextvars.Context
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]

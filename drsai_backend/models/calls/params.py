@@ -47,7 +47,7 @@ class ModelParams:
         modalities: `["text"]`.
         parallel_tool_calls: sent with the calls that offer tools.
         response_format: `text`, `json_object` or `json_schema`, as OpenAI writes it: the form of the answering
-            agent's messages (see `drsai_backend.teams.answering`), and of nobody else's.
+            agent's messages (see `drsai_backend.teams.team_tree.answering_agent`), and of nobody else's.
     """
 
     temperature: float | None = None

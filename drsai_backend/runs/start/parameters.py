@@ -13,11 +13,10 @@ from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.models import ContinueRules, ContinuingClient, ModelParams, ProfileClient, run_client_of
 from drsai_backend.models.calls.run_client import takes_parameter
 from drsai_backend.runs.requests import Ask
-from drsai_backend.teams.answering import answering_agent
 from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.client_tools.policy import agent_for_tools
 from drsai_backend.teams.shown import Shown, shown_of
-from drsai_backend.teams.team_tree import Part, TeamTree, is_a, known_tools
+from drsai_backend.teams.team_tree import Part, TeamTree, answering_agent, is_a, known_tools
 
 _ASK: Final = "end `messages` with one of the user's that asks for it, such as 'Continue.'"
 _CANNOT: Final = f"this model continues no answer that `messages` ends with (see DRSAI_MODEL_CONTINUES): {_ASK}"

@@ -129,7 +129,7 @@ class PlanExecuteTeam(DrSaiGroupChat):
             model_client_stream=model_client_stream,
         )
         checkers = [PlanChecker(f"{name}_check", "Has a person check the plan.")] if check else []
-        # The one who answers is the last: so it is found as that (`teams.answering`).
+        # The one who answers is the last: so it is found as that (`team_tree.answering_agent`).
         super().__init__(
             name, description, [planner, *checkers, *executors, answerer], "PlanExecuteManager", PlanExecuteManager
         )

@@ -158,7 +158,7 @@ def run_of_call(call_id: str) -> str | None:
     return None if found is None else f"run_{found[1]}"
 
 
-def calls_of(question: Mapping[str, Any] | None) -> list[JsonObject]:
+def calls_of(question: Mapping[str, object] | None) -> list[JsonObject]:
     """The client's calls that a question asks for; empty where it is none of that kind."""
     if question is None or question.get("kind") != "client_tool":
         return []

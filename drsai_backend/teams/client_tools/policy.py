@@ -56,8 +56,8 @@ NO_POLICY: Final = ToolPolicy()
 
 def agent_for_tools(tree: TeamTree, answering: Part | None, policy: ToolPolicy) -> AssistantAgent | None:
     """The agent that gets a client's tools: the one that the policy names, else `answering`, which answers the user
-    (`teams.answering`). None: there is no such agent, or it can call no tools (it is no `AssistantAgent`, its answers
-    have a form (`output_content_type`), or its model knows no function calling)."""
+    (`team_tree.answering_agent`). None: there is no such agent, or it can call no tools (it is no `AssistantAgent`, its
+    answers have a form (`output_content_type`), or its model knows no function calling)."""
     agent = answering
     if policy.agent is not None:
         agent = next((each for each in tree.agents if each.name == policy.agent), None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 # pyright: reportPrivateUsage=false
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from autogen_agentchat.agents import AssistantAgent
 from autogen_core import CancellationToken
@@ -102,7 +102,7 @@ class ClientWorkbench(Workbench):
     async def call_tool(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         cancellation_token: CancellationToken | None = None,
         call_id: str | None = None,
     ) -> ToolResult:
@@ -148,10 +148,10 @@ class ClientWorkbench(Workbench):
 
     async def reset(self) -> None: ...
 
-    async def save_state(self) -> Mapping[str, Any]:
+    async def save_state(self) -> Mapping[str, object]:
         return {}
 
-    async def load_state(self, state: Mapping[str, Any]) -> None: ...
+    async def load_state(self, state: Mapping[str, object]) -> None: ...
 
 
 class Rounds(int):
@@ -169,7 +169,7 @@ class Rounds(int):
         made._own, made._workbench = own, workbench
         return made
 
-    def __sub__(self, other: int) -> Any:
+    def __sub__(self, other: int) -> _Last:  # pyright: ignore[reportIncompatibleMethodOverride]
         return _Last(self._own, self._workbench)
 
 

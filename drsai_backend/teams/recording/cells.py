@@ -74,18 +74,17 @@ class MessageBook:
         found = self._by_id.get(id(message))
         return found[0] if found is not None else normalise(dump_of(message))
 
-    def context_item(self, message: Any) -> Item:
+    def context_item(self, message: LLMMessage) -> Item:
         """A message of a model context in reference form."""
-        kind = message.__class__
-        if kind is UserMessage:
+        if type(message) is UserMessage:
             found = self._by_content.get((message.source, _content_key(message.content)))
             if found is not None:
                 return ["u", found[0]]
-        elif kind is AssistantMessage:
+        elif type(message) is AssistantMessage:
             found = self._by_content.get((message.source, _content_key(message.content)))
             if found is not None:
                 return ["a", found[0]] if message.thought is None else ["a", found[0], message.thought]
-        elif kind is FunctionExecutionResultMessage:
+        elif type(message) is FunctionExecutionResultMessage:
             found = self._by_content.get((None, _content_key(message.content)))
             if found is not None:
                 return ["f", found[0]]
@@ -209,8 +208,8 @@ class ListCell:
     _last: object = field(default=None, init=False)
 
     @property
-    def items(self) -> list[Any]:
-        items: list[Any] = getattr(self.owner, self.attribute)
+    def items(self) -> Sequence[object]:
+        items: Sequence[object] = getattr(self.owner, self.attribute)
         return items
 
     @property
@@ -245,17 +244,17 @@ class ListCell:
             return
         entry.replace[number] = self.whole(book)
 
-    def release(self) -> tuple[list[Any], int, object]:
+    def release(self) -> tuple[Sequence[object], int, object]:
         return self.items, self._length, self._last
 
-    async def adopt(self, content: tuple[list[Any], int, object]) -> None:
+    async def adopt(self, content: tuple[Sequence[object], int, object]) -> None:
         items, self._length, self._last = content
         self._put(items)
 
-    def _put(self, items: list[Any]) -> None:
+    def _put(self, items: Sequence[object]) -> None:
         setattr(self.owner, self.attribute, items)
 
-    def _decoded(self, items: list[Item], messages: MessageObjects) -> list[Any]:
+    def _decoded(self, items: list[Item], messages: MessageObjects) -> Sequence[object]:
         if self.factory is None:
             return [messages.context_message(item) for item in items]
         return [messages.message(item, self.factory) for item in items]
@@ -281,7 +280,7 @@ class MemoryCell(ListCell):
         self._first = tuple(memory.content)
 
     @property
-    def items(self) -> list[Any]:
+    def items(self) -> Sequence[object]:
         contents, first = cast("ListMemory", self.owner).content, self._first
         if len(contents) >= len(first) and all(map(is_, contents, first)):
             return contents[len(first) :]
@@ -290,11 +289,12 @@ class MemoryCell(ListCell):
     def _encoder(self, book: MessageBook) -> Callable[[Any], Item]:
         return _memory_item
 
-    def _put(self, items: list[Any]) -> None:
+    def _put(self, items: Sequence[object]) -> None:
         cleared = items[:1] == [_CLEARED]
-        cast("ListMemory", self.owner).content = items[1:] if cleared else [*self._first, *items]
+        content = cast("list[MemoryContent]", items)
+        cast("ListMemory", self.owner).content = content[1:] if cleared else [*self._first, *content]
 
-    def _decoded(self, items: list[Item], messages: MessageObjects) -> list[Any]:
+    def _decoded(self, items: list[Item], messages: MessageObjects) -> Sequence[object]:
         return [_CLEARED if item == _CLEARED else _memory_content(cast("JsonObject", item)) for item in items]
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from autogen_core import CancellationToken
-from autogen_core.tools import ToolResult
+from autogen_core.tools import Tool, ToolResult, ToolSchema
 
 from drsai_backend.access.principal import Scope
 from drsai_backend.datamodel import Thread
@@ -295,7 +295,7 @@ class ToolCalls:
             self._changed = None
 
 
-def tool_run_of(agent: object, context: RunContext, cache: dict[object, Any]) -> ToolRun:
+def tool_run_of(agent: object, context: RunContext, cache: dict[object, object]) -> ToolRun:
     """What the calls of an agent's tools have in common. `cache` is that of the run."""
     principal = context.principal
 
@@ -340,7 +340,7 @@ def choosing(agent: object, steps: AgentSteps, offer: Offer | None, asked: Clien
 
     def offered(options: JsonObject) -> JsonObject:
         options = options if offer is None else offer(options)
-        tools = cast("Sequence[Any]", options.get("tools") or ())
+        tools = cast("Sequence[Tool | ToolSchema]", options.get("tools") or ())
         if not tools or "tool_choice" in options:
             return options
         if mode == "none":
@@ -355,8 +355,8 @@ def choosing(agent: object, steps: AgentSteps, offer: Offer | None, asked: Clien
     return offered
 
 
-def _name(tool: Any) -> str:
-    return str(cast("JsonObject", tool)["name"] if isinstance(tool, Mapping) else tool.name)
+def _name(tool: Tool | ToolSchema) -> str:
+    return tool["name"] if isinstance(tool, Mapping) else tool.name
 
 
 class RunFiles:

@@ -3,8 +3,7 @@
 from drsai_backend.tools.builtin.asking import ask_person
 from drsai_backend.tools.builtin.calculator import MAX_DIGITS, MAX_EXPRESSION, calculator
 from drsai_backend.tools.builtin.measures import convert_units, current_time
-from drsai_backend.tools.builtin.table import NAMES, builtin_tools
-from drsai_backend.tools.builtin.workbench import BuiltinTools
+from drsai_backend.tools.builtin.table import NAMES, BuiltinTools, builtin_tools
 
 __all__ = [
     "MAX_DIGITS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias
 
 import httpx
 
@@ -153,7 +153,7 @@ def _told(answer: Answer) -> ToolOutput:
         return head
     if is_text(answer.kind):
         return f"{head}\n\n{answer.text}"
-    return cast("list[Any]", [head, answer.as_file()])
+    return [head, answer.as_file()]
 
 
 def is_text(kind: str) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -82,7 +82,7 @@ async def _google(asked: _Asked) -> list[JsonObject]:
 class _Engine:
     """An engine: where it is, the variable with its key, the most results, and their fields."""
 
-    ask: Callable[[_Asked], Any]
+    ask: Callable[[_Asked], Awaitable[list[JsonObject]]]
     url: str | None
     key_env: str | None
     most: int
@@ -154,7 +154,7 @@ def web_search(  # noqa: PLR0913 - a tool's options
             language: of the results, as "de" or "pt-BR"
         """
         asked = _Asked(where, query, count, language, key, engine_id or "", timeout)
-        found: list[JsonObject] = await engine.ask(asked)
+        found = await engine.ask(asked)
         lines = [_entry(each, engine) for each in found if _is_link(each.get(engine.link))][:count]
         note = "\n\n(This search engine does not choose by language.)" if language and provider == "tavily" else ""
         if not lines:

@@ -76,7 +76,7 @@ def rows(name: str, found: JsonObject, *path: str, optional: bool = False) -> li
     Raises:
         ToolError: something else is there.
     """
-    value: Any = found
+    value: object = cast("object", found)
     for key in path:
         value = cast("JsonObject", value).get(key) if isinstance(value, dict) else None
     if value is None and optional:

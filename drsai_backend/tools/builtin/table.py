@@ -1,11 +1,14 @@
-"""The built-in tools by their names."""
+"""The built-in tools by their names: as a list, and as a workbench that component configs can name."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
+
+from autogen_core.tools import StaticStreamWorkbench
+from pydantic import BaseModel, ConfigDict
 
 from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError, ToolError
@@ -37,7 +40,7 @@ NAMES: Final = tuple(sorted((*_FUNCTIONS, *_FACTORIES)))
 
 
 def builtin_tools(
-    names: Sequence[str], settings: Settings | None = None, **options: Mapping[str, Any]
+    names: Sequence[str], settings: Settings | None = None, **options: Mapping[str, object]
 ) -> list[ToolBase]:
     """The built-in tools of these names: `builtin_tools(["calculator", "ask_person"], ask_person={"deadline": 600})`;
     in a team factory also those of the server's extensions.
@@ -63,7 +66,7 @@ def builtin_tools(
     return [_made(name, own, settings, dict(options.get(name, {}))) for name in wanted]
 
 
-def _made(name: str, own: Mapping[str, ToolBase], settings: Settings | None, options: dict[str, Any]) -> ToolBase:
+def _made(name: str, own: Mapping[str, ToolBase], settings: Settings | None, options: Mapping[str, object]) -> ToolBase:
     if name in own or name in _FUNCTIONS:
         if options:
             raise ConfigurationError(f"{name}: it has no options")
@@ -83,13 +86,13 @@ def _plain(name: str) -> ToolBase:
     return tool(idempotent=True)(_said(imported(f"drsai_backend.tools.{_FUNCTIONS[name]}:{name}")))
 
 
-def _of_settings(name: str, settings: Settings | None) -> dict[str, Any]:
+def _of_settings(name: str, settings: Settings | None) -> dict[str, object]:
     """The options of a tool that the settings say."""
     if name not in _SET_UP:
         return {}
     found = shelf.get()
     known = settings or (None if found is None else found.settings) or Settings()
-    options: dict[str, dict[str, Any]] = {
+    options: dict[str, dict[str, object]] = {
         "file_reader": {"folders": known.file_folders},
         "http_request": {"allowed_addresses": known.allowed_addresses},
         "weather": {"url": known.weather_url, "geocoding_url": known.geocoding_url},
@@ -108,10 +111,56 @@ def _said(function: Callable[..., str]) -> Callable[..., str]:
     """The function, with the texts of its errors for the model."""
 
     @functools.wraps(function)
-    def saying(*args: Any, **kwargs: Any) -> str:
+    def saying(*args: object, **kwargs: object) -> str:
         try:
             return function(*args, **kwargs)
         except ValueError as error:
             raise ToolError(str(error)) from None
 
     return saying
+
+
+class BuiltinToolsConfig(BaseModel):
+    """The config of `BuiltinTools`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    names: list[str]
+    options: dict[str, dict[str, object]] = {}
+
+
+class BuiltinTools(StaticStreamWorkbench):
+    """A workbench of built-in tools, which a component config can name::
+
+        provider: drsai_backend.BuiltinTools
+        config: {names: [calculator, web_search], options: {web_search: {count: 3}}}
+
+    Args:
+        names: of the tools.
+        options: by the name of a tool, its options; see `builtin_tools`.
+        settings: where the rest comes from; default: as of `builtin_tools`.
+
+    Raises:
+        ConfigurationError: see `builtin_tools`.
+    """
+
+    component_config_schema = BuiltinToolsConfig  # pyright: ignore[reportAssignmentType]
+    component_provider_override = "drsai_backend.BuiltinTools"
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        options: Mapping[str, Mapping[str, object]] | None = None,
+        *,
+        settings: Settings | None = None,
+    ) -> None:
+        self._names = list(names)
+        self._options = {name: dict(each) for name, each in (options or {}).items()}
+        super().__init__(cast("list[Any]", builtin_tools(self._names, settings, **self._options)))
+
+    def _to_config(self) -> BuiltinToolsConfig:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return BuiltinToolsConfig(names=self._names, options=self._options)
+
+    @classmethod
+    def _from_config(cls, config: BuiltinToolsConfig) -> BuiltinTools:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return cls(config.names, config.options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from pydantic import Field
 
@@ -150,7 +150,7 @@ def _days(told: JsonObject) -> list[str]:
 
 
 def _object(told: JsonObject, name: str) -> JsonObject:
-    value: Any = told.get(name)
+    value: object = told.get(name)
     if not isinstance(value, dict):
         raise _other_form()
     return cast("JsonObject", value)

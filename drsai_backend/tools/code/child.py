@@ -10,7 +10,7 @@ import signal
 import stat
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import psutil
 
@@ -153,7 +153,7 @@ class Child:
             look: names a limit that it is above; called in a thread, again and again.
         """
         ended = asyncio.create_task(_ended(self.process))
-        others: list[asyncio.Task[Any]] = [asyncio.create_task(self._flooded.wait())]
+        others: list[asyncio.Task[object]] = [asyncio.create_task(self._flooded.wait())]
         if look is not None:
             others.append(asyncio.create_task(self._look(look)))
         try:
@@ -238,7 +238,7 @@ def _bury(handle: int) -> None:
         os.waitid(os.P_PIDFD, handle, os.WEXITED | os.WNOHANG)
 
 
-async def through(work: Coroutine[Any, Any, T]) -> T:
+async def through(work: Coroutine[object, object, T]) -> T:
     """Wait for the end of work, however this task is cancelled meanwhile, and be cancelled then."""
     task = asyncio.create_task(work)
     cancelled = False

@@ -5,7 +5,6 @@ The code's last value stays in the interpreter's own worker, where its `repr` is
 
 import ast
 import json
-from typing import Any
 
 from pydantic_monty import CollectStreams, Monty, MontyCrashedError, MontyError
 
@@ -19,7 +18,7 @@ def main(data: bytes) -> bytes:
     `is_shown`."""
     given = json.loads(data)
     most = given["output"]
-    told: dict[str, Any] = {"failed": False, "late": False, "died": False, "is_shown": True}
+    told: dict[str, object] = {"failed": False, "late": False, "died": False, "is_shown": True}
     # Each piece counts for more than its length; what is too long is cut here, and ends the run there.
     printed, error_text = CollectStreams(max_bytes=max(20 * most, 1_000_000)), ""
     try:

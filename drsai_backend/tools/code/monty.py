@@ -14,6 +14,7 @@ from json import dumps, loads
 from pathlib import Path
 from typing import Any, Final
 
+from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.apart import ApartError, apart
 from drsai_backend.tools.code.base import MIB, CodeLimits, CodeResult
 
@@ -69,7 +70,7 @@ class MontySandbox:
             },
         }
         seconds, memory = limits.seconds + _GRACE + _START_SECONDS, _MEMORY + 2 * limits.memory
-        told: dict[str, Any] = {
+        told: JsonObject = {
             "stdout": "",
             "stderr": "",
             "failed": True,

@@ -8,7 +8,7 @@ import html
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, cast
+from typing import Final, cast
 from urllib.parse import quote, quote_plus
 
 SHOWN: Final = "[credential]"
@@ -42,7 +42,7 @@ class Hiding:
             data = data.replace(form, b"*" * len(form))
         return data
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: object) -> object:
         """JSON without them, in names too."""
         if not self._texts:
             return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
@@ -22,7 +22,7 @@ _NO_PARAMETERS: Final = ("accept", "content-type", "authorization")
 
 
 def openapi_tools(
-    document: Mapping[str, Any],
+    document: Mapping[str, object],
     operations: Sequence[str],
     secrets: Mapping[str, str] | None = None,
     *,
@@ -63,8 +63,8 @@ def openapi_tools(
     return tools
 
 
-def _operations(document: Mapping[str, Any]) -> Iterator[_Operation]:
-    paths = cast("Mapping[str, Any]", document.get("paths") or {})
+def _operations(document: Mapping[str, object]) -> Iterator[_Operation]:
+    paths = cast("Mapping[str, object]", document.get("paths") or {})
     for path, item in paths.items():
         resolved = cast("JsonObject", _resolve(document, item))
         for method in _METHODS:
@@ -76,7 +76,7 @@ class _Operation:
     """One operation of a document."""
 
     def __init__(
-        self, document: Mapping[str, Any], path: str, method: str, operation: JsonObject, item: JsonObject
+        self, document: Mapping[str, object], path: str, method: str, operation: JsonObject, item: JsonObject
     ) -> None:
         self._document = document
         self._path = path
@@ -128,7 +128,7 @@ class _Operation:
     def _url(self, server: str | None) -> str:
         servers: list[JsonObject] = []
         for each in (self._document, self._item, self._operation):  # The nearest counts.
-            servers = each.get("servers") or servers
+            servers = cast("list[JsonObject]", each.get("servers") or servers)
         if server is None and not servers:
             raise ConfigurationError("the document names no server: give `server`", param="server")
         base = server or self._of_variables(servers[0])
@@ -145,7 +145,7 @@ class _Operation:
         return url
 
     def _parameters(self) -> Iterator[JsonObject]:
-        given: list[Any] = self._operation.get("parameters") or []
+        given: list[object] = self._operation.get("parameters") or []
         own = [self._resolved(each) for each in given]
         places = {(each.get("name"), each.get("in")) for each in own}
         yield from (
@@ -195,7 +195,7 @@ class _Operation:
             else:
                 raise ConfigurationError(f"{self.names[0]}: its security scheme {name!r} is not supported")
 
-    def _resolved(self, value: Any) -> JsonObject:
+    def _resolved(self, value: object) -> JsonObject:
         return cast("JsonObject", _resolve(self._document, value))
 
     def _def_of(self, reference: str) -> str:
@@ -209,13 +209,13 @@ class _Operation:
             self._defs_of[reference] = name
         return self._defs_of[reference]
 
-    def _schema(self, schema: Any) -> JsonObject:
+    def _schema(self, schema: object) -> JsonObject:
         """A schema with all it refers to."""
         used: JsonObject = {}
 
-        def walk(node: Any) -> Any:
+        def walk(node: object) -> object:
             if isinstance(node, list):
-                return [walk(item) for item in cast("list[Any]", node)]
+                return [walk(item) for item in cast("list[object]", node)]
             if not isinstance(node, dict):
                 return node
             given = cast("JsonObject", node)
@@ -236,20 +236,20 @@ class _Operation:
                         kept[bound] = kept.pop(limit)
             return kept
 
-        walked = walk(_resolve(self._document, schema))
+        walked = cast("JsonObject", walk(_resolve(self._document, schema)))
         found = simplified({**walked, "$defs": used} if used else walked)
         self._defs |= found.pop("$defs", {})
         return found
 
 
-def _walked(walk: Callable[[Any], Any], key: str, value: Any) -> Any:
+def _walked(walk: Callable[[object], object], key: str, value: object) -> object:
     """What is below a keyword. Of `properties` the keys are names, and values of an `enum` are no schemas."""
     if key in ("properties", "patternProperties") and isinstance(value, Mapping):
         return {name: walk(each) for name, each in cast("JsonObject", value).items()}
     return value if key in ("enum", "const", "default", "examples", "required") else walk(value)
 
 
-def _resolve(document: Mapping[str, Any], value: Any) -> Any:
+def _resolve(document: Mapping[str, object], value: object) -> object:
     """What a reference names. Raises ConfigurationError: it leads out of the document, to nothing, or in a circle."""
     for _ in range(_MAX_DEPTH):
         reference = cast("JsonObject", value).get("$ref") if isinstance(value, dict) else None

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final, cast
 from urllib.parse import quote
 
 from drsai_backend.access.principal import Principal
@@ -73,7 +73,7 @@ class Values:
         secrets: credentials by name.
     """
 
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
     secrets: Mapping[str, str]
 
     def url(self, template: str) -> str:
@@ -91,7 +91,7 @@ class Values:
             raise ToolError(f"The header {name} cannot hold line breaks or control characters. Leave them out.")
         return text
 
-    def query(self, template: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def query(self, template: Mapping[str, object]) -> list[tuple[str, str]]:
         """Pairs of a query: a list is repeated, what was not given is left out."""
         pairs: list[tuple[str, str]] = []
         for name, each in template.items():
@@ -101,12 +101,12 @@ class Values:
                     pairs.append((name, item if isinstance(item, str) else json.dumps(item)))
         return pairs
 
-    def body(self, template: Any) -> Any:
+    def body(self, template: object) -> object:
         """A JSON body. What was not given is left out of its object or list."""
         value = self.json(template)
         return None if value is _MISSING else value
 
-    def json(self, template: Any) -> Any:
+    def json(self, template: object) -> object:
         """JSON with its texts filled in; a lone placeholder keeps its value's type."""
         if isinstance(template, str):
             alone = _TOKEN.fullmatch(template)
@@ -121,7 +121,7 @@ class Values:
             return [item for item in items if item is not _MISSING]
         return template
 
-    def _find(self, found: re.Match[str]) -> Any:
+    def _find(self, found: re.Match[str]) -> object:
         name = found.group(2)
         if not found.group(1):
             return self.arguments.get(name, _MISSING)

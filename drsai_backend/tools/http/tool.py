@@ -61,7 +61,7 @@ class HttpTool(ToolBase):
 
     def __init__(
         self,
-        config: HttpToolConfig | Mapping[str, Any],
+        config: HttpToolConfig | Mapping[str, object],
         secrets: Mapping[str, str] | None = None,
         *,
         allowed_addresses: tuple[str, ...] = (),

@@ -97,7 +97,7 @@ class Connection:
         self._ready: asyncio.Future[Client] = loop.create_future()
         self._over: asyncio.Future[None] = loop.create_future()
         self._closing = asyncio.Event()
-        self._requests: set[asyncio.Task[Any]] = set()
+        self._requests: set[asyncio.Task[object]] = set()
         self._timeouts = 0
         self._tools: tuple[Tool, ...] | None = None
         self._listed_at = 0.0
@@ -168,7 +168,7 @@ class Connection:
             return ServerFailed(f"the MCP server {name} did not answer in time")
         return ServerFailed(f"the MCP server {name} answered with an error: {text_of(error)}")
 
-    def _answered(self, task: asyncio.Task[Any]) -> None:
+    def _answered(self, task: asyncio.Task[object]) -> None:
         self._requests.discard(task)
         if not task.cancelled():
             task.exception()  # Whoever waited may be gone.

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias, cast
+from typing import Annotated, Final, Literal, Self, TypeAlias, cast
 
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
@@ -235,7 +235,7 @@ class McpServers:
         import yaml
 
         try:
-            found: Any = yaml.safe_load(Path(path).read_text("utf-8"))
+            found: object = yaml.safe_load(Path(path).read_text("utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise ConfigurationError(f"the file of MCP servers {path} cannot be read: {error}") from None
         if isinstance(found, dict) and "mcpServers" in found:

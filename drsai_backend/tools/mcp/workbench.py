@@ -179,7 +179,7 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
     async def call_tool(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         cancellation_token: CancellationToken | None = None,
         call_id: str | None = None,
     ) -> ToolResult:
@@ -206,11 +206,11 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
     async def reset(self) -> None:
         """Nothing: it has no state."""
 
-    async def save_state(self) -> Mapping[str, Any]:
+    async def save_state(self) -> Mapping[str, object]:
         """Nothing."""
         return {}
 
-    async def load_state(self, state: Mapping[str, Any]) -> None:
+    async def load_state(self, state: Mapping[str, object]) -> None:
         """Nothing."""
 
     def _to_config(self) -> McpWorkbenchConfig:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -114,7 +113,7 @@ class McpKind:
             headers = {key: values.header(key, text) or "" for key, text in config.headers.items()}
         except ToolError as error:
             raise InvalidRequest(f"`config.headers`: {error.message}", param="config.headers") from None
-        fields: dict[str, Any] = {**config.model_dump(exclude={"headers"}), "headers": headers}
+        fields: JsonObject = {**config.model_dump(exclude={"headers"}), "headers": headers}
         try:
             return McpHttp(name=name, allowed_addresses=self._allowed, tenant=tenant, **fields)
         except ValidationError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from autogen_core import CancellationToken, Component
 from autogen_core.tools import ToolResult, ToolSchema, Workbench
@@ -64,7 +63,7 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
     async def call_tool(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         cancellation_token: CancellationToken | None = None,
         call_id: str | None = None,
     ) -> ToolResult:
@@ -103,11 +102,11 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
     async def reset(self) -> None:
         """Nothing: no tool keeps a state here."""
 
-    async def save_state(self) -> Mapping[str, Any]:
+    async def save_state(self) -> Mapping[str, object]:
         """Nothing: the tools are found again by the run's time."""
         return {}
 
-    async def load_state(self, state: Mapping[str, Any]) -> None:
+    async def load_state(self, state: Mapping[str, object]) -> None:
         """Nothing."""
 
     def _to_config(self) -> RegisteredToolsConfig:
