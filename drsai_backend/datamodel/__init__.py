@@ -1,8 +1,7 @@
 """The tables (SQLModel), their column types, and the lifecycle enum. Everything stored is declared here."""
 
 from drsai_backend.datamodel.access import ApiKey
-from drsai_backend.datamodel.answer import StoredAnswer
-from drsai_backend.datamodel.answered import AnsweredRequest
+from drsai_backend.datamodel.answers import AnsweredRequest, StoredAnswer
 from drsai_backend.datamodel.audit import AuditEntry
 from drsai_backend.datamodel.base import (
     SCHEMA_VERSION,
@@ -15,12 +14,11 @@ from drsai_backend.datamodel.base import (
     table_of,
     utcnow,
 )
+from drsai_backend.datamodel.documents import RegisteredTool, StoredDefinition, ToolStatistic
 from drsai_backend.datamodel.file import FileChunk, FileContent, StoredFile
 from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_transition
-from drsai_backend.datamodel.registered_tool import RegisteredTool, ToolStatistic
 from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TeamResult, TurnStep, Worker
 from drsai_backend.datamodel.sharing import Right, ThreadShare
-from drsai_backend.datamodel.stored_definition import StoredDefinition
 from drsai_backend.datamodel.thread import (
     AgentJson,
     AutoGenMessage,

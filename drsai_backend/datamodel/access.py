@@ -4,9 +4,9 @@ from datetime import datetime
 from typing import NewType
 
 import sqlalchemy as sa
-from sqlmodel import Field, SQLModel
+from sqlmodel import Field
 
-from drsai_backend.datamodel.base import UTCDateTime, big_key, json_field, long_text, utcnow
+from drsai_backend.datamodel.base import KeyedRecord, UTCDateTime, json_field, long_text, utcnow
 
 KeyDigest = NewType("KeyDigest", str)
 """SHA-256 of a whole key as 64 hexadecimal digits: what is stored of it, and what it is looked up by.
@@ -15,7 +15,7 @@ A plain hash, as 256 random bits cannot be guessed; passwords would need a slow 
 """
 
 
-class ApiKey(SQLModel, table=True):
+class ApiKey(KeyedRecord, table=True):
     """An API key of a user's: its SHA-256 and never the key, so that whoever reads the row cannot ask with it.
 
     Of a row only `last_used_at` and `webhook_url` change, and once and for good `revoked_at` and `revoked_by`.
@@ -24,7 +24,6 @@ class ApiKey(SQLModel, table=True):
 
     __table_args__ = (sa.UniqueConstraint("key_id"), sa.UniqueConstraint("digest"), sa.Index(None, "tenant", "user_id"))
 
-    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
     key_id: str = Field(description="Its public name.")
     digest: str = Field(repr=False, description="SHA-256 of the key, hexadecimal.")
     tenant: str

@@ -6,9 +6,17 @@ from enum import StrEnum
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlmodel import Field, SQLModel
+from sqlmodel import Field
 
-from drsai_backend.datamodel.base import JsonObject, UTCDateTime, big_key, json_field, short_text, table_of, utcnow
+from drsai_backend.datamodel.base import (
+    JsonObject,
+    KeyedRecord,
+    UTCDateTime,
+    json_field,
+    short_text,
+    table_of,
+    utcnow,
+)
 
 
 class By(StrEnum):
@@ -80,13 +88,12 @@ PROGRAM = Actor()
 CLI = Actor(By.CLI)
 
 
-class AuditEntry(SQLModel, table=True):
+class AuditEntry(KeyedRecord, table=True):
     """One act, stored in its transaction. A trigger of the database refuses every change of a row; `drsai audit prune`
     is what deletes old ones. What it is about may be gone by now: rows outlive users and threads."""
 
     __table_args__ = (sa.Index(None, "tenant", "id"), sa.Index(None, "at"))
 
-    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
     at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
     tenant: str | None = Field(default=None, description="Where it was done; None: to the whole database.")
     by: str = short_text(8, description="`user`, `program` or `cli`.")

@@ -86,7 +86,7 @@ class JsonText(str):
     __slots__ = ()
 
 
-def json_type() -> TypeEngine[Any]:
+def json_type() -> sa.JSON:
     """JSON, as JSONB on PostgreSQL. Python's None is SQL's NULL."""
     return sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 
@@ -140,13 +140,18 @@ def counter(description: str, start: float = 0) -> Any:
     return Field(default=start, sa_column_kwargs=by_database("0"), description=description)
 
 
-class Record(SQLModel):
-    """Base of the tables: an integer key (`id`), UTC times and the version of the row's shape.
+class KeyedRecord(SQLModel):
+    """Base of the tables that have an integer key (`id`)."""
+
+    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
+
+
+class Record(KeyedRecord):
+    """Base of the tables with an integer key, UTC times and the version of the row's shape.
 
     `created_at` and `updated_at` are set by the manager when it stores the row.
     """
 
-    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
     updated_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
     version: str = Field(default=SCHEMA_VERSION)
@@ -165,25 +170,10 @@ class NamedRecord(Record):
     thread_id: str
 
 
-class DocumentRecord(SQLModel):
-    """Base of the tables whose rows are versions of documents: what is done with them is in `database.documents`. The
-    one that has not ended (`ended_at`) is served to new runs."""
-
-    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
-    tenant: str
-    name: str
-    version: int = Field(description="1 for the first of the name, then one more each.")
-    definition: JsonObject = json_field(nullable=False)
-    created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
-    created_by: str = Field(description="The user who stored this version.")
-    ended_at: datetime | None = Field(default=None, sa_type=UTCDateTime, description="When it was replaced or deleted.")
-
-
-def one_served(table: str, *owner: str) -> tuple[sa.UniqueConstraint, sa.Index]:
-    """The constraints of a `DocumentRecord`: of a name, an owner has each version once, and at most one is served."""
-    served: dict[str, Any] = {f"{dialect}_where": sa.text("ended_at IS NULL") for dialect in ("sqlite", "postgresql")}
-    name = (*owner, "name")
-    return sa.UniqueConstraint(*name, "version"), sa.Index(f"ix_{table}_served", *name, unique=True, **served)
+def partial_index(name: str, where: str, *columns: str, unique: bool = False) -> sa.Index:
+    """An index of the rows of which a condition is true."""
+    condition = sa.text(where)
+    return sa.Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
 
 
 def table_of(model: type[SQLModel]) -> sa.Table:

@@ -3,12 +3,20 @@
 from datetime import datetime
 
 import sqlalchemy as sa
-from sqlmodel import Field, SQLModel
+from sqlmodel import Field
 
-from drsai_backend.datamodel.base import UTCDateTime, big_key, short_text, tenant_field, utcnow
+from drsai_backend.datamodel.base import (
+    KeyedRecord,
+    UTCDateTime,
+    big_key,
+    partial_index,
+    short_text,
+    tenant_field,
+    utcnow,
+)
 
 
-class StoredFile(SQLModel, table=True):
+class StoredFile(KeyedRecord, table=True):
     """A file as its owner names it. Its content is the owner's `FileContent` of the same hash: files of one owner share
     it, those of two owners never, so that nobody learns what somebody else has."""
 
@@ -19,7 +27,6 @@ class StoredFile(SQLModel, table=True):
         sa.Index(None, "expires_at"),
     )
 
-    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
     file_id: str = Field(description="`file-…`, as clients name it.")
     tenant: str = tenant_field()
     user_id: str
@@ -33,22 +40,16 @@ class StoredFile(SQLModel, table=True):
     origin: str | None = Field(default=None, description="What made it, where that may be repeated: a tool's call.")
 
 
-class FileContent(SQLModel, table=True):
+class FileContent(KeyedRecord, table=True):
     """The bytes of an owner's files of one hash. While they arrive there is no hash: a row that nobody has touched for
     long is what a dead process left."""
 
     __table_args__ = (
         sa.UniqueConstraint("tenant", "user_id", "sha256"),
         sa.UniqueConstraint("token"),
-        sa.Index(
-            "ix_filecontent_arriving",
-            "touched_at",
-            sqlite_where=sa.text("sha256 IS NULL"),
-            postgresql_where=sa.text("sha256 IS NULL"),
-        ),
+        partial_index("ix_filecontent_arriving", "sha256 IS NULL", "touched_at"),
     )
 
-    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
     tenant: str = tenant_field()
     user_id: str
     token: str = Field(description="Names the upload, and the file in the folder.")
@@ -58,12 +59,11 @@ class FileContent(SQLModel, table=True):
     touched_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
 
 
-class FileChunk(SQLModel, table=True):
+class FileChunk(KeyedRecord, table=True):
     """A part of a content, from its byte `start` on."""
 
     __table_args__ = (sa.UniqueConstraint("content_key", "start"),)
 
-    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
     content_key: int = Field(sa_type=big_key(), foreign_key="filecontent.id", ondelete="CASCADE")  # pyright: ignore[reportArgumentType]
     start: int = Field(sa_type=big_key())  # pyright: ignore[reportArgumentType]
     data: bytes

@@ -11,6 +11,7 @@ from sqlmodel import Field, SQLModel
 
 from drsai_backend.datamodel.base import (
     JsonObject,
+    KeyedRecord,
     Record,
     StatusType,
     UTCDateTime,
@@ -20,6 +21,7 @@ from drsai_backend.datamodel.base import (
     json_field,
     json_type,
     long_text,
+    partial_index,
     secret_text,
     short_text,
     thread_key_field,
@@ -29,24 +31,21 @@ from drsai_backend.datamodel.lifecycle import WAITING, RunStatus
 from drsai_backend.json_types import formatted
 
 
-def _partial(name: str, where: str, *columns: str, unique: bool = False) -> sa.Index:
-    condition = sa.text(where)
-    return sa.Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
-
-
 class Run(Record, table=True):
     """One execution of a team on a thread, from user input to a final status."""
 
     __table_args__ = (
         sa.UniqueConstraint("run_id"),
         sa.Index(None, "thread_key"),
-        _partial("ix_run_live", "status = 'running'", "thread_key"),
-        _partial("uq_run_idempotency", "idempotency_key IS NOT NULL", "thread_key", "idempotency_key", unique=True),
-        _partial("ix_run_deadline", "deadline IS NOT NULL", "deadline"),
-        _partial("ix_run_waits_for", "status = 'awaiting_input'", "waits_in", "waits_for"),
-        _partial("ix_run_point", "point IS NOT NULL", "point"),
-        _partial("ix_run_definition", "definition IS NOT NULL", "definition"),
-        _partial("ix_run_waiting", f"status IN {tuple(status.value for status in WAITING)}", "thread_key"),
+        partial_index("ix_run_live", "status = 'running'", "thread_key"),
+        partial_index(
+            "uq_run_idempotency", "idempotency_key IS NOT NULL", "thread_key", "idempotency_key", unique=True
+        ),
+        partial_index("ix_run_deadline", "deadline IS NOT NULL", "deadline"),
+        partial_index("ix_run_waits_for", "status = 'awaiting_input'", "waits_in", "waits_for"),
+        partial_index("ix_run_point", "point IS NOT NULL", "point"),
+        partial_index("ix_run_definition", "definition IS NOT NULL", "definition"),
+        partial_index("ix_run_waiting", f"status IN {tuple(status.value for status in WAITING)}", "thread_key"),
     )
 
     run_id: str
@@ -170,12 +169,11 @@ class TurnStep(SQLModel, table=True):
     value: Any = Field(default=None, sa_type=json_type(), nullable=False)  # pyright: ignore[reportArgumentType]
 
 
-class QueuedInput(SQLModel, table=True):
+class QueuedInput(KeyedRecord, table=True):
     """A user input that waits until the run on its thread has ended, or until its next turn boundary (`steer`)."""
 
     __table_args__ = (sa.UniqueConstraint("run_id"), sa.Index(None, "thread_key"))
 
-    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
     thread_key: int = thread_key_field()
     run_id: str = Field(description="The run that the input will be, status CREATED until then.")

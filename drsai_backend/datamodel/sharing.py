@@ -4,9 +4,9 @@ from datetime import datetime
 from enum import StrEnum
 
 import sqlalchemy as sa
-from sqlmodel import Field, SQLModel
+from sqlmodel import Field
 
-from drsai_backend.datamodel.base import UTCDateTime, big_key, short_text, thread_key_field, utcnow
+from drsai_backend.datamodel.base import KeyedRecord, UTCDateTime, short_text, thread_key_field, utcnow
 from drsai_backend.errors import InvalidRequest
 
 
@@ -39,7 +39,7 @@ def read_right(text: str) -> Right:
     return Right(text)
 
 
-class ThreadShare(SQLModel, table=True):
+class ThreadShare(KeyedRecord, table=True):
     """A thread that another user of its tenant, or everybody there with a role, may read, answer or write.
 
     The grantee is of the thread's tenant by construction: a share names no other one.
@@ -53,7 +53,6 @@ class ThreadShare(SQLModel, table=True):
         sa.Index(None, "tenant", "with_role"),
     )
 
-    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
     thread_key: int = thread_key_field()
     tenant: str
     with_user: str | None = None

@@ -3,13 +3,14 @@
 from datetime import datetime
 
 import sqlalchemy as sa
-from sqlmodel import Field, SQLModel
+from sqlmodel import Field
 
 from drsai_backend.datamodel.base import (
+    KeyedRecord,
     UTCDateTime,
-    big_key,
     counter,
     long_text,
+    partial_index,
     secret_text,
     short_text,
     thread_key_field,
@@ -17,12 +18,11 @@ from drsai_backend.datamodel.base import (
 )
 
 
-class RunWebhook(SQLModel, table=True):
+class RunWebhook(KeyedRecord, table=True):
     """A run whose ends are to be told to a URL. Only runs that ask for it have a row."""
 
     __table_args__ = (sa.UniqueConstraint("run_id"), sa.Index(None, "thread_key"), sa.Index(None, "tenant", "user_id"))
 
-    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
     thread_key: int = thread_key_field()
     run_id: str
     tenant: str
@@ -33,7 +33,7 @@ class RunWebhook(SQLModel, table=True):
     endpoint: str = Field(description="Scheme, host and port of the URL.")
 
 
-class WebhookDelivery(SQLModel, table=True):
+class WebhookDelivery(KeyedRecord, table=True):
     """An event for a webhook, stored in the transaction of what it tells, and sent until it arrives or is given up.
 
     `next_at` is when it is due, or, while somebody sends it (`claim`), when they are taken for dead; NULL when it is
@@ -44,28 +44,11 @@ class WebhookDelivery(SQLModel, table=True):
         sa.UniqueConstraint("event_id"),
         sa.Index(None, "thread_key"),
         sa.Index(None, "tenant", "user_id"),
-        sa.Index(
-            "ix_webhookdelivery_due",
-            "next_at",
-            sqlite_where=sa.text("next_at IS NOT NULL"),
-            postgresql_where=sa.text("next_at IS NOT NULL"),
-        ),
-        sa.Index(
-            "ix_webhookdelivery_pending",
-            "tenant",
-            "user_id",
-            sqlite_where=sa.text("next_at IS NOT NULL"),
-            postgresql_where=sa.text("next_at IS NOT NULL"),
-        ),
-        sa.Index(
-            "ix_webhookdelivery_over",
-            "created_at",
-            sqlite_where=sa.text("next_at IS NULL"),
-            postgresql_where=sa.text("next_at IS NULL"),
-        ),
+        partial_index("ix_webhookdelivery_due", "next_at IS NOT NULL", "next_at"),
+        partial_index("ix_webhookdelivery_pending", "next_at IS NOT NULL", "tenant", "user_id"),
+        partial_index("ix_webhookdelivery_over", "next_at IS NULL", "created_at"),
     )
 
-    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
     event_id: str = Field(description="`webhook-id`: the same in all attempts.")
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
     thread_key: int = thread_key_field()
@@ -85,12 +68,11 @@ class WebhookDelivery(SQLModel, table=True):
     error: str | None = long_text(description="Why the last attempt failed.")
 
 
-class WebhookSecret(SQLModel, table=True):
+class WebhookSecret(KeyedRecord, table=True):
     """What signs the webhooks of a user, encrypted. After it was exchanged, the one before signs, too, for a while."""
 
     __table_args__ = (sa.UniqueConstraint("tenant", "user_id"),)
 
-    id: int | None = Field(default=None, primary_key=True, sa_type=big_key())  # pyright: ignore[reportArgumentType]
     tenant: str
     user_id: str
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)

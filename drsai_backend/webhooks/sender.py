@@ -40,8 +40,7 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, DrSaiError, RefusedAddress
 from drsai_backend.net.addresses import Reachable
 from drsai_backend.net.transport import Resolve
-from drsai_backend.webhooks.events import body_of
-from drsai_backend.webhooks.signing import signed_headers
+from drsai_backend.webhooks.events import body_of, signed_headers
 
 if TYPE_CHECKING:
     import httpx

@@ -26,7 +26,7 @@ from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import Conflict, InvalidRequest
 from drsai_backend.net.addresses import Reachable
 from drsai_backend.page import Page
-from drsai_backend.webhooks.signing import make_secret
+from drsai_backend.webhooks.events import make_secret
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

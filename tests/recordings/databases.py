@@ -12,7 +12,7 @@ import psycopg
 import sqlalchemy as sa
 
 from drsai_backend.database import migrations
-from drsai_backend.datamodel.answer import StoredAnswer
+from drsai_backend.datamodel.answers import StoredAnswer
 
 FOLDER = Path(__file__).parent / "release_0020"
 REVISION = "0020"
