@@ -138,7 +138,7 @@ class Files:
             if not arriving.is_finished:
                 await asyncio.shield(arriving.give_up())
 
-    async def create(
+    async def create(  # noqa: PLR0913 - public, by keyword
         self,
         owner: Owner,
         name: str,

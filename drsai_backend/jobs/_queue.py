@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import procrastinate
 from procrastinate.connector import Notify
@@ -24,6 +24,9 @@ from psycopg_pool import AsyncConnectionPool
 from drsai_backend.database.urls import connect_args, parse_url
 from drsai_backend.errors import DrSaiError
 from drsai_backend.runs import Engine
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
 
 log = logging.getLogger("drsai.jobs")
 
@@ -210,7 +213,7 @@ class _Pool(AsyncConnectionPool):
         await super().open(wait=wait, timeout=hosts * float(args["connect_timeout"]) + _RETRY)
 
 
-async def _configure(connection: Any) -> None:
+async def _configure(connection: AsyncConnection[object]) -> None:
     await connection.set_autocommit(True)  # procrastinate's operations are a statement each
     await connection.execute(f"SET search_path TO {SCHEMA}")
 

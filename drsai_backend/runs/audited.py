@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from drsai_backend.database.audit import audit_step
 from drsai_backend.database.backends.prepared import Step
 from drsai_backend.datamodel.audit import Action
-from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.requests import Placed
 from drsai_backend.teams.messages import UserInputReceivedEvent
 
@@ -31,7 +30,7 @@ def answered(given: Placed, run_id: str | None, received: UserInputReceivedEvent
     if received is None:
         return ()
     question = received.input_request
-    detail: JsonObject = {"run_id": run_id, "decision": received.decision, "reason": received.reason}
+    detail = {"run_id": run_id, "decision": received.decision, "reason": received.reason}
     if (tool := question.get("tool")) is not None:
         detail["tool"] = tool["name"]
     return (audit_step(given.who.actor, Action.INPUT_ANSWERED, str(question.get("id")), given.name, detail),)

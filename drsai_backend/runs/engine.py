@@ -114,7 +114,7 @@ class Engine(StoredThreads):
         catalog: what can be asked: the registry's teams and the stored definitions.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a `DrSai` hands over
         self,
         teams: TeamRegistry,
         db: DatabaseManager,

@@ -15,10 +15,12 @@ from typing import Final, cast
 from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, MultiModalMessage, TextMessage
 from autogen_agentchat.teams import BaseGroupChat, Swarm
 
+from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs.requests import InputMessage
 from drsai_backend.teams.imported import answers, called, mark
 from drsai_backend.teams.messages import UnknownMessage, dump_of
+from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.team_tree import is_a
 
@@ -114,7 +116,7 @@ def input_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> lis
         imported = _imported(team, messages, answered + 1)
         task = [each for each in messages[answered + 1 :] if each.role == "user"]
     task = [each for each in task if not each.is_empty] or task[-1:]
-    given = [as_message(message) for message in task]
+    given = [*map(as_message, task)]
     speaker = _handed_off_by(team)
     if speaker is not None and given and not any(isinstance(message, HandoffMessage) for message in given):
         # A swarm that handed off to a person is answered by a handoff.
@@ -223,6 +225,22 @@ def sign(message: BaseChatMessage, author: str | None) -> None:
     """Note in a message who has sent it, if that is not the owner of its thread. Its metadata may be the caller's."""
     if author is not None:
         message.metadata = {**message.metadata, "user_id": author}
+
+
+def storable_dumps(messages: Sequence[BaseChatMessage], author: str | None) -> list[JsonText]:
+    """Return messages of a client as their rows keep them, signed by `author` where the thread is another user's.
+
+    Raises:
+        InvalidRequest: one holds what no database stores.
+    """
+    found: list[JsonText] = []
+    for message in messages:
+        sign(message, author)
+        config = dump_message(message)
+        if storable(config) is not config:
+            raise InvalidRequest("a message holds NUL or a lone surrogate", param="messages")
+        found.append(JsonText(config))
+    return found
 
 
 def _handed_off_by(team: BaseGroupChat) -> str | None:

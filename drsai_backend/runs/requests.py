@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeAlias
 
 from autogen_agentchat.messages import BaseChatMessage, MultiModalMessage
 from autogen_core import FunctionCall, Image
@@ -331,11 +331,11 @@ class Admitted:
     on_question: OnQuestion
     digest: str | None = None
 
-    def but(self, **changes: Any) -> Self:
+    def but(self, **changes: object) -> Self:
         """Return the same with other fields of what is asked."""
         return replace(self, ask=replace(self.ask, **changes))
 
-    def at(self, **found: Any) -> Self:
+    def at(self, **found: object) -> Self:
         """Return the same with what was found of its thread: other fields of its `Where`."""
         return replace(self, where=replace(self.where, **found))
 

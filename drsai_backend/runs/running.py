@@ -132,8 +132,7 @@ class Running:
             ready.set_result(live)
             self.changed(name)
             resume = await execution.run(self._end)
-            if resume is not None:
-                self._keep(name, started, resume)
+            self._keep(name, started, resume)
             ended = live.ended
             assert ended is not None
             # Asked to end, it waits for a person or was paused instead.
@@ -191,8 +190,10 @@ class Running:
 
     # --- after a run --------------------------------------------------------------------------------------------
 
-    def _keep(self, name: ThreadName, started: StartedRun, resume: ResumeRecord) -> None:
-        """Keep the thread warm, and fold its journal when that is due."""
+    def _keep(self, name: ThreadName, started: StartedRun, resume: ResumeRecord | None) -> None:
+        """Keep the thread warm where its team has come to an end by itself, and fold its journal when that is due."""
+        if resume is None:
+            return
         execution, before = started.execution, started.head
         lease, end = execution.writer.lease, execution.live.ended
         assert end is not None

@@ -26,6 +26,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import orjson
 import zstandard
+from pydantic import JsonValue
 
 from drsai_backend.errors import DamagedState, StateError, UnsupportedStateVersion
 from drsai_backend.json_types import JsonObject
@@ -58,7 +59,7 @@ def dump_json(value: object) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode()
 
 
-def load_json(data: bytes) -> Any:
+def load_json(data: bytes) -> JsonValue:
     """The inverse of `dump_json`. Raises ValueError on bad JSON."""
     try:
         return orjson.loads(data)

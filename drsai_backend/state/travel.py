@@ -305,7 +305,7 @@ def rewind(
     payload, entries = read_journal(session, point.line)
     if not store_rewind(session, head, point, debt_of(payload, entries)):
         raise changed()
-    detail: JsonObject = {"from": {"turn": here[0], "seq": here[1]}, "turn": point.line.turn, "seq": point.line.seq}
+    detail = {"from": {"turn": here[0], "seq": here[1]}, "turn": point.line.turn, "seq": point.line.seq}
     audit(session, actor, Action.THREAD_REWOUND, name.thread_id, name, detail)
     return name
 
@@ -346,6 +346,6 @@ def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, a
     if payload is not None:
         connection.execute(sa.insert(snapshot).values(thread_key=key, turn=1, payload=payload))
     if target.owner != name.owner:
-        detail: JsonObject = {"to_user": target.user_id, "to_thread": target.thread_id, "seq": line.seq}
+        detail = {"to_user": target.user_id, "to_thread": target.thread_id, "seq": line.seq}
         audit(session, actor, Action.THREAD_FORKED, name.thread_id, name, detail)
     return target

@@ -27,8 +27,11 @@ from pydantic import BaseModel
 from drsai_backend import DrSai, RunStatus, Thread
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import AutoGenMessage
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.runs import InputMessage
+from drsai_backend.runs import Ask, InputMessage
+from drsai_backend.runs.start.build import refuse_unseen_images
+from drsai_backend.runs.start.plan import fingerprint
 from drsai_backend.teams.messages import UnknownEvent, UnknownMessage, dump_of, read_message
 from tests.support.asks import asks
 from tests.support.running import comparable
@@ -39,6 +42,13 @@ from tests.support.threads import Make
 class Verdict(BaseModel):
     sound: bool
     reason: str
+
+
+class Text(str):
+    """A text that nobody may go through letter by letter."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("it may be long")
 
 
 class Progress(BaseAgentEvent):
@@ -373,3 +383,9 @@ async def test_a_message_that_the_team_does_not_take_is_refused(make: Make, on_b
 
 def _kind(part: object) -> str:
     return "Image" if isinstance(part, Image) else type(part).__name__
+
+
+def test_texts_are_not_looked_through_for_images() -> None:
+    messages = [InputMessage("user", Text("Hello."))]
+    refuse_unseen_images(RoundRobinGroupChat([AssistantAgent("ada", ScriptedClient([]))]), messages)
+    assert fingerprint(Ask("pair", messages), ThreadName("default", "ada", "t"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
 from uuid import uuid4
 
 from autogen_agentchat.messages import BaseChatMessage, HandoffMessage, ModelClientStreamingChunkEvent
@@ -107,42 +107,30 @@ class Execution:
         Raises:
             LeaseLost, HandedOver: there is nothing to be stored here.
         """
-        live, writer = self.live, self.writer
+        writer = self.writer
         try:
             try:
                 result, last = await self.session.run(
                     self._task,
                     pending=self._pending,
-                    token=live.token,
+                    token=self.live.token,
                     watcher=Watcher(self._on_turn, self._on_chunk, self.steering.at_boundary, self._on_nested_turn),
                 )
             finally:
                 if writer.steps.writing is not None:  # Who asked for it was cancelled; it is a part of the turn.
                     await asyncio.wait((writer.steps.writing,))
-        except (LeaseLost, HandedOver):
+        except LeaseLost:
             raise
-        except (InputRequired, PauseRequested) as waits:
-            if self._stop is not None:
-                return self._stopped(self._stop), None
-            return (self._asks(waits) if isinstance(waits, InputRequired) else self._paused()), None
-        except StopRequested as stop:
-            return self._stopped(stop), None
-        except asyncio.CancelledError:
-            if self._stop is not None:
-                return self._stopped(self._stop), None
-            if isinstance(live.failure, LeaseLost):
-                raise live.failure from None
-            if live.leaving:
-                raise HandedOver from None
-            return self._failed(live.failure or RunInterrupted()), None
+        except (InputRequired, PauseRequested, StopRequested, asyncio.CancelledError) as cut:
+            return self._cut_off(cut), None
         except Exception as error:  # noqa: BLE001 - the boundary at which whatever a team raises ends its run
             return self._failed(error), None
         writer.messages += [message.message for message in last.messages]
         handoff = _outward_handoff(self.session.team, writer.messages)
         if handoff is None:
             return self._end(RunStatus.COMPLETED, last, stop_reason=result.stop_reason), last
-        asks = self._question(InputRequired(handoff.source, handoff.content, kind="handoff"))
-        return self._end(RunStatus.AWAITING_INPUT, last, stop_reason=result.stop_reason, **asks), last
+        end = self._end(RunStatus.AWAITING_INPUT, last, stop_reason=result.stop_reason)
+        return self._asking(end, InputRequired(handoff.source, handoff.content, kind="handoff")), last
 
     # --- while the team runs ------------------------------------------------------------------------------------
 
@@ -190,17 +178,29 @@ class Execution:
         """Why the run was cancelled, where somebody wants it to stop or its time is over."""
         return StopRequested("The run was stopped.") if self.live.stop_requested else self.live.limit
 
-    def _asks(self, question: InputRequired) -> EndWrite:
-        return EndWrite(
-            status=RunStatus.AWAITING_INPUT,
-            progress=self.writer.bounds.progress(),
-            **self._question(question),
-            # What was done in the turn so far is not done again when the answer is there.
-            steps=self.writer.steps.unstored(),
-        )
+    def _cut_off(self, cut: BaseException) -> EndWrite:
+        """Say what is to be stored of a run that somebody has stopped, that waits, or that is cancelled.
 
-    def _question(self, question: InputRequired) -> dict[str, Any]:
-        """What is stored of a question, with the thread and with the run."""
+        Raises:
+            LeaseLost, HandedOver: there is nothing to be stored here.
+        """
+        live, stop = self.live, cut if isinstance(cut, StopRequested) else self._stop
+        if stop is not None:
+            return self._stopped(stop)
+        if isinstance(cut, InputRequired):
+            # What was done in the turn so far is not done again when the answer is there.
+            steps, progress = self.writer.steps.unstored(), self.writer.bounds.progress()
+            return self._asking(EndWrite(status=RunStatus.AWAITING_INPUT, progress=progress, steps=steps), cut)
+        if isinstance(cut, PauseRequested):
+            return self._paused()
+        if isinstance(live.failure, LeaseLost):
+            raise live.failure from None
+        if live.leaving:
+            raise HandedOver from None
+        return self._failed(live.failure or RunInterrupted())
+
+    def _asking(self, end: EndWrite, question: InputRequired) -> EndWrite:
+        """Return an end with a question, as it is stored with the thread and with the run."""
         now = utcnow()
         deadline = question.deadline
         if isinstance(deadline, timedelta):
@@ -233,7 +233,7 @@ class Execution:
         if question.type == "approval":
             stored["number"] = stored["id"][:6]
         waits_for = question.by or f"user:{self.live.name.user_id}"
-        return {"input_request": stored, "deadline": deadline, "waits_for": waits_for}
+        return replace(end, input_request=stored, deadline=deadline, waits_for=waits_for)
 
     def _paused(self) -> EndWrite:
         # What is recorded of a turn that was cut stays for its repetition.
@@ -249,14 +249,31 @@ class Execution:
         live.failure, live.failed_agent = error, self.session.blamed(error)
         return self._end(RunStatus.ERROR, error_message=failure_text(error, live.team, live.failed_agent))
 
-    def _end(self, status: RunStatus, last: Turn | None = None, **rest: Any) -> EndWrite:
+    def _end(
+        self,
+        status: RunStatus,
+        last: Turn | None = None,
+        *,
+        stop_reason: str | None = None,
+        stop_code: str | None = None,
+        error_message: str | None = None,
+    ) -> EndWrite:
         """The end of a turn, and of what was recorded in it."""
         writer = self.writer
         turn = None if last is None else writer.write_of(last)
         progress = writer.bounds.progress() if turn is None else turn.progress
         steps = writer.steps.unstored() if turn is None else ()
         clear = writer.steps.turn_done()
-        return EndWrite(status=status, progress=progress, turn=turn, steps=steps, clear_steps=clear, **rest)
+        return EndWrite(
+            status=status,
+            progress=progress,
+            turn=turn,
+            steps=steps,
+            clear_steps=clear,
+            stop_reason=stop_reason,
+            stop_code=stop_code,
+            error_message=error_message,
+        )
 
 
 def _outward_handoff(team: BaseGroupChat, messages: Sequence[Message]) -> HandoffMessage | None:

@@ -41,15 +41,18 @@ class Rewind:
     is_busy: bool
 
 
-def at_its_end(
-    point: StoredPoint, head: ThreadHead, request: Admitted, history: History, last: HistoryPoint
-) -> Admitted | None:
+def is_at_work(head: ThreadHead) -> bool:
+    """Whether a run is live on a thread, or is to begin."""
+    return head.status is RunStatus.RUNNING or bool(head.queued)
+
+
+def at_its_end(point: StoredPoint, head: ThreadHead, request: Admitted, history: History) -> Admitted | None:
     """The request on a thread that nothing was said on since a point; None: something was, or will be soon."""
-    if head.status is RunStatus.RUNNING or head.queued:
+    if is_at_work(head):
         return None
     if head.run_id != point.run_id or head.last_seq != point.last_seq or head.branch is not None:
         return None
-    known = continued(history, last, Conversation(point.digest), head)
+    known = continued(history, Conversation(point.digest), head)
     return None if known is None else request.at(thread_id=head.thread_id, known=known)
 
 
@@ -64,8 +67,7 @@ def find_end(
     for point, head in _of_results(session, places, results):
         if request.ask.origin.key is not None and find_run(session, head.key, request.ask.origin.key) is not None:
             return head, True
-        is_idle = head.status is not RunStatus.RUNNING and not head.queued
-        if is_idle and (head.run_id, head.last_seq) == (point.run_id, point.last_seq):
+        if not is_at_work(head) and (head.run_id, head.last_seq) == (point.run_id, point.last_seq):
             return head, False
     return None, False
 
@@ -75,7 +77,6 @@ def find_thread(
     places: Sequence[tuple[StoredPoint, ThreadHead]],
     request: Admitted,
     history: History,
-    last: HistoryPoint,
     results: Mapping[str, str],
 ) -> Admitted | Fork | None:
     """The thread that stands where a history ends, of those that are or were there, newest first; else one that was.
@@ -90,15 +91,15 @@ def find_thread(
         looked_at.add(head.key)
         if request.ask.origin.key is not None and find_run(session, head.key, request.ask.origin.key) is not None:
             return request.at(thread_id=head.thread_id)
-        if (found := at_its_end(point, head, request, history, last)) is not None:
+        if (found := at_its_end(point, head, request, history)) is not None:
             return found
-        if head.status is RunStatus.RUNNING or head.queued or reads == _CANDIDATES:
+        if is_at_work(head) or reads == _CANDIDATES:
             continue  # It stands somewhere else soon.
         reads += 1
         if results and are_of(session, head.line, results) is False:
             continue  # It stands on another branch.
         conversation, _ = read_conversation(session, head, request.ask.team)
-        known = continued(history, last, conversation, head)
+        known = continued(history, conversation, head)
         if known is not None:
             return request.at(thread_id=head.thread_id, known=known)
     # A question is no place to go back to: its turn is not stored.
@@ -135,27 +136,25 @@ def compare(
     head: ThreadHead,
     request: Admitted,
     history: History,
-    last: HistoryPoint,
-    seed: bytes,
-    also: Sequence[HistoryPoint],
+    also: Sequence[HistoryPoint] = (),
 ) -> KnownHistory | Rewind | None:
     """How a history stands to a thread of the request's team. `also`: its points with a team that had the thread."""
-    is_busy = head.status is RunStatus.RUNNING or bool(head.queued)
+    is_busy = is_at_work(head)
     # What a window shows is what counts. Of others, an input that comes late must not end what somebody listens to.
     may_stop = not head.queued and (request.ask.resends or request.ask.how.on_busy == "interrupt")
     if is_busy and (request.ask.how.on_busy == "steer" or not may_stop):
         return None
     conversation, seq = read_conversation(session, head, request.ask.team)
-    known = continued(history, last, conversation, head)
+    known = continued(history, conversation, head)
     if known is not None:
         return None if is_busy else known
-    if conversation.point == last.digest:
+    if conversation.point == history.point:
         # The same was said already and is not answered yet, or something else was.
         repeats = is_busy and conversation.point_said.startswith(history.conversation.said)
         return None if repeats else Rewind(Place(at=seq), is_busy)
     if not is_busy and (found := _in_other_words(session, head, request, conversation, history)) is not None:
         return found
-    return _parted(session, head, request, conversation, seed, is_busy, seq, history, also)
+    return _parted(session, head, request, (conversation, seq), history, also)
 
 
 def _in_other_words(
@@ -172,12 +171,12 @@ def _in_other_words(
     point, length = found
     same = Conversation(history.last.digest)
     if point.asks:
-        return continued(history, history.last, same, head)
+        return continued(history, same, head)
     if conversation.point == point.digest:
         same.said += conversation.point_said
         if length < history.last.length:
             return None if same.said else history.known(length, head.seen)
-        if (known := continued(history, history.last, same, head)) is not None:
+        if (known := continued(history, same, head)) is not None:
             return known
     return Rewind(Place(at=point.last_seq), is_busy=False)
 
@@ -186,15 +185,13 @@ def _parted(
     session: Session,
     head: ThreadHead,
     request: Admitted,
-    conversation: Conversation,
-    seed: bytes,
-    is_busy: bool,
-    seq: int,
+    stands: tuple[Conversation, int],
     history: History,
     also: Sequence[HistoryPoint],
 ) -> KnownHistory | Rewind | None:
-    """Where a thread and a history part that ends elsewhere."""
-    theirs = points(seed, request.ask.messages)
+    """Where a thread and a history part that ends elsewhere. `stands`: the thread's conversation, and the number of the
+    message that it ends with."""
+    theirs, is_busy, (conversation, seq) = points(history.seed, history.messages), is_at_work(head), stands
     if not theirs:
         # Who names a thread and does not resend the conversation may mean any of its questions.
         is_first = request.ask.resends or began(request.ask.messages) == walk_beginning(session, head).began
@@ -231,11 +228,9 @@ def _is_begun_anew(session: Session, head: ThreadHead, request: Admitted, histor
     return newest is None or newest.answered != last.answered or not last.is_of(newest.said)
 
 
-def continued(
-    history: History, last: HistoryPoint, conversation: Conversation, head: ThreadHead
-) -> KnownHistory | None:
+def continued(history: History, conversation: Conversation, head: ThreadHead) -> KnownHistory | None:
     """What of a history is new to a thread that has this conversation; None: the thread is not where it ends."""
-    if conversation.point != last.digest:
+    if conversation.point != history.point:
         return None
     new_from = history.first_new(conversation.point_said)
     return None if new_from is None else history.known(new_from, head.seen)

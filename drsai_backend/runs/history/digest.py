@@ -240,6 +240,11 @@ class History:
         return KnownHistory(new_from, self.conversation, seen, self.systems, newest)
 
     @property
+    def point(self) -> bytes:
+        """Where it ends: the digest after its last answer, or of its beginning."""
+        return self.seed if self.last is None else self.last.digest
+
+    @property
     def first_turn(self) -> Turn:
         """The first turn, of a history that has answers."""
         return Histories(1).digest(self.seed, self.messages).turns[0]

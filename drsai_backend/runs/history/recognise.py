@@ -31,6 +31,7 @@ from drsai_backend.runs.history.compared import (
     continued,
     find_end,
     find_thread,
+    is_at_work,
     line_to,
 )
 from drsai_backend.runs.history.digest import Histories, History, HistoryPoint, points, seed_of
@@ -141,11 +142,9 @@ class Recogniser:
         if not places:
             return request.at(imported=True)
         if request.ask.origin.key is None and not results:
-            found = at_its_end(*places[0], request, history, last)
+            found = at_its_end(*places[0], request, history)
         if found is None:
-            found = await self._database.read(
-                lambda session: find_thread(session, places, request, history, last, results)
-            )
+            found = await self._database.read(lambda session: find_thread(session, places, request, history, results))
         if isinstance(found, Fork):
             fork = ForkOf(found.source.name, found.place)
             found = request.at(fork_of=fork, known=history.known(new_from))
@@ -219,23 +218,20 @@ class Recogniser:
         history = await self._histories.digested(seed, request.ask.messages)
         if history.last is None and not (anew or request.ask.resends) and request.ask.continues is None:
             return request
-        last = history.last or HistoryPoint(0, seed)
         warm = self._warm.peek(request.name)
         if warm is not None and warm.head.team == request.ask.team and warm.conversation is not None:
-            known = continued(history, last, warm.conversation, warm.head)
+            known = continued(history, warm.conversation, warm.head)
             if known is not None:
                 return request.at(known=known)
         for _ in range(_STEPS):
-            step = await self._database.read(lambda session: self._next_step(session, request, history, last, seed))
+            step = await self._database.read(lambda session: self._next_step(session, request, history))
             if isinstance(step, KnownHistory):
                 return request.at(known=step)
             if step is None or not await self._rewind(request, step):
                 break
         return request
 
-    def _next_step(
-        self, session: Session, request: Admitted, history: History, last: HistoryPoint, seed: bytes
-    ) -> KnownHistory | Rewind | None:
+    def _next_step(self, session: Session, request: Admitted, history: History) -> KnownHistory | Rewind | None:
         """How the history of its client stands to a thread; None: no point of it is known, or the thread is not."""
         head = read_head(session, request.name)
         if head is None:
@@ -244,15 +240,12 @@ class Recogniser:
         if request.ask.continues is not None and (is_moved or head.status is RunStatus.AWAITING_INPUT):
             return None  # Its last answer is none of this model's, or a question.
         if not is_moved or head.team is None:
-            return compare(session, head, request, history, last, seed, ())
+            return compare(session, head, request, history)
         # As it stood to the model that has the thread, and before that perhaps to this one.
         as_theirs, found = request.but(team=head.team), None
-        theirs = seed_of(request.name.owner, head.team)
-        whole = self._histories.digest(theirs, request.ask.messages)
-        is_busy = head.status is RunStatus.RUNNING or bool(head.queued)
-        if self._may_move and not is_busy:  # A run of another model is not ended: windows ask several at once.
-            also = points(seed, request.ask.messages)
-            found = compare(session, head, as_theirs, whole, whole.last or HistoryPoint(0, theirs), theirs, also)
+        whole = self._histories.digest(seed_of(request.name.owner, head.team), request.ask.messages)
+        if self._may_move and not is_at_work(head):  # A run of another model is not ended: windows ask several at once.
+            found = compare(session, head, as_theirs, whole, points(history.seed, request.ask.messages))
         if isinstance(found, Rewind):
             return found
         new_from = history.first_new() if found is None else found.new_from

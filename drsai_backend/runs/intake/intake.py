@@ -180,15 +180,7 @@ class Intake:
                     is_placed = ask.answer is not None or bool(ask.tool_results)
                     if type(error) is not Conflict or is_placed or await self._is_served(given):
                         raise
-            elif given.known is not None and given.known.seen is not None:
-                raise Moved
-            elif ask.answer is not None:
-                raise StaleAnswer("the thread waits for no answer", param="id")
-            elif ask.tool_results:
-                raise stale_results(ask.tool_results)
-            if ask.continues is not None:
-                # When its turn came, the answer would not be the last one any more.
-                raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
+            _refuse_wait(given, is_live=live is not None)
             queued = await self._commands.take(given, head, anyway=attempt >= _TRIES)
             if queued is not None:
                 return self._followed(queued, name, ask.team)
@@ -210,6 +202,20 @@ class Intake:
         run_id, outlook, created = queued
         run = StoredRun(run_id, name, team, created, outlook.speakers, outlook.ignored, after)
         return Handle(run, partial(self._feeds.run, name.owner, is_stored=True))
+
+
+def _refuse_wait(given: Placed, *, is_live: bool) -> None:
+    """Raise where an input cannot wait for the end of what its thread does. `is_live`: this process runs it."""
+    ask = given.ask
+    if is_live and given.known is not None and given.known.seen is not None:
+        raise Moved
+    if is_live and ask.answer is not None:
+        raise StaleAnswer("the thread waits for no answer", param="id")
+    if is_live and ask.tool_results:
+        raise stale_results(ask.tool_results)
+    if ask.continues is not None:
+        # When its turn came, the answer would not be the last one any more.
+        raise ThreadBusy(f"a run is live on thread {given.name.thread_id!r}; try again when it has ended")
 
 
 def _on_new(request: Admitted) -> Admitted:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from autogen_agentchat.agents import UserProxyAgent
 
@@ -27,16 +27,14 @@ from drsai_backend.agents import RunBound, bind
 from drsai_backend.agents.contexts import CompactionContext, OutputsContext
 from drsai_backend.catalog import Recipe
 from drsai_backend.datamodel import utcnow
-from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest, TeamBuildError
-from drsai_backend.json_types import JsonObject
 from drsai_backend.models import CallRecord, RunModelClient, facade, run_client_of
 from drsai_backend.models.calls.run_client import AgentCalls
 from drsai_backend.models.calls.seen_images import SeenImages
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.feed.live_run import Continued, LiveRun
 from drsai_backend.runs.messages import CONTINUES, SHOWN
-from drsai_backend.runs.requests import Ask, InputMessage, Placed, new_run_id
+from drsai_backend.runs.requests import InputMessage, Placed, new_run_id
 from drsai_backend.runs.start.parameters import NO_ALLOTMENT, Allotment, allot
 from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import Services, StoredThread
@@ -95,7 +93,7 @@ async def build(services: Services, given: Placed, thread: StoredThread | None, 
     run = None if resumed is None else resumed.run
     # Whoever answers a question, or has a run resumed: it stays the run of who asked.
     principal = given.who if run is None else Principal.load(given.name.owner, run["principal"])
-    context = context_of(services, ask, given.name, principal, run_id, plan, None if run is None else run["started_at"])
+    context = context_of(services, given, principal, run_id, plan, None if run is None else run["started_at"])
     limits, turns, seconds = ask.how.limits, 0, given.resume.ran
     if run is not None:
         limits = RunLimits(**(run["limits"] or {})).lowered(limits)
@@ -171,18 +169,17 @@ async def build_team_of(services: Services, recipe: Recipe, context: RunContext,
 
 def context_of(
     services: Services,
-    ask: Ask,
-    name: ThreadName,
+    given: Placed,
     principal: Principal,
     run_id: str,
     plan: Plan,
     began_at: datetime | None = None,
 ) -> RunContext:
     """What the team's factory and its agents know of the run. Its `input_values` are stored as the user input."""
-    own: JsonObject = {} if ask.client_tools is None else {STORED_AS: ask.client_tools.to_json()}
+    ask, name = given.ask, given.name
+    own: dict[str, object] = {} if ask.client_tools is None else {STORED_AS: ask.client_tools.to_json()}
     own |= {} if ask.shown is None else {SHOWN: ask.shown}
-    if ask.continues is not None:
-        own[CONTINUES] = ask.continues
+    own |= {} if ask.continues is None else {CONTINUES: ask.continues}
     values: dict[str, object] = {
         "user_messages": plan.raw,
         "user_last_message": plan.new[-1].text if plan.new else None,
@@ -235,17 +232,14 @@ def inject(
     says which agent answers in the request's form, and which one gets the client's tools.
     """
     steps, allotted = steps or TurnSteps(), allotted or NO_ALLOTMENT
-    part: Any
     tree = _bound(tree, context, broker)
-    cache: dict[object, Any] = {}
+    cache: dict[object, object] = {}
     owner = context.owner or context.principal.owner
     images = None if context.files is None else partial(SeenImages, context.files, owner)
     for path, part in tree.parts.items():
-        cls = cast("type[object]", type(part))
-        agent = steps.agent(path)
-        own: object = part
-        if isinstance(own, OwnSteps):
-            own.bind_steps(agent)
+        cls, agent = type(part), steps.agent(path)
+        if isinstance(part, OwnSteps):
+            part.bind_steps(agent)
         manages = is_class(cls, BaseGroupChat) or getattr(part, "asks_as_manager", False)
         speaks = not manages or is_class(cls, MagenticOneGroupChat)
         workbenches: list[Workbench] | None = getattr(part, "_workbench", None)
@@ -280,8 +274,8 @@ def inject(
             )
             run_client = run_client.with_steps(asking, manages=manages)
             setattr(part, "_model_client", facade(run_client))  # noqa: B010 - as above
-        if is_class(cls, UserProxyAgent) and part.input_func is cancellable_input:
-            part.input_func = _asking(part.name, broker)
+        if is_class(cls, UserProxyAgent) and getattr(part, "input_func", None) is cancellable_input:
+            setattr(part, "input_func", _asking(part.name, broker))  # noqa: B010 - as above
             setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given
     return tree
 
@@ -309,7 +303,12 @@ def refuse_unseen_images(team: BaseGroupChat, messages: Sequence[InputMessage]) 
     Raises:
         InvalidRequest: there are images, and each agent of the team has a model that sees none.
     """
-    if not any(isinstance(part, Image) for message in messages for part in message.content):
+    if not any(
+        isinstance(part, Image)
+        for message in messages
+        if not isinstance(message.content, str)  # A text has none, and may be long.
+        for part in message.content
+    ):
         return
     agents = [agent for agent in tree_of(team).agents if not is_class(type(agent), UserProxyAgent)]
     clients = [getattr(agent, "_model_client", None) for agent in agents]

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ThoughtEvent
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, TextMessage, ThoughtEvent
+from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.database.runs.values import NewMessage
 from drsai_backend.datamodel.base import JsonText
-from drsai_backend.errors import DamagedState, InvalidRequest, StateError
-from drsai_backend.runs.history.moved import told_before
-from drsai_backend.runs.messages import check_types, input_messages, sign
+from drsai_backend.errors import DamagedState, StateError
+from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.messages import as_message, check_types, input_messages, storable_dumps
+from drsai_backend.runs.requests import InputMessage
 from drsai_backend.runs.start.build import BuiltRun, refuse_unseen_images
 from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import StoredThread
+from drsai_backend.runs.transcript import asked_after, is_shown, said_to
 from drsai_backend.state import Document
 from drsai_backend.state.store import decode_stored
-from drsai_backend.teams.imported import import_messages, imported_role, in_words, tell
+from drsai_backend.teams.imported import answers, import_messages, imported_role, in_words, mark, tell
 from drsai_backend.teams.kept_calls import NOBODY, is_kept, restore_calls
-from drsai_backend.teams.messages import Message, create_message, is_received, misfit
+from drsai_backend.teams.messages import Message, aside_of, create_message, is_received, misfit, read_message
 from drsai_backend.teams.recording.recorder import dump_message, storable
 from drsai_backend.teams.session import TeamSession
+from drsai_backend.teams.team_tree import tree_of
 
 log = logging.getLogger("drsai.run")
 _CHANGED: Final = "The team was changed since the last run. What it has no place for is left out: {}."
@@ -57,46 +61,26 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
     """
     last_seq = 0 if thread is None else thread.head.last_seq
     begun = last_seq + 1 if thread is None or thread.run is None else thread.run["first_seq"]
-    document, left_out, unconsumed = None, list[str](), list[tuple[int, Message]]()
-    if thread is not None:
-        with _naming(thread):
-            document, left_out = await _load_state(built.session, thread, plan, begun)
-            unconsumed = [] if plan.is_moved else _unconsumed_messages(built, thread, document)
-    if thread is not None and thread.state is not None and document is not None:
-        known = [pair for pair in thread.state.configs.items() if pair[0] <= document.resume.last_seq]
-        for container, agent in built.session.recorder.newcomers:
-            await tell(container, agent, told_before(built.team, known, thread.shown, is_same=True))
-    rows: list[NewMessage] = []
-    if plan.received is not None:
-        last_seq += 1
-        rows.append(NewMessage(last_seq, JsonText(storable(dump_message(plan.received)))))
-    note: list[tuple[int, BaseAgentEvent]] = []
-    if left_out and thread is not None:
-        told = _CHANGED.format("; ".join(left_out))
-        log.warning("a team was changed: %s", told, extra={"thread_id": thread.head.thread_id})
-        if not plan.resumes:
-            last_seq += 1
-            note = [(last_seq, ThoughtEvent(content=told, source=NOBODY))]
-            rows.append(NewMessage(last_seq, JsonText(storable(dump_message(note[0][1])))))
     recorder, team = built.session.recorder, built.team
+    document, changed, unconsumed = None, "", list[tuple[int, Message]]()
+    if thread is not None:
+        document, changed, unconsumed = await _restore(built, thread, plan, begun)
+    first = [] if plan.received is None else [(last_seq + 1, plan.received)]
+    last_seq += len(first)
+    note: list[tuple[int, BaseAgentEvent]] = []
+    if changed and not plan.resumes:
+        last_seq += 1
+        note = [(last_seq, ThoughtEvent(content=changed, source=NOBODY))]
+    rows = [NewMessage(seq, JsonText(storable(dump_message(message)))) for seq, message in (*first, *note)]
     repeats = plan.answers is not None
-    # The calls that are kept of a run which is retried are shown once more by the team.
-    for seq, message in unconsumed:
-        if seq >= begun and is_kept(message):
-            recorder.know(seq, message)
     if repeats and document is not None and document.resume.pending is not None:
         recorder.next_seq = last_seq + 1
         return LoadedRun(None, document.resume.pending, rows, ())
     refuse_unseen_images(team, plan.new)
     given_now = check_types(team, () if repeats else plan.new)
-    new = list(enumerate(input_messages(team, given_now) if given_now else (), last_seq + 1))
-    for seq, message in new:
-        sign(message, plan.author)
-        config = dump_message(message)
-        text = storable(config)
-        if text is not config:
-            raise InvalidRequest("a message holds NUL or a lone surrogate", param="messages")
-        rows.append(NewMessage(seq, JsonText(text)))
+    messages = input_messages(team, given_now) if given_now else []
+    new = list(enumerate(messages, last_seq + 1))
+    rows += map(NewMessage, range(last_seq + 1, last_seq + 1 + len(new)), storable_dumps(messages, plan.author))
     given = [*unconsumed, *new]
     # What runs that have ended have left is a conversation that was had, though no agent has taken it up: it is no part
     # of what is asked now.
@@ -105,25 +89,51 @@ async def load(built: BuiltRun, thread: StoredThread | None, plan: Plan) -> Load
         past += told_before(team, thread.state.configs.items(), thread.shown)
         past += [each for _, each in _unconsumed_messages(built, thread, None) if is_kept(each)]
     past += [each for seq, each in given if seq < begun or imported_role(each) is not None]
+    task = await _as_had(built, past) if past else []
+    is_past = set(map(id, past))
+    task += [each for _, each in given if id(each) not in is_past and isinstance(each, BaseChatMessage)]
+    is_task = set(map(id, task))
+    for seq, message in given:
+        recorder.know(seq, message, is_task=id(message) in is_task)
+    for message in filter(is_kept, task):
+        recorder.know(None, message)
+    recorder.next_seq = last_seq + len(new) + 1
+    # A history that ends with the results of tools is no task: the team continues from what it was told.
+    return LoadedRun(task or None, None, rows, [*note, *new])
+
+
+async def _restore(
+    built: BuiltRun, thread: StoredThread, plan: Plan, begun: int
+) -> tuple[Document | None, str, list[tuple[int, Message]]]:
+    """Give the team the thread's state. Returns the document that it was loaded from, as `_load_state`, what to say of
+    a team that was changed since ("": nothing), and the messages that no turn has taken up."""
+    with _naming(thread):
+        document, left_out = await _load_state(built.session, thread, plan, begun)
+        unconsumed = [] if plan.is_moved else _unconsumed_messages(built, thread, document)
+    if thread.state is not None and document is not None:
+        known = [pair for pair in thread.state.configs.items() if pair[0] <= document.resume.last_seq]
+        for container, agent in built.session.recorder.newcomers:
+            await tell(container, agent, told_before(built.team, known, thread.shown, is_same=True))
+    # The calls that are kept of a run which is retried are shown once more by the team.
+    for seq, message in unconsumed:
+        if seq >= begun and is_kept(message):
+            built.session.recorder.know(seq, message)
+    changed = ""
+    if left_out:
+        changed = _CHANGED.format("; ".join(left_out))
+        log.warning("a team was changed: %s", changed, extra={"thread_id": thread.head.thread_id})
+    return document, changed, unconsumed
+
+
+async def _as_had(built: BuiltRun, past: Iterable[Message]) -> list[BaseChatMessage]:
+    """Let the team know a conversation that was had. Returns what of it is part of its task all the same."""
     task: list[BaseChatMessage] = []
     for kept, group in groupby(past, is_kept):
         messages = [*group]
         said = [each for each in messages if isinstance(each, BaseChatMessage)]
         said = said if built.takes_tools else in_words(said)
-        task += await (restore_calls(team, messages) if kept else import_messages(team, said))
-    is_past = set(map(id, past))
-    for _, message in given:
-        if id(message) not in is_past and isinstance(message, BaseChatMessage):
-            task.append(message)
-    is_task = set(map(id, task))
-    for seq, message in given:
-        recorder.know(seq, message, is_task=id(message) in is_task)
-    for message in task:
-        if is_kept(message):
-            recorder.know(None, message)
-    recorder.next_seq = last_seq + len(new) + 1
-    # A history that ends with the results of tools is no task: the team continues from what it was told.
-    return LoadedRun(task or None, None, rows, [*note, *new])
+        task += await (restore_calls(built.team, messages) if kept else import_messages(built.team, said))
+    return task
 
 
 async def _load_state(
@@ -149,6 +159,43 @@ async def _load_state(
             keep_run, resume.pending = False, None
         left_out = await session.load(document, configs, keep_run=keep_run)
     return document, left_out
+
+
+def told_before(
+    team: BaseGroupChat,
+    messages: Iterable[tuple[int, JsonObject]],
+    shown: Mapping[int, bool | None],
+    *,
+    is_same: bool = False,
+) -> list[BaseChatMessage]:
+    """The stored messages of another team, numbered dumps, as a history that `team` has had: what the user said, and
+    what they were shown. `shown` says of each number whether it was (None: not known). `is_same`: they are its own, and
+    who said them said them, unless one agent alone is left to have done so."""
+    told: list[BaseChatMessage] = []
+    by_name = is_same and len(tree_of(team).agents) > 1
+    last: str | None = None
+    for seq, config in messages:
+        role = imported_role(config)
+        if is_received(config):
+            told += answers(team, asked_after(config.get("input_request"), last))
+            if (said := said_to(config)).strip():
+                told.append(as_message(InputMessage("user", said), mark("user")))
+            last = None
+            continue
+        message = read_message(config)
+        if not isinstance(message, BaseChatMessage) or role == "system":
+            continue
+        known = shown.get(seq)
+        if role in ("assistant", "calls") or (role is None and (is_shown(message) if known is None else known)):
+            last = message.to_text()
+            mine = TextMessage(content=last, source=message.source, metadata=mark("assistant"))
+            told += [mine] if by_name and last else answers(team, last)
+        elif role == "user" or (message.source == "user" and aside_of(message) is None):
+            last = None
+            given = InputMessage("user", InputMessage.of(message).content)
+            if not given.is_empty:
+                told.append(as_message(given, mark("user")))
+    return told
 
 
 @contextmanager

@@ -118,23 +118,8 @@ def plan(given: Placed, thread: StoredThread | None, *, may_move: bool) -> Plan:
     is_other = head.team not in (None, given.ask.team)
     is_moved = is_other and (bool(head.turn) or waits or thread.has_answers)
     if is_moved and (waits or not may_move):
-        if waits:
-            raise _other_model(head)
-        text = f"thread {head.thread_id!r} is a conversation with model {head.team!r}; start a new thread to talk to "
-        raise OtherModel(f"{text}{given.ask.team!r}", param="model")
-    answers, event = None, None
-    if waits:
-        question, text = head.input_request or {}, new[-1].text
-        if calls_of(question):
-            raise InvalidRequest("the run waits for the results of its client's tools", param="messages")
-        check_may_answer(given.who, question, thread.steered_by)
-        _check_in_time(question)
-        user_id = given.who.user_id
-        if question.get("kind") == "handoff":
-            event = _received(question, user_id, {"content": text})
-        else:
-            answer = _answer_from_text(question, text)
-            answers, event = [*_answers_so_far(thread), answer], _received(question, user_id, answer)
+        raise _other_model(head, given.ask.team)
+    answers, event = _reply(given, thread, new[-1].text) if waits else (None, None)
     return Plan(
         new=new,
         raw=list(raw),
@@ -150,6 +135,20 @@ def plan(given: Placed, thread: StoredThread | None, *, may_move: bool) -> Plan:
         is_moved=is_moved,
         hidden=None if waits else _hidden(given, thread, new),
     )
+
+
+def _reply(given: Placed, thread: StoredThread, text: str) -> tuple[list[JsonObject] | None, UserInputReceivedEvent]:
+    """What a message says to the question that its thread waits for, as `Plan.answers` and `Plan.received`. Raises as
+    `plan`."""
+    question, user_id = thread.head.input_request or {}, given.who.user_id
+    if calls_of(question):
+        raise InvalidRequest("the run waits for the results of its client's tools", param="messages")
+    check_may_answer(given.who, question, thread.steered_by)
+    _check_in_time(question)
+    if question.get("kind") == "handoff":
+        return None, _received(question, user_id, {"content": text})
+    answer = _answer_from_text(question, text)
+    return [*_answers_so_far(thread), answer], _received(question, user_id, answer)
 
 
 def _plan_new(given: Placed) -> Plan:
@@ -267,7 +266,7 @@ def _plan_results(given: Placed, thread: StoredThread, results: Sequence[ToolOut
         raise stale_results(results)
     if thread.head.team not in (None, given.ask.team):
         # It would begin its turn anew, and do again what that one's agents have done.
-        raise _other_model(thread.head)
+        raise _other_model(thread.head, given.ask.team)
     check_may_answer(given.who, question, thread.steered_by)
     _check_in_time(question)
     sent = given.ask.messages
@@ -318,9 +317,12 @@ def _check_current(question: JsonObject | None, answer: Answer) -> None:
         raise StaleAnswer("this input request was answered already, or withdrawn", param="id")
 
 
-def _other_model(head: ThreadHead) -> OtherModel:
-    text = f"thread {head.thread_id!r} waits for an answer to model {head.team!r}: answer it there, or cancel its run"
-    return OtherModel(text, param="model")
+def _other_model(head: ThreadHead, asked: str) -> OtherModel:
+    """The error where another team is asked than the thread's, which waits for an answer, or may not go over."""
+    text = f"is a conversation with model {head.team!r}; start a new thread to talk to {asked!r}"
+    if head.status is RunStatus.AWAITING_INPUT:
+        text = f"waits for an answer to model {head.team!r}: answer it there, or cancel its run"
+    return OtherModel(f"thread {head.thread_id!r} {text}", param="model")
 
 
 def _check_in_time(question: JsonObject) -> None:
@@ -436,7 +438,7 @@ def fingerprint(ask: Ask, name: ThreadName) -> str:
     value += [] if ask.shown is None else [{"shown": ask.shown}]
     digest = hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=str))
     for index, message in enumerate(ask.messages):
-        for place, part in enumerate(message.content):
+        for place, part in enumerate(() if isinstance(message.content, str) else message.content):
             if isinstance(part, Image):
                 # Not its pixels: to decode an image takes seconds.
                 digest.update(f"{index}.{place} {part.to_base64()}".encode())

@@ -22,15 +22,12 @@ from typing import TYPE_CHECKING, Any, Final
 from autogen_agentchat.messages import BaseChatMessage
 
 from drsai_backend import log_context
-from drsai_backend.access.principal import Principal
-from drsai_backend.catalog import Recipe
 from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.database.runs.values import Also, FirstWrite, Lease, NewRun, QueuedRun, ResumedRun, StoredInput
 from drsai_backend.database.runs.writes import begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE
-from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest, NotFound
 from drsai_backend.runs.audited import answered, started_as
 from drsai_backend.runs.events import MessageDone
@@ -40,7 +37,7 @@ from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.feed.replay import OF_AN_ANSWER
 from drsai_backend.runs.history.digest import Conversation, Histories, seed_of
 from drsai_backend.runs.messages import check_types, history_messages, title_of
-from drsai_backend.runs.requests import Admitted, Ask, Placed, new_run_id
+from drsai_backend.runs.requests import Admitted, Placed, new_run_id
 from drsai_backend.runs.start.build import BuiltRun, build, build_team_of, context_of, refuse_unseen_images
 from drsai_backend.runs.start.load import LoadedRun, NotMovable, load
 from drsai_backend.runs.start.parameters import Outlook, allot
@@ -104,14 +101,7 @@ class RunStarter:
             Conflict: other writers were faster, again and again; or the answer's question is not waited for any more.
         """
         for attempt in range(_ATTEMPTS):
-            thread = None
-            if not given.is_new:
-                thread = await read(self._services, given, trust_warm=attempt == 0)
-                if thread is None and given.author is not None:
-                    raise NotFound(f"no thread {given.name.thread_id!r}", param="thread_id")  # It was deleted just now.
-                _refuse_moved(given, thread)
-            if thread is not None and given.ask.answer is None and not given.ask.tool_results:
-                _refuse_busy(given, thread)
+            thread = None if given.is_new else await self._free_thread(given, trust_warm=attempt == 0)
             try:
                 asked = given
                 if given.queued is not None and thread is not None and self._services.settings.resume_by_history:
@@ -133,6 +123,20 @@ class RunStarter:
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
+
+    async def _free_thread(self, given: Placed, *, trust_warm: bool) -> StoredThread | None:
+        """Return the thread of an input, which may begin there; None: it does not exist yet. Raises as `start`."""
+        thread, known = await read(self._services, given, trust_warm=trust_warm), given.known
+        if thread is None and given.author is not None:
+            raise NotFound(f"no thread {given.name.thread_id!r}", param="thread_id")  # It was deleted just now.
+        seen = None if known is None else known.seen
+        if seen is not None and (thread is None or thread.head.seen != seen):
+            raise Moved
+        if known is not None and known.newest is not None and (thread is None or thread.warm is None):
+            raise Moved  # It was chosen as a warm one, and is none any more: now the database is asked.
+        if thread is not None and given.ask.answer is None and not given.ask.tool_results:
+            _refuse_busy(given, thread)
+        return thread
 
     async def resume(self, head: ThreadHead, given: Placed) -> StartedRun:
         """Take a thread whose run was cut, or paused, and resume it at the turn after the last one stored. `given` has
@@ -156,28 +160,27 @@ class RunStarter:
                 or cannot answer in its form.
             TeamBuildError: the team's factory failed.
         """
-        tree = await self._team_for(request.ask, request.who, request.recipe, request.name)
+        tree = await self._team_for(Placed(request.ask, request.who, request.recipe, request.name))
         check_types(tree.team, request.ask.messages)
         refuse_unseen_images(tree.team, request.ask.messages)
         return allot(tree, request.ask, request.recipe, self._services.models.continues).outlook
 
-    async def history(self, ask: Ask, who: Principal, recipe: Recipe, name: ThreadName) -> list[BaseChatMessage]:
+    async def history(self, given: Placed) -> list[BaseChatMessage]:
         """The messages of a request as a conversation that its team has had, to be stored.
 
         Raises:
             InvalidRequest: they are none, or hold images that the team does not see.
             TeamBuildError: the team's factory failed.
         """
-        team = (await self._team_for(ask, who, recipe, name)).team
-        refuse_unseen_images(team, ask.messages)
-        return history_messages(team, ask.messages)
+        team, messages = (await self._team_for(given)).team, given.ask.messages
+        refuse_unseen_images(team, messages)
+        return history_messages(team, messages)
 
-    async def _team_for(self, ask: Ask, who: Principal, recipe: Recipe, name: ThreadName) -> TeamTree:
+    async def _team_for(self, given: Placed) -> TeamTree:
         """A team that is asked about itself, and runs nothing."""
         services, held = self._services, Held()
-        made = Plan(new=ask.messages, conversation=Conversation(b""))
-        context = context_of(services, ask, name, who, "", made)
-        tree = await build_team_of(services, recipe, context, held)
+        made = Plan(new=given.ask.messages, conversation=Conversation(b""))
+        tree = await build_team_of(services, given.recipe, context_of(services, given, given.who, "", made), held)
         services.resources.release(held)
         share_message_types(tree)
         return tree
@@ -262,15 +265,6 @@ async def _recognised(given: Placed, thread: StoredThread) -> Placed:
     history = await Histories(1).digested(seed_of(given.name.owner, ask.team), sent)
     new_from = history.new_to(conversation)
     return replace(given, known=None if new_from is None else history.known(new_from))
-
-
-def _refuse_moved(given: Placed, thread: StoredThread | None) -> None:
-    known = given.known
-    seen = None if known is None else known.seen
-    if seen is not None and (thread is None or thread.head.seen != seen):
-        raise Moved
-    if known is not None and known.newest is not None and (thread is None or thread.warm is None):
-        raise Moved  # It was chosen as a warm one, and is none any more: now the database is asked.
 
 
 def _refuse_busy(given: Placed, thread: StoredThread) -> None:
@@ -359,7 +353,7 @@ async def _store(database: Database, write: FirstWrite) -> Lease:
     """
 
     async def begin() -> Lease:
-        return await database.write(lambda session: begin_run(session, write), short=write.is_short)
+        return await database.write(partial(begin_run, begin=write), short=write.is_short)
 
     try:
         return await begin()
@@ -368,7 +362,7 @@ async def _store(database: Database, write: FirstWrite) -> Lease:
         for pause in _LOOKS:
             await asyncio.sleep(pause)
             with contextlib.suppress(DatabaseUnavailable):
-                lease = await database.read(lambda session: confirm_begin(session, write))
+                lease = await database.read(partial(confirm_begin, begin=write))
                 break
         else:
             raise

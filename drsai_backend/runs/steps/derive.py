@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.run import KEPT
@@ -38,6 +38,16 @@ class RecordedStep(NamedTuple):
     step: str
     value: JsonObject
     created_at: datetime
+
+
+class _Answer(NamedTuple):
+    """An answer of a model: whose it is, what it used, and the number of its message; 0: none is stored yet."""
+
+    source: str
+    usage: JsonObject
+    model: str | None
+    seq: int = 0
+    thought: str | None = None
 
 
 def begins(kind: str, source: str, calls: int, shown: bool | None, *, used: bool) -> int:
@@ -109,8 +119,8 @@ class Derivation:
                 self._last = now
             return  # When a step began is told by what was before its thought.
         if kind == CALLS:
-            usage: JsonObject = config.get("models_usage") or {}
-            self._calls(source, config["content"], usage, self._model(source, config.get("metadata")), now, row.seq)
+            model = self._model(source, config.get("metadata"))
+            self._calls(_Answer(source, config.get("models_usage") or {}, model, row.seq), config["content"], now)
         elif kind == "ToolCallExecutionEvent":
             for result in cast("list[JsonObject]", config["content"]):
                 self._result(source, result, now)
@@ -126,23 +136,12 @@ class Derivation:
         if limit and self.steps and self.steps[-1].source == source:
             self.steps[-1].limit = str(limit)
 
-    def _model(self, source: str, metadata: Mapping[str, str] | None) -> str | None:
+    def _model(self, source: str, metadata: JsonObject | None) -> str | None:
         return (metadata or {}).get("model") or self._models.get(source)
 
-    def _calls(
-        self,
-        source: str,
-        calls: Iterable[JsonObject],
-        usage: JsonObject,
-        model: str | None,
-        now: datetime | None,
-        seq: int,
-        *,
-        is_stored: bool = True,
-        thought: str | None = None,
-    ) -> list[RunStep]:
+    def _calls(self, answer: _Answer, calls: Iterable[JsonObject], now: datetime | None) -> list[RunStep]:
         """An answer that calls tools."""
-        first = self._position
+        first, source, usage = self._position, answer.source, answer.usage
         made: list[RunStep] = []
         for call in calls:
             is_first = self._position == first
@@ -150,18 +149,18 @@ class Derivation:
                 position=self._position,
                 run_id=self._run.run_id,
                 source=source,
-                thought=(thought or self._thoughts.pop(source, None)) if is_first else None,
+                thought=(answer.thought or self._thoughts.pop(source, None)) if is_first else None,
                 tool=call["name"],
                 call_id=call["id"],
                 input=call["arguments"],
                 is_over=False,
-                is_stored=is_stored,
+                is_stored=answer.seq > 0,
                 with_step=None if is_first else first,
                 started_at=self._last if is_first else now,
                 prompt_tokens=usage.get("prompt_tokens") if is_first else None,
                 completion_tokens=usage.get("completion_tokens") if is_first else None,
-                model=model,
-                seq=seq,
+                model=answer.model,
+                seq=answer.seq,
             )
             self.steps.append(step)
             self._open[source, call["id"]] = step
@@ -209,10 +208,9 @@ class Derivation:
         for row in sorted(answers, key=lambda each: (each.created_at, each.agent, int(each.step[1:]))):
             source = row.agent.rpartition("/")[2]
             value, now = row.value, row.created_at
-            usage: JsonObject = value.get("usage") or {}
             thought = "\n".join(value[name] for name in ("reasoning", "thought") if value.get(name)) or None
-            model = value.get("model") or self._models.get(source)
-            for step in self._calls(source, value["content"], usage, model, now, 0, is_stored=False, thought=thought):
+            answer = _Answer(source, value.get("usage") or {}, self._model(source, value), thought=thought)
+            for step in self._calls(answer, value["content"], now):
                 found = results.get((row.agent, f"{row.step}:t{step.call_id}"))
                 if found is not None:
                     result = _result_of(found.value)
@@ -250,7 +248,7 @@ def _result_of(value: JsonObject) -> JsonObject:
     return {"content": "\n".join(parts), "is_error": result.get("is_error", False)}
 
 
-def _models(calls: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def _models(calls: Iterable[Mapping[str, object]]) -> dict[str, str]:
     """By agent, the model that has given all of its answers, as far as they are known."""
     found: dict[str, set[str]] = {}
     for call in calls:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from autogen_agentchat.messages import BaseChatMessage
-
 from drsai_backend.access.principal import Principal
 from drsai_backend.catalog import Catalog
 from drsai_backend.database import Database
@@ -25,16 +23,14 @@ from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.lifecycle import IDLE
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
-from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.messages import sign, title_of
-from drsai_backend.runs.requests import Ask, InputMessage
+from drsai_backend.runs.messages import storable_dumps, title_of
+from drsai_backend.runs.requests import Ask, InputMessage, Placed
 from drsai_backend.runs.start.plan import last_messages
 from drsai_backend.runs.start.starter import RunStarter
 from drsai_backend.runs.threads.queries import read_detail
 from drsai_backend.runs.threads.views import ThreadDetail
 from drsai_backend.state import travel
 from drsai_backend.state.travel import Place
-from drsai_backend.teams.recording.recorder import dump_message, storable
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -87,13 +83,11 @@ class Loading:
             team = None if head is None else head.team
         if team is None:
             raise InvalidRequest("`model` is required: nobody has answered on this thread yet", param="model")
-        told = await self._starter.history(Ask(team, given), who, await self._catalog.find(who, team), name)
-        rows, actor = _storable(told, None if name.owner == who.owner else who.user_id), who.actor
+        placed = Placed(Ask(team, given), who, await self._catalog.find(who, team), name)
+        rows = storable_dumps(await self._starter.history(placed), placed.author)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return await self._database.act(
-                    partial(_store, who=who, actor=actor, name=name, given=given, rows=rows, how=how, team=team)
-                )
+                return await self._database.act(partial(_store, placed=placed, rows=rows, how=how, actor=who.actor))
             except ThreadBusy:
                 raise
             except Conflict as error:
@@ -102,30 +96,8 @@ class Loading:
         raise AssertionError("the last attempt returns or raises")
 
 
-def _storable(messages: Sequence[BaseChatMessage], author: str | None) -> list[JsonText]:
-    """Messages as their rows keep them. `author`: the user who loads them into another's thread."""
-    found: list[JsonText] = []
-    for message in messages:
-        sign(message, author)
-        config = dump_message(message)
-        text = storable(config)
-        if text is not config:
-            raise InvalidRequest("a message holds NUL or a lone surrogate", param="messages")
-        found.append(JsonText(text))
-    return found
-
-
-def _store(
-    session: Session,
-    *,
-    who: Principal,
-    actor: Actor,
-    name: ThreadName,
-    given: Sequence[InputMessage],
-    rows: Sequence[JsonText],
-    how: Load,
-    team: str,
-) -> ThreadDetail:
+def _store(session: Session, *, placed: Placed, rows: Sequence[JsonText], how: Load, actor: Actor) -> ThreadDetail:
+    name, who, ask = placed.name, placed.who, placed.ask
     head = read_head(session, name)
     if head is None:
         if name.owner != who.owner or how.after:
@@ -141,7 +113,7 @@ def _store(
     if head.status not in IDLE or head.queued:
         text = f"something is under way on thread {name.thread_id!r}: wait for its end, or cancel it first"
         raise ThreadBusy(text)
-    append_messages(session, head, rows, team=team, title=title_of(given))
-    detail: JsonObject = {"messages": len(rows), "mode": how.mode, "after": head.last_seq}
+    append_messages(session, head, rows, team=ask.team, title=title_of(ask.messages))
+    detail = {"messages": len(rows), "mode": how.mode, "after": head.last_seq}
     audit(session, actor, Action.THREAD_LOADED, name.thread_id, name, detail)
     return read_detail(session, name)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -143,31 +143,15 @@ def get_run(session: Session, owner: Owner, run_id: str, *, sees_log: bool = Fal
     return None if row is None else _run_view(dict(row), sees_log=sees_log)
 
 
-def list_runs(
-    session: Session,
-    owner: Owner,
-    thread_id: str | None,
-    after: str | None,
-    limit: int,
-    status: RunStatus | None = None,
-    only: RunFilter | None = None,
-) -> Page[RunView]:
-    """See `Engine.list_runs`. Raises NotFound for an unknown or foreign thread, InvalidRequest where `after` is no
-    cursor."""
-    key = None if thread_id is None else head_of(session, owner.thread(thread_id)).key
-    query = runs_query(owner, key, after, status)
-    query = query if only is None else query.where(*only.terms())
-    return read_page(session, query, limit, _RUNS.place).map(_run_view)
-
-
 class RunFilter(NamedTuple):
     """Which runs of a list are wanted: those of teams whose names begin so, of one of these statuses, made since a
-    moment, and before one. None: any."""
+    moment, and before one; and of one status, which an index finds. None: any."""
 
     team_prefix: str | None = None
     statuses: Collection[RunStatus] | None = None
     since: datetime | None = None
     until: datetime | None = None
+    status: RunStatus | None = None
 
     def terms(self) -> list[sa.ColumnElement[bool]]:
         """What a query of them asks for."""
@@ -178,6 +162,21 @@ class RunFilter(NamedTuple):
             (self.since, c.created_at.__ge__),
             (self.until, c.created_at.__lt__),
         )
+
+
+def list_runs(
+    session: Session,
+    owner: Owner,
+    thread_id: str | None,
+    after: str | None,
+    limit: int,
+    only: RunFilter = RunFilter(),  # noqa: B008 - it is frozen
+) -> Page[RunView]:
+    """See `Engine.list_runs`. Raises NotFound for an unknown or foreign thread, InvalidRequest where `after` is no
+    cursor."""
+    key = None if thread_id is None else head_of(session, owner.thread(thread_id)).key
+    query = runs_query(owner, key, after, only.status).where(*only.terms())
+    return read_page(session, query, limit, _RUNS.place).map(_run_view)
 
 
 def first_texts(session: Session, owner: Owner, run_ids: Collection[str]) -> dict[str, str]:
@@ -213,10 +212,10 @@ def runs_query(owner: Owner, key: int | None, after: str | None, status: RunStat
 
 
 def _run_view(row: JsonObject, *, sees_log: bool = False) -> RunView:
-    shown, finish = RunView.model_validate(row), cast("JsonObject", row["finish"] or {})
-    shown.error_detail = cast("JsonObject", row["ending"] or {}).get("raised") if sees_log else None
+    shown, finish, ending = RunView.model_validate(row), row["finish"], row["ending"]
+    shown.error_detail = ending.get("raised") if sees_log and ending else None
     if shown.status in _ANSWERED:
-        shown.finish_reason = finish.get("finish_reason", "stop")
+        shown.finish_reason = finish.get("finish_reason", "stop") if finish else "stop"
     if shown.status is RunStatus.CREATED:
         shown.started_at = None
         shown.queued_behind = None if row["head_status"].is_final else row["head_run"]
@@ -231,6 +230,25 @@ def list_messages(
     session: Session, name: ThreadName, after: int, limit: int, branch: int | None = None
 ) -> list[StoredMessage]:
     """See `Engine.list_messages`."""
+    seq = _message.c.seq
+    query = _messages_on(line_on(session, name, branch)).where(seq > after)
+    return [*map(_message_view, session.connection().execute(query.order_by(seq).limit(limit)))]
+
+
+def newest_messages(session: Session, name: ThreadName, limit: int) -> list[StoredMessage]:
+    """The newest messages of a thread's current branch that its client has sent or is shown, oldest first."""
+    m = _message.c
+    source, aside = m.config["source"].as_string(), m.config["metadata"][ASIDE].as_string()
+    said = sa.or_(m.shown, sa.and_(source == "user", aside.is_(None)))
+    is_chat = m.config["type"].as_string().not_like("%Event")
+    query = _messages_on(line_on(session, name)).where(said, is_chat)
+    rows = session.connection().execute(query.order_by(m.seq.desc()).limit(limit))
+    return [*map(_message_view, rows)][::-1]
+
+
+def line_on(session: Session, name: ThreadName, branch: int | None = None) -> Line:
+    """The path of a thread: that of its current branch, or of `branch`. Raises NotFound, and InvalidRequest for a
+    branch that it does not have."""
     query = sa.select(_thread.c.id, _thread.c.branch).where(*of_thread(_thread, name))
     found = session.connection().execute(query).first()
     if found is None:
@@ -238,29 +256,15 @@ def list_messages(
     line = Line(found.id, found.branch) if branch is None else line_of(session, found.id, branch)
     if line is None:
         raise InvalidRequest(f"the thread has no branch {branch}", param="branch")
+    return line
+
+
+def _messages_on(line: Line) -> sa.Select[int, JsonObject, datetime, str | None, bool | None]:
     m = _message.c
-    messages = on_path(_message, line, "seq", m.seq, m.config, m.created_at, m.run_id, m.shown)
-    rows = session.connection().execute(messages.where(m.seq > after).order_by(m.seq).limit(limit))
-    return [_message_view(row) for row in rows]
+    return on_path(_message, line, "seq", m.seq, m.config, m.created_at, m.run_id, m.shown)
 
 
-def newest_messages(session: Session, name: ThreadName, limit: int) -> list[StoredMessage]:
-    """The newest messages of a thread's current branch that its client has sent or is shown, oldest first."""
-    query = sa.select(_thread.c.id, _thread.c.branch).where(*of_thread(_thread, name))
-    found = session.connection().execute(query).first()
-    if found is None:
-        raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
-    m = _message.c
-    line = Line(found.id, found.branch)
-    messages = on_path(_message, line, "seq", m.seq, m.config, m.created_at, m.run_id, m.shown)
-    source, aside = m.config["source"].as_string(), m.config["metadata"][ASIDE].as_string()
-    said = sa.or_(m.shown, sa.and_(source == "user", aside.is_(None)))
-    is_chat = m.config["type"].as_string().not_like("%Event")
-    rows = session.connection().execute(messages.where(said, is_chat).order_by(m.seq.desc()).limit(limit))
-    return [_message_view(row) for row in rows][::-1]
-
-
-def _message_view(row: Any) -> StoredMessage:
+def _message_view(row: sa.Row[int, JsonObject, datetime, str | None, bool | None]) -> StoredMessage:
     return StoredMessage(
         seq=row.seq,
         id=row.config.get("id"),

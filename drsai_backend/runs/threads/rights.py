@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import Database
@@ -74,7 +74,7 @@ class Rights:
         raise NotFound(f"no run {run_id!r}", param="run_id")
 
 
-def may_answer(who: Principal, question: Mapping[str, Any], steered_by: Collection[str] = ()) -> bool:
+def may_answer(who: Principal, question: Mapping[str, object], steered_by: Collection[str] = ()) -> bool:
     """Whether `who`, who has the right to answer in its thread, is among those whom a question asks. `steered_by`: the
     users whose messages the run took up meanwhile, who have asked as well."""
     by = question.get("by")
@@ -85,11 +85,11 @@ def may_answer(who: Principal, question: Mapping[str, Any], steered_by: Collecti
     return by is None or by in who.names
 
 
-def told_to_asker(question: Mapping[str, Any]) -> str:
+def told_to_asker(question: Mapping[str, object]) -> str:
     """What a question that is not for who asked to answer tells them: who answers it, until when, and what becomes of
     what they send meanwhile."""
     asker, by, deadline = question.get("asker") or "whoever", question.get("by"), question.get("deadline")
-    until = "" if deadline is None else f" until {datetime.fromisoformat(deadline):%Y-%m-%d %H:%M:%S} UTC"
+    until = "" if deadline is None else f" until {datetime.fromisoformat(str(deadline)):%Y-%m-%d %H:%M:%S} UTC"
     who = by or "Somebody else, with whom this thread is shared,"
     return (
         f"{who} decides this{until}, and not {asker}, who asked. What {asker} sends meanwhile is no answer: it waits "
@@ -97,7 +97,7 @@ def told_to_asker(question: Mapping[str, Any]) -> str:
     )
 
 
-def check_may_answer(who: Principal, question: Mapping[str, Any], steered_by: Collection[str] = ()) -> None:
+def check_may_answer(who: Principal, question: Mapping[str, object], steered_by: Collection[str] = ()) -> None:
     """Raises Forbidden unless `may_answer`."""
     if not may_answer(who, question, steered_by):
         raise Forbidden(f"{told_to_asker(question)} You may not answer it.", param="id")

@@ -107,8 +107,9 @@ class StoredThreads:
         if thread_id is not None:
             name = await self._rights.thread(who, thread_id, Right.READ)
             owner, of_thread = name.owner, name.thread_id
+        only = (only or RunFilter())._replace(status=status)
         return await self._open_database.read(
-            lambda session: queries.list_runs(session, owner, of_thread, after, limit, status, only)
+            lambda session: queries.list_runs(session, owner, of_thread, after, limit, only)
         )
 
     async def first_texts(self, owner: Owner, run_ids: Collection[str]) -> dict[str, str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
@@ -15,24 +14,19 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import Database
 from drsai_backend.database.hooks import Hooks
 from drsai_backend.database.runs.branches import list_branches, list_turns
-from drsai_backend.database.runs.paths import line_of
 from drsai_backend.database.runs.reads import head_of
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.thread import check_name
-from drsai_backend.errors import InsufficientScope, InvalidRequest
-from drsai_backend.json_types import JsonObject
+from drsai_backend.errors import InsufficientScope
 from drsai_backend.page import Page
 from drsai_backend.runs.requests import new_thread_id
 from drsai_backend.runs.start.plan import last_messages
-from drsai_backend.runs.threads.queries import read_detail
+from drsai_backend.runs.threads.queries import line_on, read_detail
 from drsai_backend.runs.threads.rights import Named, Rights
 from drsai_backend.runs.threads.views import ThreadDetail
 from drsai_backend.state import travel
 from drsai_backend.state.travel import Place
-
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
 
 
 class TurnView(BaseModel):
@@ -83,23 +77,16 @@ class Travel:
         """See `Engine.turns`."""
         name = await self._rights.thread(who, named, Right.READ)
 
-        def read(session: Session) -> Page[JsonObject, int]:
-            head = head_of(session, name)
-            line = head.line if branch is None else line_of(session, head.key, branch)
-            if line is None:
-                raise InvalidRequest(f"the thread has no branch {branch}", param="branch")
-            return list_turns(session, line, after, limit)
-
-        return (await self._database.read(read)).map(TurnView.model_validate)
+        found = await self._database.read(
+            lambda session: list_turns(session, line_on(session, name, branch), after, limit)
+        )
+        return found.map(TurnView.model_validate)
 
     async def branches(self, who: Principal, named: Named, *, after: int, limit: int) -> Page[BranchView, int]:
         """See `Engine.branches`."""
         name = await self._rights.thread(who, named, Right.READ)
-
-        def read(session: Session) -> Page[JsonObject, int]:
-            return list_branches(session, head_of(session, name), after, limit)
-
-        return (await self._database.read(read)).map(BranchView.model_validate)
+        found = await self._database.read(lambda session: list_branches(session, head_of(session, name), after, limit))
+        return found.map(BranchView.model_validate)
 
     async def fork(
         self, who: Principal, named: Named, place: Place, *, thread_id: str | None, to_user: str | None

@@ -71,7 +71,7 @@ def export_user(files: Files, owner: Owner, path: Path, actor: Actor, hooks: Hoo
                 _write_files(files, owner, archive)
                 for file, data in brought.items():
                     archive.writestr(file, data)
-                manifest: JsonObject = {
+                manifest = {
                     "format": FORMAT_VERSION,
                     **owner._asdict(),
                     "created_at": utcnow().isoformat(),
@@ -80,7 +80,7 @@ def export_user(files: Files, owner: Owner, path: Path, actor: Actor, hooks: Hoo
                 archive.writestr("manifest.json", orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
             opened.flush()
             os.fsync(opened.fileno())
-        detail: JsonObject = {"threads": len(threads)}
+        detail = {"threads": len(threads)}
         database.write_sync(
             partial(audit, actor=actor, action=Action.USER_EXPORTED, subject=owner.user_id, owner=owner, detail=detail)
         )

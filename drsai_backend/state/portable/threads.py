@@ -70,7 +70,7 @@ def export_thread(session: Session, name: ThreadName) -> bytes:
     return pack(content)
 
 
-def import_thread(
+def import_thread(  # noqa: PLR0913 - public, by keyword
     session: Session,
     data: bytes,
     *,
