@@ -147,7 +147,7 @@ class KeyedRecord(SQLModel):
 
 
 class Record(KeyedRecord):
-    """Base of the tables with an integer key, UTC times and the version of the row's shape.
+    """Base of the tables: an integer key (`id`), UTC times and the version of the row's shape.
 
     `created_at` and `updated_at` are set by the manager when it stores the row.
     """

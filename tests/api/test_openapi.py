@@ -137,6 +137,8 @@ def _fit(body: dict[str, Any], label: str) -> None:
             body[name] = min(number, most)
     if "with_user" in body:
         body["with_user"] = "somebody else"
+    if label.startswith("POST /api/v1/agent/execute") and body.get("tools"):
+        body["tools"] = ["calculator"]
     if isinstance(url := body.get("webhook_url"), str):
         body["webhook_url"] = re.sub(r"^https?://[^/?]+", "https://example.org", url)
     if label.endswith("/history"):

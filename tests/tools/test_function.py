@@ -207,9 +207,17 @@ async def test_partial_results_and_retries() -> None:
 
 
 async def test_a_thread_that_hangs_is_replaced() -> None:
-    pool, release = ToolThreads(1), threading.Event()
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(pool.run(release.wait), 0.02)
+    pool, began, release = ToolThreads(1), threading.Event(), threading.Event()
+
+    def hang() -> None:
+        began.set()
+        release.wait()
+
+    hanging = asyncio.create_task(pool.run(hang))
+    await asyncio.to_thread(began.wait)
+    hanging.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await hanging
     assert await pool.run(lambda: 7) == 7
     assert pool.hanging == 1
     release.set()
