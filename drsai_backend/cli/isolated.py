@@ -150,7 +150,9 @@ def _resume(orders: Connection, parent: int, settings: Settings, teams: str | No
     configure_logging(settings)
     try:
         asyncio.run(_resume_all(settings, teams, keys))
-    except (Exception, asyncio.CancelledError) as error:
+    except asyncio.CancelledError:
+        log.info("suspects are handed over")  # By SIGTERM: each at its next turn boundary, to whoever comes next.
+    except Exception as error:
         log.error("suspects are not resumed", exc_info=error)
     os._exit(IN_ORDER)
 

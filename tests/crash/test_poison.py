@@ -255,6 +255,8 @@ def test_a_server_that_is_stopped_has_its_suspects_handed_over(poisoned: Poisone
     poisoned.process.kill(signal.SIGTERM)
     assert poisoned.process.wait() == 0, poisoned.process.stderr
     assert "run handed over" in poisoned.process.stderr
+    assert "suspects are handed over" in poisoned.process.stderr
+    assert "suspects are not resumed" not in poisoned.process.stderr
     assert not psutil.pid_exists(worker)
     poisoned.word.write_text("work")
     poisoned.start()

@@ -36,8 +36,9 @@ optional: Final = partial(Field, None)
 NO_ID: Final = "function:"
 """What a call of one of the deprecated functions has in place of an id begins with; its name follows."""
 _FEW: Final = 256
-_HEAVY: Final = frozenset({"image_url", "file", "source"})
 """Messages that are looked at in less than a millisecond."""
+_HEAVY: Final = frozenset({"image_url", "file", "source"})
+"""The fields of parts that bring an image or a file."""
 _CONTENTS: Final = frozenset(("text", "refusal", "image_url", "input_audio", "file", "file_data", "file_id", "source"))
 """The fields of parts that hold what a part says."""
 _HINTS: Final = frozenset(
