@@ -4,7 +4,7 @@
 `migrations` keeps the schema.
 """
 
-from drsai_backend.database.engine import DEFAULT_URL, Database
+from drsai_backend.database.engine import DEFAULT_URL, Database, patiently
 from drsai_backend.database.manager.manager import DatabaseManager, SyncDatabaseManager
 from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.database.manager.thread_parts import is_live
@@ -21,4 +21,5 @@ __all__ = [
     "clean_json",
     "clean_text",
     "is_live",
+    "patiently",
 ]

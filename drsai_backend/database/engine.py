@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Literal, Self, TypeVar
@@ -12,7 +14,11 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.backends.base import Backend
 from drsai_backend.database.backends.sqlite import SQLiteBackend
 from drsai_backend.database.urls import parse_url
+from drsai_backend.errors import Conflict, DatabaseUnavailable, LeaseLost
 
+_log = logging.getLogger("drsai.run")
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
 T = TypeVar("T")
 
 DEFAULT_URL = "sqlite:///drsai.db"
@@ -129,3 +135,33 @@ class Database:
 
     def __repr__(self) -> str:
         return f"Database({self.url_safe!r})"
+
+
+async def patiently(
+    attempt: Callable[[bool], Awaitable[T]], outage: float, names: Mapping[str, str] | None = None
+) -> T:
+    """Do something of a run, and wait for a database that is away.
+
+    Args:
+        attempt: does it; told whether it is the first attempt, since one whose COMMIT was cut off may have succeeded.
+        outage: seconds to wait for a database that cannot be reached. A deadlock that it has broken up, which is a
+            conflict, is waited for two.
+        names: are with the log line of each wait.
+
+    Raises:
+        DatabaseUnavailable, Conflict: it did not come back in time.
+        Exception: whatever else an attempt raised, at once.
+    """
+    pause, waited, is_first = _FIRST_PAUSE, 0.0, True
+    while True:
+        try:
+            return await attempt(is_first)
+        except LeaseLost:
+            raise
+        except (DatabaseUnavailable, Conflict) as error:
+            if waited >= (outage if isinstance(error, DatabaseUnavailable) else _LONGEST_PAUSE):
+                raise
+            _log.warning("a run waits for the database: %s", error.message, extra=names)
+            await asyncio.sleep(pause)
+            waited += pause
+            pause, is_first = min(2 * pause, _LONGEST_PAUSE), False

@@ -117,6 +117,7 @@ class Files:
         self.folder = None if settings.files_folder is None else Folder(settings.files_folder)
         self.largest = int(settings.max_file_bytes)
         self.total = int(settings.max_files_bytes)
+        self.outage = settings.outage_seconds
 
     async def begin(self, owner: Owner) -> Arriving:
         """Begin an upload. Raises FilesFull: the user has no room left."""

@@ -92,6 +92,25 @@ async def test_a_repeated_call_keeps_the_same_files(db: DatabaseManager) -> None
     assert len((await files.list(ANN)).items) == 2
 
 
+@pytest.mark.parametrize(
+    ("call", "fail"),
+    [
+        ("read", ["before"]),
+        ("write", ["before"]),
+        ("write", ["works", "after"]),
+        ("write", ["works", "works", "after"]),
+    ],
+)
+async def test_a_tools_file_waits_for_the_database(db: DatabaseManager, call: str, fail: list[str]) -> None:
+    """Also where its COMMIT was cut off and went through."""
+    files = Files(db.database, settings())
+    outage = Outage(db.database, call, fail)
+    kept = await RunFiles(files, ANN, "run/agent/call").save("plot.png", b"1", "image/png")
+    assert outage.fail == []
+    assert [each.file_id for each in (await files.list(ANN)).items] == [kept.id]
+    assert await files.read(ANN, kept.id) == b"1"
+
+
 async def test_after_a_failover_bytes_go_into_no_other_upload_and_come_from_no_other_file(db: DatabaseManager) -> None:
     """A standby that was behind gives the keys of contents once more."""
     files, bob = Files(db.database, settings()), Owner("default", "bob")

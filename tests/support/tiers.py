@@ -22,6 +22,7 @@ SLOW = (
     "database/test_portable_hostile.py",
     "database/test_servers.py",
     "e2e/test_retries.py",
+    "examples/test_changes.py",
     "jobs",
     "packaging",
     "runs/test_outages.py",

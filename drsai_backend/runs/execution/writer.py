@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from autogen_agentchat.messages import BaseChatMessage, TextMessage, ThoughtEvent
 
-from drsai_backend.database import Database
+from drsai_backend.database import Database, patiently
 from drsai_backend.database.backends.prepared import Step as Statement
 from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.runs.commands import release
@@ -20,7 +20,7 @@ from drsai_backend.database.runs.values import EndWrite, Lease, NewMessage, Turn
 from drsai_backend.database.runs.writes import append_turn, confirm_end, confirm_turn, end_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import JsonText
-from drsai_backend.errors import Conflict, DatabaseError, DatabaseUnavailable, EndpointFailed, LeaseLost
+from drsai_backend.errors import DatabaseError, EndpointFailed, LeaseLost
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import Finish
 from drsai_backend.runs.events import MessageDone, RunEnded
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("drsai.run")
 T = TypeVar("T")
-
-_FIRST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 2.0
 
 
 @dataclass(eq=False)
@@ -304,7 +301,7 @@ class RunWriter:
         Raises:
             DatabaseUnavailable: it did not come back in time.
         """
-        return await self._repeated(lambda _: self.database.read(fn))
+        return await patiently(lambda _: self.database.read(fn), self.outage, self.names)
 
     async def _patiently(
         self, write: Callable[[Session], T], confirm: Callable[[Session], T | None], *, short: bool = False
@@ -321,23 +318,7 @@ class RunWriter:
             confirmed = None if is_first else await self.database.read(confirm)
             return await self.database.write(write, short=short) if confirmed is None else confirmed
 
-        return await self._repeated(attempt)
-
-    async def _repeated(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
-        pause, waited, is_first = _FIRST_PAUSE, 0.0, True
-        while True:
-            try:
-                return await attempt(is_first)
-            except LeaseLost:
-                raise
-            except (DatabaseUnavailable, Conflict) as error:
-                # A conflict here is a deadlock that the database has broken up.
-                if waited >= (self.outage if isinstance(error, DatabaseUnavailable) else _LONGEST_PAUSE):
-                    raise
-                log.warning("a run waits for the database: %s", error.message, extra=self.names)
-                await asyncio.sleep(pause)
-                waited += pause
-                pause, is_first = min(2 * pause, _LONGEST_PAUSE), False
+        return await patiently(attempt, self.outage, self.names)
 
     def _log_end(self, end: EndWrite, failure: BaseException | None) -> None:
         level = logging.ERROR if end.status is RunStatus.ERROR else logging.INFO

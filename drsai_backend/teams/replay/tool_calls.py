@@ -12,12 +12,14 @@ import itertools
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 from autogen_core import CancellationToken
 from autogen_core.tools import Tool, ToolResult, ToolSchema
 
 from drsai_backend.access.principal import Scope
+from drsai_backend.database import patiently
 from drsai_backend.datamodel import Thread
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ToolError
@@ -375,9 +377,12 @@ class RunFiles:
         self._count = 0
 
     async def save(self, name: str, data: bytes, media_type: str) -> FileRef:
-        """Keep a file. The n-th one of a repeated call is the n-th that was kept before."""
+        """Keep a file, and wait for a database that is away: what the tool did would be told as a failure otherwise.
+        The n-th one of a repeated call is the n-th that was kept before."""
         origin, self._count = f"{self._call}/{self._count}", self._count + 1
-        kept = await self._files.create(self._owner, name, data, purpose=OF_TOOLS, media_type=media_type, origin=origin)
+        how = {"purpose": OF_TOOLS, "media_type": media_type, "origin": origin}
+        create = partial(self._files.create, self._owner, name, data, **how)
+        kept = await patiently(lambda _: create(), self._files.outage)
         return FileRef(kept.file_id, kept.filename, kept.bytes, kept.media_type)
 
     async def read(self, file_id: str) -> bytes:

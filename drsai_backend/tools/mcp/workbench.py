@@ -232,7 +232,7 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
         offered, again = self._find(name), is_idempotent(self)
         if offered is not None:
             again = again or offered.server.idempotent or offered.extra is not None or offered.is_repeatable
-        tool = _McpTool(name, self._call, idempotent=again)
+        tool = _McpTool(name, self.call_tool, idempotent=again)
         if offered is not None and (wanted := offered.server.requires_approval):
             by = wanted if isinstance(wanted, Approval) else Approval()
             requires_approval(by=by.by, not_by=by.not_by, deadline=by.deadline)(tool)

@@ -24,14 +24,14 @@ from tests.support.threads import settings
 from tests.tools.mcp.conftest import SERVER, soon, stdio
 
 
-def counting(path: Path, *, wait: float = 0, **server: Any) -> AssistantAgent:
+def counting(path: Path, *, wait: float = 0, kind: type[McpWorkbench] = McpWorkbench, **server: Any) -> AssistantAgent:
     def rule(messages: Any, options: Any) -> Any:
         if type(messages[-1]).__name__ == "UserMessage":
             arguments = json.dumps({"path": str(path), "wait": wait})
             return [FunctionCall(id="c1", name="n__count", arguments=arguments)]
         return f"done: {messages[-1].content[0].content}"
 
-    workbench = McpWorkbench([stdio(**server)])
+    workbench = kind([stdio(**server)])
     return AssistantAgent("counter", ScriptedClient(rule), workbench=workbench, reflect_on_tool_use=True)
 
 
@@ -58,6 +58,22 @@ async def test_a_call_is_approved(migrated_sqlite: str, tmp_path: Path) -> None:
         handle = await drsai.answer("t", Answer(question["id"], decision="approve"))
         assert (await handle.wait()).status is RunStatus.COMPLETED
     assert len(made.read_text().splitlines()) == 1
+
+
+async def test_a_workbench_of_ones_own_makes_its_calls(migrated_sqlite: str, tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    class Heard(McpWorkbench):
+        async def call_tool(self, name: str, *args: Any, **kwargs: Any) -> Any:
+            heard.append(name)
+            return await super().call_tool(name, *args, **kwargs)
+
+    def crew() -> AssistantAgent:
+        return counting(tmp_path / "made", kind=Heard)
+
+    async with DrSai({"crew": crew}, migrated_sqlite, settings=settings()) as drsai:
+        assert (await drsai.run("crew", "x")).text == "done: counted"
+    assert heard == ["n__count"]
 
 
 async def test_who_asks_needs_the_permission_of_a_server(migrated_sqlite: str, tmp_path: Path) -> None:
