@@ -16,7 +16,7 @@ from autogen_core.model_context import (
 from autogen_core.tools import BaseTool, StaticStreamWorkbench, Workbench
 
 from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, TokenBufferedContext
-from drsai_backend.definitions.check import is_allowed
+from drsai_backend.definitions.functions import function_tool
 from drsai_backend.definitions.group_chats import build_group_chat
 from drsai_backend.definitions.means import Means
 from drsai_backend.definitions.schema import (
@@ -41,13 +41,11 @@ from drsai_backend.definitions.schema import (
 from drsai_backend.definitions.templates import prompt_of
 from drsai_backend.errors import TeamBuildError
 from drsai_backend.json_types import JsonObject
-from drsai_backend.lazily import imported
 from drsai_backend.models import ModelParams, RunModelClient
 from drsai_backend.strategies import AgentParts
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.options import TeamOptions
-from drsai_backend.tools import Function
 from drsai_backend.tools.builtin import builtin_tools
 from drsai_backend.tools.http import HttpTool
 from drsai_backend.tools.mcp import McpWorkbench
@@ -197,7 +195,7 @@ class Builder:
             case HttpEndpointTool():
                 return HttpTool(entry.http, allowed_addresses=self._means.allowed_addresses)
             case PythonTool():
-                return _as_tool(_imported(entry.python, self._means.python))
+                return function_tool(entry.python, self._means.python)
             case AgentAsTool():
                 return self._agent_tool(entry.agent)
             case _:
@@ -219,25 +217,3 @@ def _mcp(entry: McpTools) -> McpWorkbench:
         kept = entry.include if server.include is None else [each for each in entry.include if each in server.include]
         changed["include"] = tuple(kept)
     return McpWorkbench([server.model_copy(update=changed)])
-
-
-def _imported(path: str, packages: Sequence[str]) -> Any:
-    try:
-        found = imported(path)
-    except (ImportError, AttributeError) as error:
-        raise TeamBuildError(f"the tool {path} cannot be imported: {type(error).__name__}") from error
-    if isinstance(found, BaseTool):
-        return cast("Any", found)
-    if not callable(found):
-        raise TeamBuildError(f"the tool {path} is neither a function nor a tool")
-    # A module has what it imports, too: `from subprocess import run` offers no `run`.
-    home = str(getattr(found, "__module__", None))
-    if not is_allowed(home, packages):
-        raise TeamBuildError(f"the tool {path} is of {home}, which DRSAI_DEFINITION_PACKAGES does not allow")
-    return found
-
-
-def _as_tool(found: Any) -> BaseTool[Any, Any]:
-    if isinstance(found, type):
-        found = found()  # A class of tools.
-    return cast("BaseTool[Any, Any]", found) if isinstance(found, BaseTool) else Function(found)

@@ -1,23 +1,30 @@
-"""What is wrong with definitions: of their form, and of what they name."""
+"""What is wrong with definitions: of their form, and of what they name; all of it is told at once."""
 
 from __future__ import annotations
 
 import copy
 import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final, cast
 
 from pydantic import BaseModel, ValidationError
 
+from drsai_backend.definitions.functions import function_tool, is_allowed
+from drsai_backend.definitions.group_chats import wrong_graph
+from drsai_backend.definitions.means import Means
 from drsai_backend.definitions.schema import (
     PERSON,
     AgentAsTool,
     AgentDefinition,
     BuiltinTool,
+    CompactedContext,
     Definitions,
+    GraphTeam,
     HttpEndpointTool,
+    McpTools,
     PythonTool,
     RoundRobinTeam,
     SwarmTeam,
@@ -26,8 +33,11 @@ from drsai_backend.definitions.schema import (
 )
 from drsai_backend.definitions.source import FieldPath
 from drsai_backend.definitions.templates import unknown_variables
+from drsai_backend.definitions.termination import can_end
+from drsai_backend.errors import DrSaiError
 from drsai_backend.explain import Wrong, did_you_mean, explain
 from drsai_backend.json_types import JsonObject
+from drsai_backend.strategies import Tools
 
 _TEXTS: Final = {
     "missing": "is required",
@@ -60,6 +70,8 @@ MAX_PARTS: Final = 1_000
 """Agents and teams that one is built of: each run builds them, one that is used twice twice."""
 MAX_DEPTH: Final = 30
 """Agents and teams within each other."""
+_ANY_TOOL: Final = {"registered": "?"}
+"""A tool of which nothing is known when it is checked."""
 _CHOICES: Final = frozenset({"auto", "required", "none", "done"})
 """What `tool_choice` may be beside the name of a tool; `done` is one of an agent with `require_done`."""
 
@@ -68,6 +80,55 @@ def suggestion(name: str, known: Collection[str]) -> str:
     """`; did you mean …?`, or what there is; "" where there is nothing."""
     listed = f" (there are {', '.join(sorted(known)[:20])})" if known else ""
     return did_you_mean(name, known) or listed
+
+
+def check(data: JsonObject, means: Means) -> tuple[Definitions | None, list[tuple[FieldPath, str]]]:
+    """The definitions, or None where their form is wrong, and all that is wrong with form and names.
+
+    Args:
+        means: what the operator lets definitions use.
+    """
+    definitions, wrong = parse_definitions(data)
+    left = definitions or _right_part(data)
+    if left is not None:
+        told = {place for path, _ in wrong for place in ((), path, path[:2])}
+        # What is said of a whole part may come of what was taken out of it.
+        names = islice(_wrong_names(left, means), MOST_WRONG)
+        wrong += [each for each in names if each[0] not in told]
+    return definitions, wrong
+
+
+def _right_part(data: JsonObject) -> Definitions | None:
+    """The definitions without what is wrong with their form, so that the names in the rest can be looked at; None: too
+    little is left. A part that is wrong as a whole has something of its name in its place."""
+    left = copy.deepcopy(data)
+    for repeated in (False, True, True):
+        try:
+            return Definitions.model_validate(left)
+        except ValidationError as error:
+            for wrong in explain(error, left):
+                if len(wrong.path) < 2 or wrong.path[0] == "serve":
+                    return None
+                with suppress(KeyError, IndexError, TypeError):  # It is gone with another that was wrong.
+                    _take_out(left, wrong.path, repeated=repeated)
+    return None
+
+
+def _take_out(data: Any, path: FieldPath, *, repeated: bool) -> None:
+    section, name, *rest = path
+    field = rest[0] if rest else "strategy" if section == "agents" else "kind"
+    if repeated or section == "tools":
+        del data[section][name]
+        into, instead = ("tools", _ANY_TOOL) if section == "tools" else ("agents", {})
+        data.setdefault(into, {}).setdefault(name, instead)
+    elif field in ("kind", "participants"):
+        participants = data[section][name].get("participants")
+        data[section][name] = {"kind": "round_robin", "max_turns": 1, "participants": participants}
+    elif field == "tools" and len(rest) > 1:
+        data[section][name][field][rest[1]] = _ANY_TOOL
+    else:
+        for each in (field, "tool_choice") if field == "strategy" else (field,):  # What may be chosen, it decides.
+            del data[section][name][each]
 
 
 def parse_definitions(data: JsonObject) -> tuple[Definitions | None, list[tuple[FieldPath, str]]]:
@@ -140,28 +201,21 @@ def _right_field(path: FieldPath, data: JsonObject, kind: type[BaseModel]) -> st
 # --- what is named --------------------------------------------------------------------------------------------------
 
 
-def wrong_names(
-    given: Definitions, builtin: Collection[str], python: Collection[str]
-) -> Iterator[tuple[FieldPath, str]]:
-    """What definitions name that is not there: paths and sentences.
-
-    Args:
-        builtin: the names of this package's tools.
-        python: the packages and modules whose functions may be named.
-    """
+def _wrong_names(given: Definitions, means: Means) -> Iterator[tuple[FieldPath, str]]:
+    """What definitions name that is not there, and what cannot work: paths and sentences."""
     parts: dict[str, object] = {**given.agents, **given.teams}
     doubles = given.agents.keys() & given.teams.keys()
     for name in doubles:
         yield ("teams", name), "an agent has this name, too"
     for name, agent in given.agents.items():
         for index, entry in enumerate(agent.tools):
-            yield from _wrong_tool(("agents", name, "tools", index), entry, given, builtin, python, parts)
+            yield from _wrong_tool(("agents", name, "tools", index), entry, given, means, parts)
         yield from _wrong_agent(("agents", name), agent, given, parts)
     for name, entry in given.tools.items():
         if isinstance(entry, str):
             yield ("tools", name), "must be an object: a name here would be another name for a tool"
         else:
-            yield from _wrong_tool(("tools", name), entry, given, builtin, python, parts)
+            yield from _wrong_tool(("tools", name), entry, given, means, parts)
     for name, team in given.teams.items():
         yield from _wrong_participants(name, team, given, parts)
     yield from _no_parts({("serve", index): name for index, name in enumerate(given.serve or ())}, parts)
@@ -183,13 +237,17 @@ def _wrong_agent(
 ) -> Iterator[tuple[FieldPath, str]]:
     """What is wrong with an agent, its tools apart."""
     yield from _no_parts({_of_strategy(path, field): name for field, name in agent.strategy.uses().items()}, parts)
-    if (known := _tool_names(agent, given)) is not None:
+    if (known := tool_names(agent.tools, given)) is not None:
         for field, used in agent.strategy.calls().items():
             if used not in known:
                 yield _of_strategy(path, field), f"the agent has no tool {used!r}{suggestion(used, known)}"
         chosen, choices = agent.tool_choice, {*known, *_CHOICES}
         if known and not agent.handoffs and chosen not in choices:
             yield (*path, "tool_choice"), f"the agent has no tool {chosen!r}{suggestion(chosen, choices)}"
+        if chosen == "done" and known and chosen not in known and not requires_done(agent):
+            yield (*path, "tool_choice"), "'done' needs the strategy `{kind: tools, require_done: true}`"
+    if isinstance(agent.context, CompactedContext) and agent.context.keep >= agent.context.share:
+        yield (*path, "context", "keep"), f"must be less than `share`, which is {agent.context.share}"
     for place in ("memory", "knowledge"):
         if getattr(agent, place) is not None:
             yield (*path, place), f"{place} is not available yet: leave `{place}` out"
@@ -201,10 +259,10 @@ def _of_strategy(agent: FieldPath, field: str) -> FieldPath:
     return (*agent, "strategy", *(int(each) if each.isdigit() else each for each in field.split(".")))
 
 
-def _tool_names(agent: AgentDefinition, given: Definitions) -> Collection[str] | None:
+def tool_names(entries: Sequence[ToolEntry], given: Definitions) -> set[str] | None:
     """The names of an agent's tools for its model; None: some are only known when it is built."""
     names: set[str] = set()
-    for each in agent.tools:
+    for each in entries:
         entry = given.tools.get(each, BuiltinTool(builtin=each)) if isinstance(each, str) else each
         match entry:
             case BuiltinTool():
@@ -222,31 +280,37 @@ def _wrong_tool(
     path: FieldPath,
     entry: ToolEntry,
     given: Definitions,
-    builtin: Collection[str],
-    python: Collection[str],
+    means: Means,
     parts: Mapping[str, object],
 ) -> Iterator[tuple[FieldPath, str]]:
+    builtin = means.builtin
     match entry:
-        case str():
-            if entry not in builtin and entry not in given.tools:
-                yield path, f"there is no tool {entry!r}{suggestion(entry, {*builtin, *given.tools})}"
-        case BuiltinTool():
-            if entry.builtin not in builtin:
-                yield (*path, "builtin"), f"there is no tool {entry.builtin!r}{suggestion(entry.builtin, builtin)}"
+        case str() if entry not in {*builtin, *given.tools}:
+            yield path, f"there is no tool {entry!r}{suggestion(entry, {*builtin, *given.tools})}"
+        case BuiltinTool() if entry.builtin not in builtin:
+            yield (*path, "builtin"), f"there is no tool {entry.builtin!r}{suggestion(entry.builtin, builtin)}"
         case AgentAsTool():
             yield from _no_parts({(*path, "agent"): entry.agent}, parts)
         case PythonTool():
-            module = entry.python.partition(":")[0]
-            if not is_allowed(module, python):
-                allowed = ", ".join(sorted(python)) or "none"
-                yield (*path, "python"), f"{module} may not be named: DRSAI_DEFINITION_PACKAGES allows {allowed}"
+            for sentence in _wrong_function(entry.python, means):
+                yield (*path, "python"), sentence
+        case McpTools() if means.mcp is not None and entry.mcp not in (known := means.mcp()):
+            hint = suggestion(entry.mcp, known) or ": DRSAI_MCP_SERVERS names none"
+            yield (*path, "mcp"), f"there is no MCP server {entry.mcp!r}{hint}"
         case _:
             pass
 
 
-def is_allowed(module: str, packages: Collection[str]) -> bool:
-    """Whether a module is one of these, or in one."""
-    return any(module == each or module.startswith(f"{each}.") for each in packages)
+def _wrong_function(path: str, means: Means) -> Iterator[str]:
+    module = path.partition(":")[0]
+    if not is_allowed(module, means.python):
+        allowed = ", ".join(sorted(means.python)) or "none"
+        yield f"{module} may not be named: DRSAI_DEFINITION_PACKAGES allows {allowed}"
+    elif means.imports:
+        try:
+            function_tool(path, means.python)
+        except DrSaiError as error:
+            yield error.message
 
 
 def _wrong_participants(
@@ -266,8 +330,38 @@ def _wrong_participants(
                     where: FieldPath = ("agents", participant, "handoffs", index)
                     known = [*team.participants, PERSON]
                     yield where, f"{target!r} takes no part in the swarm {name!r}{suggestion(target, known)}"
-    elif team.termination is None and team.max_turns is None and team.kind in ("round_robin", "selector"):
-        yield ("teams", name), "would never end: give it `termination` or `max_turns`"
+    yield from _never_works(name, team, given)
+
+
+def _never_works(name: str, team: TeamDefinition, given: Definitions) -> Iterator[tuple[FieldPath, str]]:
+    path: FieldPath = ("teams", name)
+    if team.kind == "selector" and len(team.participants) == 1:
+        text = "a selector chooses among two at least: name another, or take `kind: round_robin`"
+        yield (*path, "participants"), text
+    if isinstance(team, GraphTeam) and (wrong := wrong_graph(team)) is not None:
+        yield (*path, "edges"), wrong
+    if team.max_turns is not None or team.kind not in ("round_robin", "selector"):
+        return
+    if team.termination is None:
+        yield path, "would never end: give it `termination` or `max_turns`"
+        return
+    known, targets = speakers(team, given)
+    if known is not None and not can_end(team.termination, known, targets):
+        yield (*path, "termination"), "would never end: nobody whom it names speaks, or is handed over to"
+
+
+def requires_done(agent: AgentDefinition) -> bool:
+    """Whether only a call of the tool `done` ends the agent's work."""
+    return isinstance(agent.strategy, Tools) and agent.strategy.require_done
+
+
+def speakers(team: TeamDefinition, given: Definitions) -> tuple[set[str] | None, set[str]]:
+    """Who speaks in a team, the person included, and to whom somebody in it hands over. None: some of them are only
+    known when they are built."""
+    parts = needed_by(team.participants, given)
+    agents = [given.agents[each] for each in parts if each in given.agents]
+    targets = {target for each in agents for target in each.handoffs}
+    return None if any(each.strategy.is_team for each in agents) else {*parts, PERSON}, targets
 
 
 def _is_team(name: str, given: Definitions) -> bool:
@@ -304,10 +398,10 @@ def _circles(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
         yield from walk(name, ())
 
 
-def needed_by(name: str, given: Definitions) -> set[str]:
-    """The names of the agents, teams and tools that an agent or team is built of, its own among them."""
+def needed_by(names: Iterable[str], given: Definitions) -> set[str]:
+    """The names of the agents, teams and tools that agents or teams are built of, their own among them."""
     needed: set[str] = set()
-    waiting = [name]
+    waiting = [*names]
     while waiting:
         each = waiting.pop()
         if each in needed:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import reduce
-from itertools import islice
 from operator import getitem
 from pathlib import Path
 from typing import Any, Final, cast
 
 from drsai_backend.definitions.build import factories
-from drsai_backend.definitions.check import MOST_WRONG, parse_definitions, wrong_names
+from drsai_backend.definitions.check import check
+from drsai_backend.definitions.effects import without_effect
 from drsai_backend.definitions.means import Means
 from drsai_backend.definitions.schema import Definitions
 from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source, read_file
@@ -21,6 +23,7 @@ from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.registry import load_teams
 from drsai_backend.tools.builtin import NAMES
 
+_log = logging.getLogger("drsai.definitions")
 _SECTIONS: Final = ("agents", "teams", "tools")
 _MAX_FILES: Final = 100
 
@@ -34,24 +37,22 @@ def load(target: str, means: Means) -> dict[str, TeamFactory]:
     Raises:
         ConfigurationError: it cannot be used; a `DefinitionError` says all that is wrong with definitions.
     """
-    if not target.endswith((".yaml", ".yml", ".json")):
+    if not target.endswith((".yaml", ".yml", ".json")) or is_of_components(target):
         return load_teams(target)
-    if is_of_components(target):
-        return load_teams(target)
-    return dict(factories(read_definitions(target, means.python, builtin=means.builtin), means))
+    return dict(factories(read_definitions(target, means.python, builtin=means.builtin, mcp=means.mcp), means))
 
 
 def is_of_components(file: str) -> bool:
     """Whether a file holds AutoGen's component configs and no definitions: the first thing in it that is named has a
     `provider`. Raises DefinitionError: it cannot be read."""
-    data = read_file(file, None).data
-    if isinstance(data.get("provider"), str):
-        return True
-    named: object = data.get("teams", data)
-    if "agents" in data or not isinstance(named, Mapping):
-        return False
-    first: object = next(iter(cast("Mapping[str, object]", named).values()), None)
-    return isinstance(first, Mapping) and "provider" in first
+    source = read_file(file, None)
+    data, named = source.data, cast("object", source.data.get("teams", source.data))
+    of_parts = "agents" not in data and isinstance(named, Mapping)
+    first: object = next(iter(cast("Mapping[str, object]", named).values()), None) if of_parts else None
+    found = isinstance(data.get("provider"), str) or (isinstance(first, Mapping) and "provider" in first)
+    if found and source.problems:
+        raise DefinitionError(source.problems)
+    return found
 
 
 def read_definitions(
@@ -60,25 +61,42 @@ def read_definitions(
     environment: Mapping[str, str] | None = None,
     *,
     builtin: Collection[str] = NAMES,
+    mcp: Callable[[], Collection[str]] | None = None,
 ) -> Definitions:
     """The definitions of a file, with those that it includes.
+
+    Functions that it names are imported; the folder of the file is importable then, after all others. What has no
+    effect is told in the log.
 
     Args:
         python: packages and modules whose functions may be tools.
         environment: what `${NAME}` stands for; default: the process's.
         builtin: the names of tools that come along.
+        mcp: gives the names of the MCP servers that there are; None: that is not known.
 
     Raises:
         DefinitionError: all that is wrong, each with file, line and field.
     """
-    sources = _read_all(file, os.environ if environment is None else environment)
-    data, problems, origins = _merged(sources)
-    definitions, wrong = parse_definitions(data)
-    if definitions is not None:
-        wrong = list(islice(wrong_names(definitions, builtin, python), MOST_WRONG))
-    problems += [_origin(path, origins, sources[0]).problem(message, path) for path, message in wrong]
+    folder = os.path.dirname(os.path.abspath(file))
+    if python and folder not in sys.path:
+        sys.path.append(folder)  # Last: a file of its own called json.py must replace nothing.
+    sources, problems = _read_all(file, os.environ if environment is None else environment)
+    data, doubles, origins = _merged(sources)
+
+    def told(said: tuple[FieldPath, str]) -> Problem:
+        path, message = said
+        return (origins.get(path[:2]) or origins.get(path[:1]) or sources[0]).problem(message, path)
+
+    definitions, wrong = check(data, Means(tuple(python), (), builtin, mcp))
+    # What is in a field that could not be read, or missing because of one, is not told beside it.
+    unread = {(each.file, each.path) for each in problems}
+    found = [each for each in map(told, wrong) if each.path or not unread]
+    ways = [{(each.file, each.path[:length]) for length in range(len(each.path) + 1)} for each in found]
+    problems += [*doubles, *(each for each, way in zip(found, ways, strict=True) if unread.isdisjoint(way))]
     if problems or definitions is None:
         raise DefinitionError(sorted(problems, key=lambda each: (each.file != file, each.file, each.line or 0)))
+    for each in without_effect(definitions):
+        _log.warning("%s", told(each))
     return definitions
 
 
@@ -86,9 +104,9 @@ def as_written(file: str, means: Means, environment: Mapping[str, str] | None = 
     """What `read_definitions` reads, as data to be shown: a text that came from the environment is as the file has it
     (`${NAME}`), as it may be a secret. Arguments and errors as there."""
     environment = os.environ if environment is None else environment
-    found = read_definitions(file, means.python, environment, builtin=means.builtin)
+    found = read_definitions(file, means.python, environment, builtin=means.builtin, mcp=means.mcp)
     data = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    for source in _read_all(file, environment):
+    for source in _read_all(file, environment)[0]:
         for (*way, last), (value, written) in source.written.items():
             with suppress(KeyError, IndexError, TypeError):
                 holder = reduce(getitem, way, cast("Any", data))
@@ -97,11 +115,16 @@ def as_written(file: str, means: Means, environment: Mapping[str, str] | None = 
     return data
 
 
-def _read_all(file: str, environment: Mapping[str, str]) -> list[Source]:
-    """The file, and all that it includes, each once."""
+def _read_all(file: str, environment: Mapping[str, str]) -> tuple[list[Source], list[Problem]]:
+    """The file, and all that it includes, each once; and what could not be read of them.
+
+    Raises:
+        DefinitionError: one of them cannot be read at all: what it defines is not known.
+    """
     found: dict[Path, Source] = {}
     waiting = [(file, None)]
     problems: list[Problem] = []
+    unread = False
     while waiting:
         name, asked_by = waiting.pop(0)
         path = Path(os.path.realpath(name)) if "\0" not in name else Path(name)
@@ -113,19 +136,22 @@ def _read_all(file: str, environment: Mapping[str, str]) -> list[Source]:
             source = read_file(name, environment)
         except DefinitionError as error:
             problems += error.problems if asked_by is None else [_included(each, asked_by) for each in error.problems]
+            unread = True
             continue
         found[path] = source
+        problems += source.problems
         included: object = source.data.pop("include", [])
         if not isinstance(included, list) or not all(isinstance(each, str) for each in included):  # pyright: ignore[reportUnknownVariableType]
             problems.append(source.problem("must be a list of files", ("include",)))
+            unread = True
             continue
         waiting += [
             (os.path.join(os.path.dirname(name), each), source.problem("", ("include", index)))
             for index, each in enumerate(cast("list[str]", included))
         ]
-    if problems:
+    if unread:
         raise DefinitionError(problems)
-    return list(found.values())
+    return list(found.values()), problems
 
 
 def _included(problem: Problem, asked_by: Problem) -> Problem:
@@ -158,7 +184,3 @@ def _merged(sources: list[Source]) -> tuple[JsonObject, list[Problem], dict[Fiel
                     continue
                 into[name], origins[section, name] = value, source
     return data, problems, origins
-
-
-def _origin(path: FieldPath, origins: Mapping[FieldPath, Source], first: Source) -> Source:
-    return origins.get(path[:2]) or origins.get(path[:1]) or first

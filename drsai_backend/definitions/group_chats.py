@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
 from autogen_agentchat.conditions import HandoffTermination, TextMessageTermination
-from autogen_agentchat.teams import DiGraphBuilder
+from autogen_agentchat.teams import DiGraph, DiGraphBuilder, DiGraphEdge, DiGraphNode
 
 from drsai_backend.definitions.schema import (
     PERSON,
@@ -28,6 +28,11 @@ from drsai_backend.teams.group_chats import (
     RoundRobinGroupChat,
     SelectorGroupChat,
     Swarm,
+)
+
+_GRAPH: Final = (
+    "give `when` to all edges from a participant or to none of them, and in each circle to one at least; it needs a "
+    "participant where it begins (`start`) and one where it ends"
 )
 
 
@@ -87,3 +92,19 @@ def _graph(team: GraphTeam, agents: Mapping[str, ChatAgent], common: JsonObject)
     if team.start is not None:
         builder.set_entry_point(agents[team.start])
     return GraphFlow(list(agents.values()), builder.build(), **common)
+
+
+def wrong_graph(team: GraphTeam) -> str | None:
+    """Why a graph cannot run, and what to do; None: it can."""
+    nodes = {
+        name: DiGraphNode(
+            name=name,
+            edges=[DiGraphEdge(target=edge.target, condition=edge.when) for edge in team.edges if edge.source == name],
+        )
+        for name in team.participants
+    }
+    try:
+        DiGraph(nodes=nodes, default_start_node=team.start).graph_validate()
+    except ValueError as error:
+        return f"cannot run ({str(error).rstrip('.')}): {_GRAPH}"
+    return None

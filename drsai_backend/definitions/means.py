@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,11 +21,15 @@ class Means:
         python: packages and modules whose functions may be tools.
         allowed_addresses: networks that HTTP tools may reach although they are not public.
         builtin: the names of tools that come along, with the package or with extensions.
+        mcp: gives the names of the MCP servers that there are; None: that is not known.
+        imports: functions are imported to see whether they can be; not where a definition is read that was stored.
     """
 
     python: Sequence[str] = ()
     allowed_addresses: tuple[str, ...] = ()
-    builtin: Sequence[str] = NAMES
+    builtin: Collection[str] = NAMES
+    mcp: Callable[[], Collection[str]] | None = None
+    imports: bool = True
 
     @classmethod
     def of(cls, settings: Settings, own_tools: Iterable[str] = ()) -> Means:

@@ -249,8 +249,8 @@ class AgentDefinition(Part):
 
     @model_validator(mode="after")
     def _of_strategy(self) -> AgentDefinition:
-        for sentence in self.strategy.wrong(self):
-            raise ValueError(sentence)
+        if wrong := "; ".join(self.strategy.wrong(self)):
+            raise ValueError(wrong)
         return self
 
     @property

@@ -81,14 +81,22 @@ class DefinitionError(ConfigurationError):
 
 @dataclass(slots=True)
 class Source:
-    """A file that was read. `lines` says of each path where it begins, `written` of each text that came from the
-    environment how it is written in the file: what is there may be a secret, and is told nobody."""
+    """A file that was read.
+
+    Attributes:
+        file: as it was named.
+        data: what is in it.
+        lines: of each path, where it begins.
+        written: of each text that came from the environment, its value and how it is written in the file: what is there
+            may be a secret, and is told nobody.
+        problems: what could not be read; the data are without it.
+    """
 
     file: str
     data: JsonObject = field(default_factory=dict)
     lines: dict[FieldPath, int] = field(default_factory=dict[FieldPath, int])
     written: dict[FieldPath, tuple[str, str]] = field(default_factory=dict[FieldPath, tuple[str, str]])
-    """The value, and how it is written."""
+    problems: list[Problem] = field(default_factory=list[Problem])
 
     def problem(self, message: str, path: FieldPath = ()) -> Problem:
         """A problem at a path; of what is missing, at what it is missing in."""
@@ -113,6 +121,14 @@ def parse(
     Raises:
         DefinitionError: it is no YAML, no mapping, has a key twice or one that is no text, or a variable is not set.
     """
+    source = _read(text, file, environment, of)
+    if source.problems:
+        raise DefinitionError(source.problems)
+    return source
+
+
+def _read(text: str, file: str, environment: Mapping[str, str] | None, of: str = "`agents`, `teams`, …") -> Source:
+    """`parse`, but for what is wrong with single fields: that is in `problems`."""
     try:
         node = cast("yaml.Node | None", yaml.compose(text, Loader=yaml.SafeLoader))  # pyright: ignore[reportUnknownMemberType]
     except yaml.MarkedYAMLError as error:
@@ -127,15 +143,13 @@ def parse(
     if not isinstance(node, yaml.MappingNode):
         raise DefinitionError([Problem(f"must be a mapping of {of}", (), file, 1)])
     reader.source.data = cast("JsonObject", reader.read(node, ()))
-    if reader.problems:
-        raise DefinitionError(reader.problems)
     return reader.source
 
 
 class _Reader:
     def __init__(self, source: Source, environment: Mapping[str, str], *, expands: bool) -> None:
         self.source = source
-        self.problems: list[Problem] = []
+        self.problems = source.problems
         self._environment = environment
         self._expands = expands
         self._scalars = yaml.SafeLoader("")
@@ -233,8 +247,12 @@ def _joined(text: str) -> str:
 
 
 def read_file(file: str, environment: Mapping[str, str] | None) -> Source:
-    """`parse` of a file. Raises DefinitionError too when it cannot be read."""
-    return parse(read_text(file), file, environment)
+    """A file as data with lines. What is wrong with single fields is in `problems`.
+
+    Raises:
+        DefinitionError: it cannot be read, is no YAML or no mapping.
+    """
+    return _read(read_text(file), file, environment)
 
 
 def read_text(file: str) -> str:

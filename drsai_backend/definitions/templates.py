@@ -27,8 +27,14 @@ _CONTEXT: Final = "context."
 
 def unknown_variables(text: str) -> Iterator[str]:
     """The variables of a text that there are not."""
+    known = set(variables_in(text))
+    return (name for name in _VARIABLE.findall(text) if name not in known)
+
+
+def variables_in(text: str) -> Iterator[str]:
+    """The variables of a text that there are."""
     for name in _VARIABLE.findall(text):
-        if name not in VARIABLES and not (name.startswith(_CONTEXT) and name.count(".") == 1):
+        if name in VARIABLES or (name.startswith(_CONTEXT) and name.count(".") == 1):
             yield name
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from autogen_agentchat.base import TerminationCondition
@@ -18,6 +18,8 @@ from autogen_agentchat.conditions import (
     TokenUsageTermination,
 )
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from drsai_backend.definitions.source import FieldPath
 
 
 class Mention(BaseModel):
@@ -50,6 +52,29 @@ class Termination(BaseModel):
         if not any(True for _ in _conditions(self)):
             raise ValueError("a termination needs at least one condition")
         return self
+
+
+def named_in(given: Termination, path: FieldPath) -> Iterator[tuple[FieldPath, str, str]]:
+    """The participants that a termination at a path names: where, in which of its fields, and their names."""
+    mention = given.text_mention.sources if isinstance(given.text_mention, Mention) else None
+    own: list[tuple[FieldPath, str | None]] = [
+        (("text_message",), given.text_message),
+        (("handoff",), given.handoff),
+        *((("source", index), name) for index, name in enumerate(given.source or ())),
+        *((("text_mention", "sources", index), name) for index, name in enumerate(mention or ())),
+    ]
+    yield from (((*path, *where), str(where[0]), name) for where, name in own if name is not None)
+    for index, each in enumerate(given.all or ()):
+        yield from named_in(each, (*path, "all", index))
+
+
+def can_end(given: Termination, known: Collection[str], targets: Collection[str]) -> bool:
+    """Whether any of its conditions may be met; of `all`, that is not known. `known` may speak, and somebody hands over
+    to `targets`."""
+    own = [(field, name) for where, field, name in named_in(given, ()) if where[0] == field]
+    asked = {field for field in Termination.model_fields if getattr(given, field) not in (None, False)}
+    met = {field for field, name in own if name in (targets if field == "handoff" else known)}
+    return bool(asked.difference(field for field, _ in own) | met)
 
 
 def condition_of(termination: Termination) -> TerminationCondition:

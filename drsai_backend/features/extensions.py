@@ -6,6 +6,7 @@ import inspect
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -182,5 +183,11 @@ def schemas_of(kinds: Iterable[Kind]) -> Sequence[Schema]:
 
 
 def means_of(settings: Settings) -> Means:
-    """What the settings let definitions use, tools of extensions included."""
-    return Means.of(settings, chain.from_iterable(kind.tools for kind in kinds_of(settings)))
+    """What the settings let definitions use, tools of extensions included. Raises ConfigurationError: the extensions
+    cannot be used, or the file of MCP servers."""
+    from drsai_backend.tools.mcp.servers import McpServers
+
+    names = [] if settings.mcp_servers is None else [each.name for each in McpServers.read(settings.mcp_servers)]
+    return replace(
+        Means.of(settings, chain.from_iterable(kind.tools for kind in kinds_of(settings))), mcp=lambda: names
+    )

@@ -141,8 +141,10 @@ class Engine(StoredThreads):
         self.files = Files(database, settings)
         mcp = mcp or McpHost()
         allowed, means = tuple(settings.allowed_addresses), Means.of(settings, own_tools)
-        self.catalog = catalog = Catalog(teams, db, means, settings)
-        self.agents = StoredDefinitions(db, means, teams.__contains__, catalog.changed)
+        # What was stored may be read where a function or a server that it names is not.
+        self.catalog = catalog = Catalog(teams, db, replace(means, imports=False), settings)
+        there = replace(means, mcp=lambda: [each.name for each in mcp.servers])
+        self.agents = StoredDefinitions(db, there, teams.__contains__, catalog.changed)
         self.tools = ToolRegistry(
             db,
             {

@@ -47,6 +47,15 @@ def test_files_are_checked(agents: Run, tmp_path: Path) -> None:
     assert bad.stdout == f"{GOOD}: helper, newsroom\n"
 
 
+def test_what_has_no_effect_is_told_beside_what_is_served(agents: Run, tmp_path: Path) -> None:
+    (tmp_path / "team.yaml").write_text("agents:\n  ann: {tool_choice: required}\n")
+    checked = agents("validate", "team.yaml")
+    assert (checked.wait(), checked.stdout) == (0, "team.yaml: ann\n")
+    assert checked.stderr.splitlines() == [
+        "team.yaml:2: agents.ann.tool_choice: has no effect: the agent has no tools of its own",
+    ]
+
+
 def test_what_a_file_comes_to(agents: Run, tmp_path: Path) -> None:
     (tmp_path / "bob.yaml").write_text("agents:\n  bob: {prompt: Hi.}\n")
     (tmp_path / "team.yaml").write_text("include: [bob.yaml]\nserve: [bob]\n")
@@ -80,6 +89,8 @@ def test_definitions_are_applied_compared_rolled_back_and_tried(
     assert "bob can be stored" in typed("apply", "team.yaml", "bob", "--check").stdout
     applied = typed("apply", "team.yaml", "bob", "--for", "all")
     assert "bob, for all, is version 1; servers have it within two seconds" in applied.stdout, applied.stderr
+    again = typed("apply", "team.yaml", "bob", "--for", "all")
+    assert again.stdout == "bob is stored as it is in team.yaml, as version 1\n", again.stderr
     same = typed("diff", "team.yaml", "bob", "--for", "all")
     assert "bob is stored as it is in team.yaml" in same.stdout
     file.write_text("agents:\n  bob: {description: Greets., prompt: Bye.}\n")

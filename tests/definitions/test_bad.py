@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 
@@ -311,6 +312,51 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
         "agents.ann.prompt",
         "NOT_SET is not set",
     ),
+    "a selector of one": (
+        TWO + "teams:\n  s:\n    kind: selector\n    participants: [ann]\n    max_turns: 2\n",
+        7,
+        "teams.s.participants",
+        "chooses among two at least",
+    ),
+    "a circle in a graph": (
+        TWO + "  cat: {}\nteams:\n  g:\n    kind: graph\n    participants: [ann, bob, cat]\n    start: ann\n"
+        "    edges: [{from: ann, to: bob}, {from: bob, to: ann}]\n",
+        10,
+        "teams.g.edges",
+        "Cycle detected without exit condition: ann -> bob -> ann): give `when`",
+    ),
+    "conditions on some edges": (
+        TWO + "  cat: {}\nteams:\n  g:\n    kind: graph\n    participants: [ann, bob, cat]\n"
+        "    edges: [{from: ann, to: bob, when: X}, {from: ann, to: cat}]\n",
+        9,
+        "teams.g.edges",
+        "to all edges from a participant or to none of them",
+    ),
+    "a graph without a beginning": (
+        TWO + "teams:\n  g:\n    kind: graph\n    participants: [ann, bob]\n"
+        "    edges: [{from: ann, to: bob, when: X}, {from: bob, to: ann, when: Y}]\n",
+        8,
+        "teams.g.edges",
+        "a participant where it begins (`start`)",
+    ),
+    "more kept than there is": (
+        AGENT + "    context: {kind: compaction, max_tokens: 99, keep: 0.9}\n",
+        4,
+        "agents.ann.context.keep",
+        "must be less than `share`, which is 0.8",
+    ),
+    "done without its strategy": (
+        AGENT + "    tools: [calculator]\n    tool_choice: done\n",
+        5,
+        "agents.ann.tool_choice",
+        "require_done: true",
+    ),
+    "an end by nobody": (
+        TEAM + "    termination: {text_message: eve, handoff: user}\n",
+        8,
+        "teams.crew.termination",
+        "would never end: nobody",
+    ),
     "a file that is not there": (AGENT + "include: [other.yaml]\n", 4, "include[0]", "there is no such file"),
     "billions": (
         "agents:\n" + "".join(f"  a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9) if n else 'x'}]\n" for n in range(8)),
@@ -354,6 +400,64 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError) as refused:
         read_definitions(str(file))
     assert [each.line for each in refused.value.problems] == [3, 4, 5]
+
+
+MANY = """\
+agents:
+  ann:
+    promt: Hi.
+    tools: [calculater, {htp: {}}, current_tme]
+  bob:
+    prompt: Hi {{name}}.
+    prompt: Hi.
+  cat:
+    strategy: simple
+    tools: [{python: "os:system"}]
+  dan: {context: {kind: bufered}, handoffs: [eve]}
+  fay: {description: "${NOT_SET}"}
+  gus: {strategy: {kind: tools, require_done: true, reminder: 3}, tools: [calculator], tool_choice: done}
+teams:
+  crew: {kind: round_robbin, participants: [ann, bop]}
+  duo: {kind: selector, participants: [ann], max_turn: 3}
+  team: {kind: graph, participants: [crew, ann], edges: [{from: ann, to: eve}]}
+serve: [crw]
+"""
+
+
+def test_form_names_and_what_cannot_be_read_are_said_at_once(tmp_path: Path) -> None:
+    """And nothing that only comes of something else: no end for `duo`, whose `max_turns` is misspelt."""
+    file = tmp_path / "team.yaml"
+    file.write_text(MANY)
+    with pytest.raises(DefinitionError) as refused:
+        read_definitions(str(file), environment={})
+    assert [(each.line, each.field) for each in refused.value.problems] == [
+        (3, "agents.ann.promt"),
+        (4, "agents.ann.tools[1]"),
+        (4, "agents.ann.tools[0]"),
+        (4, "agents.ann.tools[2]"),
+        (7, "agents.bob.prompt"),
+        (8, "agents.cat"),
+        (10, "agents.cat.tools[0].python"),
+        (11, "agents.dan.context.kind"),
+        (12, "agents.fay.description"),
+        (13, "agents.gus.strategy.reminder"),
+        (15, "teams.crew.kind"),
+        (15, "teams.crew.participants[1]"),
+        (16, "teams.duo.max_turn"),
+        (16, "teams.duo.participants"),
+        (17, "teams.team"),
+        (18, "serve[0]"),
+    ]
+
+
+def test_an_unknown_server_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "team.yaml"
+    file.write_text(AGENT + "    tools: [{mcp: filez}]\n")
+    assert read_definitions(str(file)).served == ["ann"], "where it is not known which there are"
+    for known, said in ((["files"], "; did you mean 'files'?"), ([], ": DRSAI_MCP_SERVERS names none")):
+        with pytest.raises(DefinitionError) as refused:
+            read_definitions(str(file), mcp=partial(list[str], known))
+        assert str(refused.value).endswith(f":4: agents.ann.tools[0].mcp: there is no MCP server 'filez'{said}")
 
 
 def test_what_an_included_file_has_wrong_is_said_of_that_file(tmp_path: Path) -> None:

@@ -208,6 +208,20 @@ def test_what_has_no_place_is_named(name: str) -> None:
     assert notes[0].line is not None
 
 
+def test_a_name_in_other_letters_is_told_by_the_description() -> None:
+    """It cannot be an agent's name, and clients are shown the description."""
+    name, about = "专业助手", "Knows it all."
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({**with_llm(), "name": name}, name),
+        ({"basic_settings": {"name": name}}, name),
+        ({**with_llm(), "name": name, "description": about}, f"{name}: {about}"),
+        ({**with_llm(), "name": "my bot", "description": about}, about),
+    ]
+    for data, description in cases:
+        [made] = made_of(data).definitions.agents.values()
+        assert made.description == description
+
+
 def test_how_the_model_is_reached_is_a_profile() -> None:
     data = with_llm(
         api_key=KEY, model_server="http://10.0.0.1/v1/", generate_cfg={"max_retries": 3, "top_k": 5}, model_type="oai"

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drsai_backend.definitions import DefinitionError
-from drsai_backend.definitions.check import parse_definitions, wrong_names
+from drsai_backend.definitions.check import check as checked
 from drsai_backend.definitions.convert import convert
+from drsai_backend.definitions.means import NO_MEANS
 from drsai_backend.definitions.source import parse
-from drsai_backend.tools.builtin import NAMES
 
 SECRET = "hunter2hunter2"
 TEXTS = st.one_of(
@@ -150,9 +150,8 @@ def test_what_is_written_can_be_read(format: str) -> None:
         variables = {name: f"${{{name}}}" for name in found.secrets}
         for text in (found.yaml(), found.json()):
             assert SECRET not in text
-            again, wrong = parse_definitions(parse(text, "made", variables).data)
-            assert again is not None
-            assert (again, wrong, list(wrong_names(again, NAMES, ()))) == (found.definitions, [], [])
+            again, wrong = checked(parse(text, "made", variables).data, NO_MEANS)
+            assert (again, wrong) == (found.definitions, [])
         assert SECRET not in repr(found)
 
     check()

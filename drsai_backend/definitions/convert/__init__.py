@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, cast
 
-from drsai_backend.definitions.check import parse_definitions, suggestion, wrong_names
+from drsai_backend.definitions.check import check, suggestion
 from drsai_backend.definitions.convert import books, entity, functions
 from drsai_backend.definitions.convert.base import Draft, Format, agent_name
 from drsai_backend.definitions.convert.writing import Converted, escaped, halves, write_data
+from drsai_backend.definitions.means import NO_MEANS
 from drsai_backend.definitions.schema import Definitions
 from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source, parse, read_text
 from drsai_backend.explain import did_you_mean
 from drsai_backend.json_types import JsonObject
-from drsai_backend.tools.builtin import NAMES
 from drsai_backend.tools.http.tool import PREFIX
 from drsai_backend.tools.literals import MAX_SECRETS, Secrets, TooManySecrets
 
@@ -113,9 +113,7 @@ def _format(source: Source, wanted: str | None) -> Format:
 def _checked(draft: Draft, data: JsonObject) -> Definitions:
     """The definitions, read as their reader will. What is wrong is told of the source."""
     variables = {name: f"${{{name}}}" for name in draft.secrets.found}
-    definitions, wrong = parse_definitions(parse(write_data(data), draft.source.file, variables).data)
-    if definitions is not None:
-        wrong = list(wrong_names(definitions, NAMES, ()))
+    definitions, wrong = check(parse(write_data(data), draft.source.file, variables).data, NO_MEANS)
     if wrong or definitions is None:
         raise DefinitionError([draft.problem(message, _origin(draft, path[2:])) for path, message in wrong])
     return definitions

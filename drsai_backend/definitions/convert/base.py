@@ -71,6 +71,16 @@ class Draft:
     notes: list[Problem] = field(default_factory=list[Problem])
     origins: dict[FieldPath, FieldPath] = field(default_factory=dict[FieldPath, FieldPath])
 
+    def call(self, name: str, description: str | None, origin: FieldPath) -> None:
+        """Name the agent as the source does, as far as that can be an agent's name here; what of it is in other letters
+        is told by the description."""
+        self.name = agent_name(self.secrets.hidden(name, origin), self.name)
+        if self.name != name:
+            self.note(f"{name!r} cannot be an agent's name here: it is called {self.name!r}", origin)
+        if description or not name.isascii():
+            shown = (name, description) if not name.isascii() else (description,)
+            self.put("description", ": ".join(filter(None, shown)), (*origin[:-1], "description"))
+
     def read(self, kind: type[P]) -> P:
         """The source, checked. Raises DefinitionError: all that is wrong with its form."""
         try:

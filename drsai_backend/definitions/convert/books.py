@@ -9,7 +9,7 @@ from typing import Final, cast
 from pydantic import Field
 
 from drsai_backend.definitions.check import suggestion
-from drsai_backend.definitions.convert.base import Draft, Format, Theirs, agent_name
+from drsai_backend.definitions.convert.base import Draft, Format, Theirs
 from drsai_backend.definitions.source import DefinitionError, FieldPath
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.builtin import NAMES
@@ -61,11 +61,7 @@ def _convert(draft: Draft) -> None:
     books = draft.read(Books)
     settings = books.basic_settings
     place: FieldPath = ("basic_settings",)
-    draft.name = agent_name(draft.secrets.hidden(settings.name, (*place, "name")), draft.name)
-    if draft.name != settings.name:
-        draft.note(f"{settings.name!r} cannot be an agent's name here: it is called {draft.name!r}", (*place, "name"))
-    if settings.description:
-        draft.put("description", " ".join(settings.description.split()), (*place, "description"))
+    draft.call(settings.name, " ".join((settings.description or "").split()), (*place, "name"))
     _check_names(draft, books)
     draft.put("prompt", draft.prompt(_prompt(books), place), place)
     used = {tool.name for tool in books.tools}

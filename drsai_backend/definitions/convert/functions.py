@@ -6,7 +6,7 @@ from typing import Final, cast
 
 from pydantic import Field, ValidationError
 
-from drsai_backend.definitions.convert.base import Draft, Format, Theirs, agent_name
+from drsai_backend.definitions.convert.base import Draft, Format, Theirs
 from drsai_backend.definitions.convert.models import (
     finish_profile,
     name_key,
@@ -68,10 +68,8 @@ class FunctionListAgent(Theirs):
 def _convert(draft: Draft) -> None:
     given = draft.read(FunctionListAgent)
     if given.name:
-        draft.name = agent_name(draft.secrets.hidden(given.name, ("name",)), draft.name)
-        if draft.name != given.name:
-            draft.note(f"{given.name!r} cannot be an agent's name here: it is called {draft.name!r}", ("name",))
-    if given.description:
+        draft.call(given.name, given.description, ("name",))
+    elif given.description:
         draft.put("description", given.description, ("description",))
     if given.system_message:
         draft.put("prompt", draft.prompt(given.system_message, ("system_message",)), ("system_message",))

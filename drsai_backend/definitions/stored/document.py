@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, cast
 
-from drsai_backend.definitions.check import parse_definitions, suggestion, wrong_names
+from drsai_backend.definitions.check import check, suggestion
+from drsai_backend.definitions.effects import without_effect
 from drsai_backend.definitions.means import NAME, NO_MEANS, Means
 from drsai_backend.definitions.schema import Definitions, HttpEndpointTool
 from drsai_backend.definitions.source import FieldPath, Problem
@@ -43,14 +44,18 @@ def checked(name: str, given: JsonObject, means: Means = NO_MEANS) -> Definition
     _check_size(given)
     problems = [Problem(message, path) for path, message in _of_files(given)]
     given = {field: value for field, value in given.items() if field != "include"}
-    definitions, wrong = parse_definitions(given)
+    definitions, wrong = check(given, means)
     if definitions is not None:
-        wrong = [*wrong_names(definitions, means.builtin, means.python)]
         wrong += [*_wrong_served(name, definitions), *_for_files(definitions)]
     problems += [Problem(message, path) for path, message in wrong]
     if problems or definitions is None:
         raise _refusal(problems)
     return definitions.model_copy(update={"serve": [name]})
+
+
+def warnings_of(given: Definitions) -> list[str]:
+    """What of a stored document has no effect, each with its field."""
+    return [f"`{_field(Problem(message, path))}` {message}" for path, message in without_effect(given)]
 
 
 def _check_size(given: JsonObject) -> None:

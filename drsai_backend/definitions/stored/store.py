@@ -93,16 +93,17 @@ class StoredDefinitions:
         self._changed()
         return made
 
-    async def check(self, who: Principal, spec: DefinitionSpec) -> None:
-        """What `put` checks, without storing anything. Raises as `put` does, but for what is stored already."""
-        from drsai_backend.definitions.stored.document import checked
+    async def check(self, who: Principal, spec: DefinitionSpec) -> list[str]:
+        """What `put` checks, without storing anything; what comes out has no effect, each with its field. Raises as
+        `put` does, but for what is stored already."""
+        from drsai_backend.definitions.stored.document import checked, warnings_of
 
         self._may_store(who, spec.visibility)
         if self._is_taken(spec.name):
             text = f"this server serves a team {spec.name!r} of its own: take another name"
             raise Conflict(text, param="name")
         # In a thread: a definition may be long.
-        await in_thread(partial(checked, spec.name, spec.definition, self._means))
+        return warnings_of(await in_thread(partial(checked, spec.name, spec.definition, self._means)))
 
     async def delete(
         self, who: Principal, name: str, visibility: Visibility = "user", *, version: int | None = None

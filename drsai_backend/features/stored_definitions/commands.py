@@ -66,7 +66,7 @@ def validate(
                 console.print(f"{in_line(file)}: {', '.join(load_teams(file))} (component configs)", soft_wrap=True)
                 continue
             means = means_of(read_settings(require_model=False))
-            found = read_definitions(file, means.python, builtin=means.builtin)
+            found = read_definitions(file, means.python, builtin=means.builtin, mcp=means.mcp)
         except ConfigurationError as error:
             wrong += error.problems if isinstance(error, DefinitionError) else [Problem(error.message)]
         else:
@@ -209,6 +209,11 @@ def apply(
     """Store an agent or team of a file, with those of the file that it needs, or another version of it."""
     definition = _document_in(file, name)
     with called(tenant, user, database_url, must_exist=False) as caller:
+        stored = None if check else _stored(caller, name, for_whom)
+        if stored is not None and stored.definition == definition:
+            text = f"{in_line(name)} is stored as it is in {in_line(file)}, as version {stored.version}"
+            make_console().print(text, soft_wrap=True)
+            return
         made = caller.agents.put(name, definition, visibility=for_whom, validate_only=check)
     if made is None:
         make_console().print(f"{in_line(name)} can be stored")
@@ -228,14 +233,10 @@ def diff(
 ) -> None:
     """Show what `apply` would change."""
     new = _text(_document_in(file, name)).splitlines()
-    old: list[str] = []
-    stored = f"{name}, not stored"
     with called(tenant, user, database_url) as caller:
-        try:
-            item = caller.agents.get(name, visibility=for_whom)
-            old, stored = _text(item.definition).splitlines(), f"{name}, version {item.version}"
-        except NotFound:
-            pass
+        item = _stored(caller, name, for_whom)
+    old = [] if item is None else _text(item.definition).splitlines()
+    stored = f"{name}, not stored" if item is None else f"{name}, version {item.version}"
     console = make_console()
     for line in difflib.unified_diff(old, new, stored, file, lineterm=""):
         console.out(line, highlight=False)
@@ -319,7 +320,7 @@ def try_agent(
     chosen = source
     if Path(source).is_file():
         means = means_of(settings)
-        made |= factories(read_definitions(source, means.python, builtin=means.builtin), means)
+        made |= factories(read_definitions(source, means.python, builtin=means.builtin, mcp=means.mcp), means)
         chosen = name or next(iter(made))
         if chosen not in made:
             raise ConfigurationError(f"{source} serves no {chosen!r}: it serves {', '.join(made)}")
@@ -346,6 +347,13 @@ async def _answer(drsai: DrSai, caller: Caller, team: str, message: str) -> str:
                 await caller.delete_thread(thread_id)
 
 
+def _stored(caller: SyncCaller, name: str, visibility: Visibility) -> AgentInfo | None:
+    try:
+        return caller.agents.get(name, visibility=visibility)
+    except NotFound:
+        return None
+
+
 def _check_stored(caller: SyncCaller, name: str, visibility: Visibility) -> None:
     """Raises NotFound: there is none for whom the command is; the text says where the one is that `show` shows."""
     try:
@@ -364,13 +372,13 @@ def _document_in(file: str, name: str) -> JsonObject:
 
     means = means_of(read_settings(require_model=False))
     # What `${NAME}` stands for must not come into the database.
-    found = read_definitions(file, means.python, {}, builtin=means.builtin)
+    found = read_definitions(file, means.python, {}, builtin=means.builtin, mcp=means.mcp)
     if name not in {**found.agents, **found.teams}:
         known = ", ".join([*found.agents, *found.teams])
         raise ConfigurationError(f"{file} has no agent or team {name!r}: it has {known}")
     data = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
     data.pop("serve", None)
-    needed = needed_by(name, found)
+    needed = needed_by([name], found)
     kept = {section: {each: part for each, part in parts.items() if each in needed} for section, parts in data.items()}
     return {section: parts for section, parts in kept.items() if parts}
 

@@ -53,7 +53,16 @@ _VERSION: Final = {
 _CHECKED: Final = {
     "type": "object",
     "required": ["id", "object", "valid"],
-    "properties": {"id": {"type": "string"}, "object": {"const": "agent.checked"}, "valid": {"const": True}},
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"const": "agent.checked"},
+        "valid": {"const": True},
+        "warnings": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "What has no effect, each with its field; left out where all has.",
+        },
+    },
 }
 _MADE: Final = {"oneOf": [_VERSION, _CHECKED]}
 
@@ -106,8 +115,7 @@ def routes(web: Web) -> APIRouter:
         body = await read_fields(bodies, request, NewAgentBody)
         spec = DefinitionSpec(body.name, body.definition, body.visibility)
         if body.validate_only:
-            await agents.check(who, spec)
-            return json_response(_checked(body.name))
+            return json_response(_checked(body.name, await agents.check(who, spec)))
         return await once(who, body, lambda: agents.put(who, spec, replaces=False), plain(_object))
 
     @router.get("", responses=answers(200, page_of(_VERSION)))
@@ -128,8 +136,7 @@ def routes(web: Web) -> APIRouter:
         body = await read_fields(bodies, request, AgentBody)
         spec = DefinitionSpec(name, body.definition, body.visibility, body.version)
         if body.validate_only:
-            await agents.check(who, spec)
-            return json_response(_checked(name))
+            return json_response(_checked(name, await agents.check(who, spec)))
         return json_response(_object(await agents.put(who, spec, replaces=True)))
 
     @router.delete("/{name}", responses=answers(200, deletion("agent.deleted")))
@@ -166,8 +173,9 @@ async def get_schema(who: Reader) -> Response:
     return json_response(json_schema())
 
 
-def _checked(name: str) -> JsonObject:
-    return {"id": name, "object": "agent.checked", "valid": True}
+def _checked(name: str, warnings: list[str]) -> JsonObject:
+    told: JsonObject = {"warnings": warnings} if warnings else {}
+    return {"id": name, "object": "agent.checked", "valid": True, **told}
 
 
 def _object(version: DefinitionVersion) -> JsonObject:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from importlib.resources import files
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from drsai_backend.definitions import json_schema
-from tests.definitions.stored.conftest import World, agent
+from tests.definitions.stored.conftest import World, agent, opened
 
 
 async def test_the_life_of_a_definition(world: World) -> None:
@@ -179,3 +181,52 @@ async def test_pages(world: World) -> None:
     assert (first["has_more"], second["has_more"]) == (True, False)
     wrong = await world.ask("GET", "/a0/versions?after=x")
     assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "after")
+
+
+async def test_what_has_no_effect_is_told_where_nothing_is_stored(world: World) -> None:
+    given = agent(prompt="Hi.", tool_choice="required")
+    body: dict[str, Any] = {"name": "helper", "definition": given, "validate_only": True}
+    told = (await world.ask("POST", "", body)).json()
+    assert told.pop("warnings") == [
+        "`definition.agents.helper.tool_choice` has no effect: the agent has no tools of its own"
+    ]
+    assert told == {"id": "helper", "object": "agent.checked", "valid": True}
+    assert (await world.ask("POST", "", {**body, "validate_only": False})).status_code == 201, "it worked, and does"
+
+
+async def test_all_that_is_wrong_is_told_at_once(world: World) -> None:
+    given = {"agents": {"helper": {"promt": "Hi.", "tools": ["calculater", {"mcp": "filez"}]}}, "serve": ["other"]}
+    refused = await world.ask("POST", "", {"name": "helper", "definition": given})
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert error["param"] == "definition.agents.helper.promt"
+    assert error["message"] == (
+        "`definition.agents.helper.promt` there is no such field; did you mean 'prompt'?; "
+        "`definition.agents.helper.tools[0]` there is no tool 'calculater'; did you mean 'calculator'?; "
+        "`definition.agents.helper.tools[1].mcp` there is no MCP server 'filez': DRSAI_MCP_SERVERS names none; "
+        "`definition.serve[0]` there is no agent or team 'other' (there are helper)"
+    )
+
+
+async def test_a_function_is_there_when_it_is_stored_and_not_asked_for_when_it_is_not_used(
+    migrated_sqlite: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that lacks it serves what needs none of it."""
+    lab = ModuleType("lab_live")
+    exec("def measure(at: str) -> str: return at", lab.__dict__)
+    monkeypatch.setitem(sys.modules, "lab_live", lab)
+    given = agent(prompt="I need none.")
+    given["agents"]["other"] = {"tools": [{"python": "lab_live:measure"}, {"python": "lab_live:weigh"}]}
+    async with opened(migrated_sqlite, definition_packages=["lab_live"]) as world:
+        refused = await world.ask("POST", "", {"name": "helper", "definition": given})
+        assert (refused.status_code, refused.json()["error"]["message"]) == (
+            400,
+            "`definition.agents.other.tools[1].python` the tool lab_live:weigh cannot be imported: AttributeError: "
+            "module 'lab_live' has no attribute 'weigh'",
+        )
+        del given["agents"]["other"]["tools"][1]
+        assert (await world.ask("POST", "", {"name": "helper", "definition": given})).status_code == 201
+        assert await world.says() == "I need none."
+    monkeypatch.delattr(lab, "measure")
+    async with opened(migrated_sqlite, definition_packages=["lab_live"]) as world:
+        assert await world.says() == "I need none."

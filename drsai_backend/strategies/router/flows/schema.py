@@ -293,8 +293,8 @@ class Flow(BaseModel):
 
     @model_validator(mode="after")
     def _whole(self) -> Flow:
-        for sentence in self._wrong():
-            raise ValueError(sentence)
+        if wrong := "; ".join(dict.fromkeys(self._wrong())):
+            raise ValueError(wrong)
         return self
 
     def _wrong(self) -> Iterator[str]:
