@@ -17,7 +17,7 @@ from drsai_backend.definitions.check import check
 from drsai_backend.definitions.effects import without_effect
 from drsai_backend.definitions.means import Means
 from drsai_backend.definitions.schema import Definitions
-from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source, read_file
+from drsai_backend.definitions.source import WORDS, DefinitionError, FieldPath, Problem, Source, read_file
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.registry import load_teams
@@ -87,7 +87,8 @@ def read_definitions(
         path, message = said
         return (origins.get(path[:2]) or origins.get(path[:1]) or sources[0]).problem(message, path)
 
-    definitions, wrong = check(data, Means(tuple(python), (), builtin, mcp))
+    words = {path: word for each in sources for path, word in each.words.items()}
+    definitions, wrong = _checked(data, Means(tuple(python), (), builtin, mcp), words)
     # What is in a field that could not be read, or missing because of one, is not told beside it.
     unread = {(each.file, each.path) for each in problems}
     found = [each for each in map(told, wrong) if each.path or not unread]
@@ -95,9 +96,22 @@ def read_definitions(
     problems += [*doubles, *(each for each, way in zip(found, ways, strict=True) if unread.isdisjoint(way))]
     if problems or definitions is None:
         raise DefinitionError(sorted(problems, key=lambda each: (each.file != file, each.file, each.line or 0)))
-    for each in without_effect(definitions):
+    text = "{0} is read as {1}, and YAML 1.2 has it as a text: write {1}, or put it in quotes"
+    read = ((path, text.format(word, WORDS[word.lower()])) for path, word in words.items())
+    for each in (*read, *without_effect(definitions)):
         _log.warning("%s", told(each))
     return definitions
+
+
+def _checked(
+    data: JsonObject, means: Means, words: dict[FieldPath, str]
+) -> tuple[Definitions | None, list[tuple[FieldPath, str]]]:
+    """`check`, with the texts that YAML 1.2 has for `words` where no truth value may be; those are taken out of it."""
+    found = check(data, means)
+    texts = [path for path, _ in found[1] if path in words]
+    for path in texts:
+        reduce(getitem, path[:-1], cast("Any", data))[path[-1]] = words.pop(path)
+    return check(data, means) if texts else found
 
 
 def as_written(file: str, means: Means, environment: Mapping[str, str] | None = None) -> JsonObject:

@@ -31,6 +31,8 @@ _MAX_PROBLEMS: Final = 50
 _MAX_MESSAGE: Final = 1_000
 """Characters that are told of a problem: what it quotes may be a megabyte."""
 _TAGS: Final = frozenset(f"tag:yaml.org,2002:{name}" for name in ("map", "seq"))
+WORDS: Final = {"yes": "true", "no": "false", "on": "true", "off": "false"}
+"""What YAML 1.1 reads as true or false and YAML 1.2 as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Source:
         lines: of each path, where it begins.
         written: of each text that came from the environment, its value and how it is written in the file: what is there
             may be a secret, and is told nobody.
+        words: of each value that YAML 1.1 reads as true or false and YAML 1.2 as text, how it is written (`no`).
         problems: what could not be read; the data are without it.
     """
 
@@ -96,6 +99,7 @@ class Source:
     data: JsonObject = field(default_factory=dict)
     lines: dict[FieldPath, int] = field(default_factory=dict[FieldPath, int])
     written: dict[FieldPath, tuple[str, str]] = field(default_factory=dict[FieldPath, tuple[str, str]])
+    words: dict[FieldPath, str] = field(default_factory=dict[FieldPath, str])
     problems: list[Problem] = field(default_factory=list[Problem])
 
     def problem(self, message: str, path: FieldPath = ()) -> Problem:
@@ -167,6 +171,8 @@ class _Reader:
             value: object = self._scalar(node, path)
             if isinstance(value, str):
                 return self._expanded(_joined(value), path)
+            if isinstance(value, bool) and str(node.value).lower() in WORDS:
+                self.source.words[path] = str(node.value)
             return self._plain(value, str(node.value))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         if node.tag not in _TAGS:
             self.problems.append(self.source.problem(f"cannot be read as {node.tag}", path))
@@ -187,6 +193,8 @@ class _Reader:
                 self.problems.append(Problem(text, path, self.source.file, line))
                 continue
             key: object = self._scalar(key_node, path) if isinstance(key_node, yaml.ScalarNode) else None
+            if isinstance(key, bool) and key_node.value.lower() in WORDS:
+                key = key_node.value  # No key was ever true or false.
             if not isinstance(key, str):
                 written = key_node.value if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
                 text = f"a key must be a text: put {written} in quotes"

@@ -48,10 +48,12 @@ def test_files_are_checked(agents: Run, tmp_path: Path) -> None:
 
 
 def test_what_has_no_effect_is_told_beside_what_is_served(agents: Run, tmp_path: Path) -> None:
-    (tmp_path / "team.yaml").write_text("agents:\n  ann: {tool_choice: required}\n")
+    (tmp_path / "team.yaml").write_text("agents:\n  ann: {tool_choice: required, stream: yes}\n")
     checked = agents("validate", "team.yaml")
     assert (checked.wait(), checked.stdout) == (0, "team.yaml: ann\n")
     assert checked.stderr.splitlines() == [
+        "team.yaml:2: agents.ann.stream: yes is read as true, and YAML 1.2 has it as a text: write true, or put it in "
+        "quotes",
         "team.yaml:2: agents.ann.tool_choice: has no effect: the agent has no tools of its own",
     ]
 

@@ -29,7 +29,7 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
     "an unknown section": (AGENT + "agent: {}\n", 4, "agent", "no such field"),
     "a section that is a list": ("agents: [ann]\n", 1, "agents", "must be a mapping"),
     "a key twice": (AGENT + "    prompt: Again.\n", 4, "agents.ann.prompt", "is there twice"),
-    "a key that is no text": ("agents:\n  on: {prompt: Hi.}\n", 2, "agents", "put on in quotes"),
+    "a key that is no text": ("agents:\n  3: {prompt: Hi.}\n", 2, "agents", "put 3 in quotes"),
     "a key that is a list": ("agents:\n  ? [a]\n  : {prompt: Hi.}\n", 2, "agents", "must be a text"),
     "a name with a space": ("agents:\n  ann lee: {prompt: Hi.}\n", 2, "agents.ann lee", "letters, digits"),
     "a name with a dash": ("agents:\n  ann-lee: {prompt: Hi.}\n", 2, "agents.ann-lee", "letters, digits"),

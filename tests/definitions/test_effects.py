@@ -1,4 +1,4 @@
-"""Fields without effect: they work as they did, and are told."""
+"""Fields without effect, and words that YAML 1.1 and 1.2 read differently: they work as they did, and are told."""
 
 from __future__ import annotations
 
@@ -139,3 +139,35 @@ def test_what_has_no_effect_is_told(case: str, tmp_path: Path, caplog: pytest.Lo
 @pytest.mark.parametrize("case", SILENT)
 def test_what_has_an_effect_is_not(case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert read(tmp_path / "team.yaml", yaml.safe_dump(SILENT[case]), caplog)[1] == []
+
+
+WORDS = """\
+agents:
+  on: {prompt: no, stream: no}
+  off: {description: Yes, stream: false}
+teams:
+  yes:
+    kind: round_robin
+    participants: [on, off]
+    max_turns: 2
+serve: [yes]
+"""
+
+
+def test_words_are_texts_where_a_text_is_meant(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found, told = read(tmp_path / "team.yaml", WORDS, caplog)
+    assert [*found.agents, *found.teams, *found.served] == ["on", "off", "yes", "yes"]
+    assert found.teams["yes"].participants == ["on", "off"]
+    assert (found.agents["on"].prompt, found.agents["off"].description) == ("no", "Yes")
+    # Where it may be true or false, it is what it was.
+    assert found.agents["on"].stream is False
+    [only] = told
+    assert only.endswith(
+        "team.yaml:2: agents.on.stream: no is read as false, and YAML 1.2 has it as a text: write false, or put it in "
+        "quotes"
+    )
+
+
+def test_words_that_fit_nowhere_are_told_as_texts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(Exception, match="max_iterations: must be a whole number"):
+        read(tmp_path / "team.yaml", "agents: {ann: {max_iterations: on}}\n", caplog)

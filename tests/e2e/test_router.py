@@ -101,6 +101,19 @@ async def test_a_client_that_resends_its_history(serve: Serve, teams: Callable[[
     assert forked.endswith("A table for 5 on 2026-12-01?")
 
 
+async def test_what_its_model_has_decided_is_a_step(serve: Serve, teams: Callable[[], Any], model: ModelServer) -> None:
+    """So the steps of a run tell all tokens of its usage; what a pattern decides costs none, and is no step."""
+    service = await serve(teams())
+    for text, expected in (("a poem", [("RouterManager", True), ("writer", False)]), ("A table", [("booking", False)])):
+        body = {"model": "desk", "messages": [{"role": "user", "content": text}], "user": "u"}
+        answered = (await service.http.post("/v1/chat/completions", json=body)).json()
+        run = answered["drsai"]["run_id"]
+        steps = (await service.http.get(f"/v1/runs/{run}/steps", params={"user": "u"})).json()["data"]
+        assert [(each["source"], each["text"] is None) for each in steps] == expected
+        for kind in ("prompt_tokens", "completion_tokens"):
+            assert sum(each[kind] or 0 for each in steps) == answered["usage"][kind]
+
+
 async def test_inside_a_round_robin(serve: Serve, teams: Callable[[], Any]) -> None:
     service = await serve(teams())
     for text, expected in (("A table", "Which day?"), ("2026-12-01", "How many?")):

@@ -9,6 +9,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from pydantic import ByteSize, SecretStr
@@ -18,7 +19,9 @@ from drsai_backend import DrSai, errors
 from drsai_backend.config import Settings
 from drsai_backend.datamodel import JournalEntry
 from drsai_backend.datamodel.audit import Action
+from drsai_backend.definitions import read_definitions
 from drsai_backend.state.codec import decode_value
+from drsai_backend.strategies import Router
 from tests.clients.table import table, table_of_open_webui
 from tests.examples.processes import ROOT, clean_environment
 
@@ -151,3 +154,14 @@ def test_clients_has_the_tables_of_what_the_real_clients_are_expected_to_see() -
     text = (ROOT / "docs/clients.md").read_text(encoding="utf-8")
     for made in (table(), table_of_open_webui()):
         assert made in text, "python -m tests.clients.table writes them"
+
+
+def test_the_flow_of_flows_is_one(tmp_path: Path) -> None:
+    """As a file has it, `no:` without quotes among its keys."""
+    [flow] = re.findall(r"^```yaml\n(flows:\n.*?)^```$", (ROOT / "docs/flows.md").read_text(), re.MULTILINE | re.DOTALL)
+    head = "agents:\n  desk:\n    tools: [{registered: book}]\n    strategy:\n      kind: router\n"
+    (tmp_path / "desk.yaml").write_text(head + indent(flow, " " * 6))
+    router = read_definitions(str(tmp_path / "desk.yaml")).agents["desk"].strategy
+    assert isinstance(router, Router)
+    assert router.flows["booking"].position("day") == 0
+    assert router.flows["booking"].steps[3].goes_to == {"no": "day"}

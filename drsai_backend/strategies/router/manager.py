@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 # pyright: reportPrivateUsage=false
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ThoughtEvent
 from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
-from autogen_core.models import ChatCompletionClient, UserMessage
+from autogen_core.models import ChatCompletionClient, RequestUsage, UserMessage
 
 from drsai_backend.strategies.asking import ask
 from drsai_backend.strategies.router.answerer import Answerer
@@ -58,6 +58,7 @@ class RouterManager(RoundRobinGroupChatManager):
         self._parts = parts
         self._left: list[str] = []
         self._task_at = 0
+        self._used: list[RequestUsage] = []
 
     async def validate_group_state(self, messages: list[BaseChatMessage] | None) -> None:
         """A run begins: what comes now is its task."""
@@ -79,8 +80,15 @@ class RouterManager(RoundRobinGroupChatManager):
     async def select_speaker(self, thread: Sequence[BaseAgentEvent | BaseChatMessage]) -> list[str] | str:
         """Decide about the newest input, tell it as a thought, and say to the chosen one what it is to do."""
         text = _text_of(_newest(thread[self._task_at :]))
+        self._used = used = list[RequestUsage]()
         decision = await self._decide(text, thread)
-        await self._output_message_queue.put(ThoughtEvent(content=decision.thought, source=self._name))
+        tokens = RequestUsage(
+            prompt_tokens=sum(each.prompt_tokens for each in used),
+            completion_tokens=sum(each.completion_tokens for each in used),
+        )
+        # Where no model was asked, it is no step.
+        thought = ThoughtEvent(content=decision.thought, source=self._name, models_usage=tokens if used else None)
+        await self._output_message_queue.put(thought)
         return self._hand_over(decision, text)
 
     # --- deciding -----------------------------------------------------------------------------------------------
@@ -146,6 +154,7 @@ class RouterManager(RoundRobinGroupChatManager):
             result = await ask(parts.client, parts.steps, messages, sent)
             if result is None:
                 return self._fallback(0.0, "its model has failed")
+            self._used.append(result.usage)
             try:
                 decision = read(result, choices, tools)
             except Nonsense as error:
