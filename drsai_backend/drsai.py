@@ -152,7 +152,7 @@ class DrSai(Caller):
         take part in the work of the others. Once only: an object that was closed, or could not be opened, stays closed.
 
         Raises:
-            ConfigurationError: it is open already, or was closed.
+            ConfigurationError: it is open already, or was closed; or an AutoGen component config cannot be built.
             SchemaOutdated, DatabaseUnavailable, DatabaseError: the database cannot be used.
         """
         self.engine.lifecycle.claim()

@@ -20,7 +20,7 @@ from drsai_backend.definitions.schema import Definitions
 from drsai_backend.definitions.source import WORDS, DefinitionError, FieldPath, Problem, Source, read_file
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.context import TeamFactory
-from drsai_backend.teams.registry import load_teams
+from drsai_backend.teams.registry import exported, load_teams
 from drsai_backend.tools.builtin import NAMES
 
 _log = logging.getLogger("drsai.definitions")
@@ -44,12 +44,12 @@ def load(target: str, means: Means) -> dict[str, TeamFactory]:
 
 def is_of_components(file: str) -> bool:
     """Whether a file holds AutoGen's component configs and no definitions: the first thing in it that is named has a
-    `provider`. Raises DefinitionError: it cannot be read."""
+    `provider`, or AutoGen Studio has exported it. Raises DefinitionError: it cannot be read."""
     source = read_file(file, None)
     data, named = source.data, cast("object", source.data.get("teams", source.data))
     of_parts = "agents" not in data and isinstance(named, Mapping)
     first: object = next(iter(cast("Mapping[str, object]", named).values()), None) if of_parts else None
-    found = isinstance(data.get("provider"), str) or (isinstance(first, Mapping) and "provider" in first)
+    found = exported(data) is not None or (isinstance(first, Mapping) and "provider" in first)
     if found and source.problems:
         raise DefinitionError(source.problems)
     return found

@@ -67,6 +67,7 @@ from drsai_backend.runs.recovery.sweeper import Sweeper
 from drsai_backend.runs.requests import Admitted, Answer, Ask, InputMessage, Origin, Where
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.side_calls.side_calls import SideCalls
+from drsai_backend.runs.start.build import try_configs
 from drsai_backend.runs.start.read import Services
 from drsai_backend.runs.start.starter import RunStarter
 from drsai_backend.runs.threads.loading import Load, Loading
@@ -155,7 +156,7 @@ class Engine(StoredThreads):
         self._sender = Sender(db, settings)
         self._running = running = Running(database, warm, here, feeds.changed)
         self._resources = Resources(running.spawn)
-        services = Services(
+        self._services = services = Services(
             db=db,
             models=models,
             settings=settings,
@@ -200,7 +201,12 @@ class Engine(StoredThreads):
 
     async def open(self) -> None:
         """Start the heartbeat, and look for runs that nobody runs: now and every few seconds. Once only, in the event
-        loop that has claimed the `lifecycle`, and with the schema as it should be."""
+        loop that has claimed the `lifecycle`, and with the schema as it should be.
+
+        Raises:
+            ConfigurationError: a team that a component config describes cannot be built.
+        """
+        await try_configs(self._services)
         self._heartbeat.start()
         await self._sweeper.start()
         self._sender.start()

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import cast
@@ -103,8 +104,8 @@ def load_teams(target: str) -> dict[str, TeamFactory]:
     Args:
         target: a path to a .py file or the name of a module, exposing `teams: dict[str, factory]` (another attribute
             after a colon: `pkg.mod:my_teams`); or a .yaml, .yml or .json file of AutoGen component configs, either
-            `{"teams": {name: config}}` or `{name: config}`. A .py file's folder, or the current one for a
-            module, is put on `sys.path`, so that it can import its neighbours.
+            `{"teams": {name: config}}` or `{name: config}`, or what AutoGen Studio exports (`exported`). A .py file's
+            folder, or the current one for a module, is put on `sys.path`, so that it can import its neighbours.
 
     Raises:
         ConfigurationError: names the file or module, the team and the reason.
@@ -122,9 +123,9 @@ def load_teams(target: str) -> dict[str, TeamFactory]:
     teams = cast("Mapping[object, TeamFactory]", found)
     if not teams:
         raise ConfigurationError(f"{target} has no teams")
-    for name, factory in teams.items():
-        for problem in factory_problems(name, factory):
-            raise ConfigurationError(f"{target}: team {name!r}: {problem}")
+    wrong = [f"team {name!r}: {each}" for name, factory in teams.items() for each in factory_problems(name, factory)]
+    if wrong:
+        raise ConfigurationError(f"{target}: {'; '.join(wrong)}")
     return cast("dict[str, TeamFactory]", dict(teams))
 
 
@@ -222,11 +223,9 @@ def _read_configs(target: str) -> object:
         reason = " ".join(str(error).split())
         raise ConfigurationError(f"{target} is not valid {path.suffix[1:].upper()}: {reason}") from error
     if isinstance(data, Mapping):
-        content = cast("Mapping[str, object]", data)
-        if isinstance(content.get("provider"), str):
-            raise ConfigurationError(
-                f"{target} is a single component; put it under a name: {{name: {{provider: ...}}}}"
-            )
+        content = cast("JsonObject", data)
+        if (parts := exported(content)) is not None:
+            return _by_label(parts, path.stem)
         beside = sorted(set(content) - {"teams"})
         if isinstance(content.get("teams"), Mapping) and beside:
             raise ConfigurationError(
@@ -234,3 +233,31 @@ def _read_configs(target: str) -> object:
             )
         return content.get("teams", content)
     return data
+
+
+# --- exports of AutoGen Studio ---------------------------------------------------------------------------------------
+
+
+def exported(content: JsonObject) -> list[JsonObject] | None:
+    """Return the teams of an export of AutoGen Studio, or its agents where it has no team; None: it is no such export.
+    It is one bare component, or a gallery: its file, an older one (with `items`), or its row."""
+    if isinstance(content.get("provider"), str):
+        return [content]
+    for outer in (content, content.get("items"), content.get("config")):
+        components = cast("JsonObject", outer).get("components") if isinstance(outer, Mapping) else None
+        if isinstance(components, Mapping):
+            parts = cast("JsonObject", components)
+            found = cast("JsonObject", outer).get("teams") or parts.get("teams") or parts.get("agents")
+            if isinstance(found, list) and all(isinstance(each, Mapping) for each in cast("list[object]", found)):
+                return cast("list[JsonObject]", found)
+    return None
+
+
+def _by_label(parts: list[JsonObject], stem: str) -> dict[str, JsonObject]:
+    """Name each by its label, in letters that a model's name may have; equal ones are numbered."""
+    teams: dict[str, JsonObject] = {}
+    for part in parts:
+        label = re.sub(r"[^\w.]+", "-", str(part.get("label") or stem)).strip("-.") or "team"
+        numbered = (f"{label}-{number}" for number in count(2))
+        teams[label if label not in teams else next(each for each in numbered if each not in teams)] = part
+    return teams

@@ -292,7 +292,7 @@ def test_two_files_of_one_name_do_not_mix(tmp_path: Path) -> None:
         ("bad.yaml", "a: [", "not valid YAML"),
         ("bad.yaml", "- a", "`teams` is a list, and must be a dict"),
         ("bad.yaml", "", "`teams` is missing, and must be a dict"),
-        ("bad.yaml", f"provider: {AGENT}\nconfig: {{}}", "single component"),
+        ("bad.yaml", f"provider: {AGENT}\nconfig: {{}}", "name: Field required"),
         ("bad.yaml", "teams: {a: 1}", "team 'a'"),
         ("bad.yaml", "teams: {a: {provider: x.Y, config: {}}}", "No module named 'x'"),
         ("bad.json", "{", "not valid JSON"),

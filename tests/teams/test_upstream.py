@@ -11,16 +11,17 @@ from importlib.metadata import version
 from typing import Any
 
 import pytest
+from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.base import AndTerminationCondition, OrTerminationCondition
 from autogen_agentchat.conditions import MaxMessageTermination, TimeoutTermination
 from autogen_agentchat.messages import TextMessage
-from autogen_agentchat.teams import BaseGroupChat, MagenticOneGroupChat, SelectorGroupChat
+from autogen_agentchat.teams import BaseGroupChat, MagenticOneGroupChat, RoundRobinGroupChat, SelectorGroupChat
 from autogen_agentchat.teams._group_chat import _events
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
 from autogen_agentchat.teams._group_chat._sequential_routed_agent import SequentialRoutedAgent
-from autogen_core import AgentRuntime, CancellationToken
+from autogen_core import AgentRuntime, CancellationToken, ComponentFromConfig
 
 from drsai_backend.teams.recording.structure import MANAGERS, survey
 from drsai_backend.teams.runtime import wiring
@@ -44,6 +45,12 @@ def parameters(function: Any) -> list[str]:
 def test_the_version_is_the_one_that_was_looked_at() -> None:
     for package in ("autogen-agentchat", "autogen-core"):
         assert version(package) == "0.7.5", f"{package} has changed: read that, then all tests here and of agents"
+
+
+def test_a_component_says_whether_it_reads_older_configs() -> None:
+    """`teams.context.problems` compares this method with AutoGen's own."""
+    assert parameters(ComponentFromConfig._from_config_past_version) == ["config", "version"]
+    assert (AssistantAgent.component_version, RoundRobinGroupChat.component_version) == (2, 1)
 
 
 @pytest.mark.parametrize("scenario", TEAMS, ids=lambda scenario: scenario.name)

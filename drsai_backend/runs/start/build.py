@@ -27,7 +27,7 @@ from drsai_backend.agents import RunBound, bind
 from drsai_backend.agents.contexts import CompactionContext, OutputsContext
 from drsai_backend.catalog import Recipe
 from drsai_backend.datamodel import utcnow
-from drsai_backend.errors import InvalidRequest, TeamBuildError
+from drsai_backend.errors import ConfigurationError, DrSaiError, InvalidRequest, TeamBuildError
 from drsai_backend.models import CallRecord, RunModelClient, facade, run_client_of
 from drsai_backend.models.calls.run_client import AgentCalls
 from drsai_backend.models.calls.seen_images import SeenImages
@@ -165,6 +165,44 @@ async def build_team_of(services: Services, recipe: Recipe, context: RunContext,
     tree = tree_of(as_team(built))
     services.resources.hold(held, recipe.name, tree.parts, fresh=isinstance(recipe.factory, Mapping))
     return tree
+
+
+async def try_configs(services: Services) -> None:
+    """Build each of the operator's teams that is a component config once, so that one which cannot be built is told now
+    and not to whoever asks first. Factories in Python may do anything, and are left alone.
+
+    Raises:
+        ConfigurationError: says of all that cannot be built why.
+    """
+    wrong: list[str] = []
+    for name in services.catalog.registry:
+        recipe, held = services.catalog.own(name), Held()
+        factory: object = recipe.factory
+        if not isinstance(factory, Mapping):
+            continue
+        context = RunContext(
+            Principal(),
+            thread_id="",
+            run_id="",
+            input_values={},
+            db_manager=services.db,
+            models=services.models,
+            files=services.files,
+            tools=services.tools,
+            settings=services.settings,
+            own_tools=services.own_tools,
+            mcp=services.mcp,
+        )
+        try:
+            tree = tree_of(as_team(await build_team(recipe.factory, context)))
+        except DrSaiError as error:
+            cause = error.__cause__ or error
+            wrong.append(f"team {name!r} cannot be built: {type(cause).__name__}: {' '.join(str(cause).split())}")
+        else:
+            services.resources.hold(held, name, tree.parts, fresh=True)
+            services.resources.release(held)
+    if wrong:
+        raise ConfigurationError("; ".join(wrong))
 
 
 def context_of(
