@@ -1,4 +1,4 @@
-"""Code that a model writes, run in a sandbox. Needs `pip install 'drsai-backend[code]'`; keeps `code.db` here."""
+"""Code that a model writes, run in a sandbox. Needs the extra `code` (docs/deployment.md); keeps `code.db` here."""
 
 import asyncio
 

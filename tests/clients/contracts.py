@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.environments import CLIENTS, Client, command_of, node
+from tests.clients.environments import CLIENTS, DOCUMENTED, Client, command_for, command_of, node
 from tests.clients.expected import EXPECTED, PENDING
 from tests.clients.serving import serving
+from tests.examples.test_blocks import BLOCKS
 
 ANY = "(was not reported)"
 
@@ -89,6 +92,29 @@ def test_the_client_sees_what_its_users_expect(
 def test_every_case_that_a_script_has_is_expected_something_of(reports: dict[str, Future[Report]]) -> None:
     for name, report in reports.items():
         assert sorted(report.result().saw) == sorted(EXPECTED[name]), name
+
+
+@pytest.mark.parametrize("heading", list(DOCUMENTED))
+def test_the_program_of_the_documents_runs(heading: str, tmp_path: Path) -> None:
+    [client] = [each for each in CLIENTS if each.name == DOCUMENTED[heading]]
+    if client.needs_node and not node():
+        pytest.skip("node and npm are not there")
+    [block] = [each for each in BLOCKS if each.heading == heading and each.language in ("python", "js")]
+    with serving(tmp_path) as server:
+        text = re.sub(r"(?<=[\"'/])assistant(?=[\"'])", "solo", block.text)
+        text = text.replace("http://127.0.0.1:8000", server.base_url.removesuffix("/v1"))
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+        kept |= {"HOME": str(tmp_path), "IS_SANDBOX": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+        done = subprocess.run(
+            command_for(client, text, tmp_path),
+            cwd=tmp_path,
+            env={**kept, "DRSAI_API_KEY": server.key("me"), "NO_PROXY": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Hello." in done.stdout, done.stdout + done.stderr
 
 
 def test_every_pending_case_is_one() -> None:

@@ -53,6 +53,18 @@ CLIENTS = [
     Client("codex", "python/with_codex.py", None, "agents", "@openai/codex"),
 ]
 
+DOCUMENTED = {
+    "openai (node)": "openai node",
+    "LangChain": "langchain",
+    "OpenAI Agents SDK": "openai-agents",
+    "pydantic-ai": "pydantic-ai",
+    "LiteLLM": "litellm",
+    "LlamaIndex": "llama-index",
+    "Vercel AI SDK": "ai sdk",
+    "claude-agent-sdk": "claude-agent-sdk",
+}
+"""Sections of docs/clients.md whose programs need the package of a client, with that client."""
+
 
 def version_of(client: Client) -> str:
     """The pinned release, for example "3.54.0"."""
@@ -82,6 +94,15 @@ def command_of(client: Client) -> list[str]:
     for file in (HERE / "node").glob("*.mjs"):  # node looks for packages beside the script
         shutil.copy(file, folder / file.name)
     return [node() or "node", str(folder / Path(client.script).name)]
+
+
+def command_for(client: Client, program: str, folder: Path) -> list[str]:
+    """What runs another program with its packages. It is written into `folder`, or where node finds those."""
+    command, script = command_of(client)[0], folder / "block.py"
+    if client.needs_node:
+        script = Path(command_of(client)[1]).with_name("block.mjs")
+    script.write_text(program, encoding="utf-8")
+    return [command, str(script)]
 
 
 def _python(requirements: str) -> Path:
