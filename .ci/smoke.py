@@ -55,7 +55,7 @@ def main(drsai: str) -> None:
 
     print(run("--version").strip())
     run("db", "upgrade")
-    print("schema:", run("db", "current").strip())
+    print("schema:", run("db", "show").strip())
     process, url = serve()
     try:
         print(say(url, "My name is Ada."))

@@ -281,9 +281,11 @@ class Caller:
         """A run, live or over."""
         return await self.engine.get_run(self.who, run_id)
 
-    async def list_runs(self, thread_id: str, *, after: str | None = None, limit: int = 20) -> Page[RunView]:
-        """A page of a thread's runs, newest first; `after` is the `next` of the page before."""
-        return await self.engine.list_runs(self.who, self._named(thread_id), after=after, limit=limit)
+    async def list_runs(self, thread_id: str | None, *, after: str | None = None, limit: int = 20) -> Page[RunView]:
+        """A page of a thread's runs, or with None of all of the user's, newest first; `after` is the `next` of the page
+        before."""
+        of_thread = None if thread_id is None else self._named(thread_id)
+        return await self.engine.list_runs(self.who, of_thread, after=after, limit=limit)
 
     async def steps(
         self, run_id: str, *, after: str | None = None, limit: int = 100, order: Literal["asc", "desc"] = "asc"

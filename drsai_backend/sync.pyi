@@ -147,8 +147,9 @@ class SyncCaller:
     def get_run(self, run_id: str) -> RunView:
         """A run, live or over."""
 
-    def list_runs(self, thread_id: str, *, after: str | None = None, limit: int = 20) -> Page[RunView]:
-        """A page of a thread's runs, newest first; `after` is the `next` of the page before."""
+    def list_runs(self, thread_id: str | None, *, after: str | None = None, limit: int = 20) -> Page[RunView]:
+        """A page of a thread's runs, or with None of all of the user's, newest first; `after` is the `next` of the page
+        before."""
 
     def steps(
         self, run_id: str, *, after: str | None = None, limit: int = 100, order: Literal["asc", "desc"] = "asc"
@@ -379,6 +380,17 @@ class SyncTools:
         Raises:
             InvalidRequest: it cannot be used, or its peer refuses the credentials; nothing is stored then.
             Conflict: there are too many.
+        """
+
+    def versions(self, name: str, *, after: str | None = None, limit: int = 20) -> Page[ToolInfo]:
+        """A page of the versions of a tool that are kept, newest first. Raises InvalidRequest: `after` is no `next`."""
+
+    def roll_back(self, name: str, version: int) -> ToolInfo:
+        """Serve an older version of a tool again, with the credentials that it had: a new version, equal to it.
+
+        Raises:
+            NotFound: the version is not kept, too.
+            InvalidRequest: it cannot be used any more, or its peer refuses the credentials; nothing is stored then.
         """
 
     def delete(self, name: str) -> None:

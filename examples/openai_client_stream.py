@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 
 from drsai_backend import DrSai
 
-KEY = os.environ.get("DRSAI_API_KEY", "none")  # of `drsai keys create`; until the first one is made, any will do
+KEY = os.environ.get("DRSAI_API_KEY", "none")  # of `drsai keys add`; until the first one is made, any will do
 
 
 @asynccontextmanager

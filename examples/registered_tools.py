@@ -1,6 +1,6 @@
 """A tool that is registered while the program runs, and served to an agent that names it.
 
-`POST /v1/tools` and `drsai tools put` do the same. The endpoint is a server on this machine; keeps
+`POST /v1/tools` and `drsai tools apply` do the same. The endpoint is a server on this machine; keeps
 `registered_tools.db` here.
 """
 

@@ -76,14 +76,17 @@ for _each in BUILTIN:
         _group.registered_commands += _commands.registered_commands
 
 Teams = Annotated[
-    str | None,
+    list[str] | None,
     typer.Argument(
-        metavar="[TEAMS]",
-        help="Your teams: a Python file or module with `teams = {name: factory}`, or a YAML or JSON file of "
+        metavar="[TEAMS]...",
+        help="Your teams: Python files or modules with `teams = {name: factory}`, and YAML or JSON files of "
         "definitions or of AutoGen's component configs. [default: the built-in teams assistant and writers]",
     ),
 ]
-TeamsOption = Annotated[str | None, typer.Option(metavar="TEAMS", help="Your own teams, as for `drsai serve`.")]
+TeamsOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="TEAMS", help="Your own teams, as for `drsai serve`. May be given several times."),
+]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"] | None,
     typer.Option(case_sensitive=False, help="[default: $DRSAI_LOG_LEVEL, else info]"),

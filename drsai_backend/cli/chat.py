@@ -26,7 +26,7 @@ from drsai_backend.database import Database
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
-from drsai_backend.definitions import load
+from drsai_backend.definitions import load_all
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, Conflict, DrSaiError, NotFound, UnknownModel
 from drsai_backend.features.extensions import means_of
@@ -47,31 +47,31 @@ def chat(
     model: str | None,
     thread_id: str | None,
     *,
-    teams: str | None,
+    teams: list[str] | None,
     database_url: str | None,
     base_url: str | None,
     user_id: str | None,
     tenant: str | None,
 ) -> None:
     """Talk until the input ends. Exits with 1 when the input is no terminal and a message had no answer."""
-    if base_url is not None and (teams is not None or database_url is not None):
+    if base_url is not None and (teams or database_url is not None):
         raise ConfigurationError("--base-url talks to a server, which has its own teams and database")
     if base_url is not None and tenant is not None:
         raise ConfigurationError("--base-url talks to a server, which knows the tenant by the key in DRSAI_API_KEY")
-    options = {
-        "--base-url": base_url,
-        "--database-url": None if database_url is None else Database(database_url).url_safe,
-        "--teams": teams,
-        "--tenant": tenant,
-        "--user": user_id,
-    }
+    options = (
+        ("--base-url", base_url),
+        ("--database-url", None if database_url is None else Database(database_url).url_safe),
+        *(("--teams", each) for each in teams or ()),
+        ("--tenant", tenant),
+        ("--user", user_id),
+    )
     with asyncio.Runner() as runner:
         if base_url is None:
             owner = Owner(tenant or DEFAULT_TENANT, user_id or ANONYMOUS)
             talk = _Local(owner, runner, teams, database_url)
         else:
             talk = _Remote(user_id, base_url, read_settings().api_key)
-        chat = _Chat(runner, talk, {name: value for name, value in options.items() if value is not None})
+        chat = _Chat(runner, talk, [(name, value) for name, value in options if value is not None])
         try:
             failed = chat.run(model, thread_id)
         except openai.APIError as error:
@@ -95,7 +95,7 @@ class _Ended:
 class _Local:
     """Runs the teams in this process. `thread_id`: None before the first message of a new thread."""
 
-    def __init__(self, owner: Owner, runner: asyncio.Runner, teams: str | None, database_url: str | None) -> None:
+    def __init__(self, owner: Owner, runner: asyncio.Runner, teams: list[str] | None, database_url: str | None) -> None:
         settings = read_settings(database_url=database_url)
         if settings.log_level == "DEBUG":
             configure_logging(settings)
@@ -103,7 +103,7 @@ class _Local:
             # Python prints warnings of a program without logging, in the middle of the conversation.
             logging.getLogger().addHandler(logging.NullHandler())
         self.thread_id: str | None = None
-        self._drsai = DrSai(None if teams is None else load(teams, means_of(settings)), settings=settings, by=By.CLI)
+        self._drsai = DrSai(load_all(teams, means_of(settings)) if teams else None, settings=settings, by=By.CLI)
         self._caller = self._drsai.user(owner.user_id, tenant=owner.tenant)
         runner.run(self._drsai.open())
         self.close = self._drsai.close
@@ -221,7 +221,7 @@ class _Remote:
         if isinstance(error, openai.AuthenticationError) and not self._has_key:
             return (
                 f"{self._base_url} needs an API key: set DRSAI_API_KEY to one "
-                "(where the server is, `drsai keys create --user NAME` makes it)"
+                "(where the server is, `drsai keys add --user NAME` makes it)"
             )
         if isinstance(error, openai.AuthenticationError | openai.PermissionDeniedError):
             return f"{self._base_url} refuses the key that DRSAI_API_KEY is set to: {message}"
@@ -237,7 +237,7 @@ def _because(error: openai.APIConnectionError) -> str:
 class _Chat:
     """One conversation. `options` are repeated where it is said how to continue it."""
 
-    def __init__(self, runner: asyncio.Runner, talk: _Local | _Remote, options: dict[str, str]) -> None:
+    def __init__(self, runner: asyncio.Runner, talk: _Local | _Remote, options: list[tuple[str, str]]) -> None:
         self._runner = runner
         self._talk = talk
         self._options = options
@@ -337,7 +337,7 @@ class _Chat:
     def _farewell(self) -> None:
         if self._talk.thread_id is not None:
             words = ["drsai", "chat", "--thread", self._talk.thread_id]
-            words += [word for option in self._options.items() for word in option]
+            words += [word for option in self._options for word in option]
             self._console.print("[dim]Continue this conversation:[/]")
             self._console.print(f"  {shlex.join(words)}", markup=False, soft_wrap=True)
 

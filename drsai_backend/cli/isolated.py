@@ -28,7 +28,7 @@ from typing import Final
 
 from drsai_backend.cli.logs import configure_logging
 from drsai_backend.config import Settings
-from drsai_backend.definitions import load
+from drsai_backend.definitions import load_all
 from drsai_backend.drsai import DrSai
 from drsai_backend.features.extensions import means_of
 from drsai_backend.runs.recovery.suspects import IN_ORDER, Ended, Isolate
@@ -40,7 +40,7 @@ _END_SECONDS: Final = 15.0
 _PULSE_SECONDS: Final = 1.0
 
 
-def isolation(settings: Settings, teams: str | None) -> Isolate | None:
+def isolation(settings: Settings, teams: list[str] | None) -> Isolate | None:
     """What resumes runs in a process with these settings and teams, as those of this one. None: the system cannot."""
     return _Isolation(settings, teams) if hasattr(os, "fork") else None
 
@@ -53,7 +53,7 @@ class _Isolation:
     """Asks for such processes. Each order has a number, by which the end of its process is told."""
 
     _settings: Settings
-    _teams: str | None
+    _teams: list[str] | None
     _orders: Connection | None = None
     """To the process that forks them. None: it is not running."""
     _numbers: count[int] = field(default_factory=lambda: count(1))
@@ -140,7 +140,7 @@ def _fork(orders: Connection) -> None:
 # --- in each of them --------------------------------------------------------------------------------------------------
 
 
-def _resume(orders: Connection, parent: int, settings: Settings, teams: str | None, keys: Sequence[int]) -> None:
+def _resume(orders: Connection, parent: int, settings: Settings, teams: list[str] | None, keys: Sequence[int]) -> None:
     """What such a process does."""
     orders.close()
     grace = settings.shutdown_grace_seconds + _END_SECONDS
@@ -166,12 +166,12 @@ def _end_after(parent: int, grace: float) -> None:
     os._exit(IN_ORDER)
 
 
-async def _resume_all(settings: Settings, teams: str | None, keys: Sequence[int]) -> None:
+async def _resume_all(settings: Settings, teams: list[str] | None, keys: Sequence[int]) -> None:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     pulse = asyncio.create_task(_pulse(settings.max_stall_seconds))
-    drsai = DrSai(None if teams is None else load(teams, means_of(settings)), settings=settings)
+    drsai = DrSai(load_all(teams, means_of(settings)) if teams else None, settings=settings)
     await drsai.resume_apart(keys)
     pulse.cancel()
 

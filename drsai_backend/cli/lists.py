@@ -57,7 +57,7 @@ def show(
     """
     items = page.items
     if as_json:
-        print_json([item.model_dump(mode="json") for item in items])
+        print_json(items)
         return
     console = make_console()
     if empty and not items:

@@ -10,16 +10,16 @@ from drsai_backend.cli.logs import configure_logging
 from drsai_backend.config import Settings
 from drsai_backend.datamodel.audit import By
 from drsai_backend.datamodel.thread import check_name
-from drsai_backend.definitions import load
+from drsai_backend.definitions import load_all
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.features.extensions import means_of
 from drsai_backend.teams.context import TeamFactory
 
 
-def mcp(settings: Settings, teams: str | None, *, user_id: str, tenant: str) -> None:
+def mcp(settings: Settings, teams: list[str] | None, *, user_id: str, tenant: str) -> None:
     configure_logging(settings)  # To standard error: the other is the client's.
-    given = None if teams is None else load(teams, means_of(settings))
+    given = load_all(teams, means_of(settings)) if teams else None
     who = Principal(check_name(user_id, "user"), check_name(tenant, "tenant"), by=By.CLI)
     asyncio.run(_serve(settings, given, who))
 

@@ -9,26 +9,29 @@ import typer
 from rich.markup import escape
 
 from drsai_backend.cli.database import check_exists, read_settings, show_url
-from drsai_backend.cli.options import DatabaseUrl, Yes
-from drsai_backend.cli.screen import confirm, make_console
+from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
+from drsai_backend.cli.screen import confirm, make_console, print_json
+from drsai_backend.cli.verbs import Verbs
 
 if TYPE_CHECKING:
     from drsai_backend.database import Database
     from drsai_backend.database.schemas import Schema
 
-app = typer.Typer(help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
+app = typer.Typer(cls=Verbs, help="Bring the database schema up to date, or take it back.", no_args_is_help=True)
 
 
 @app.command()
 def upgrade(
-    revision: Annotated[str, typer.Argument(help="Where to.")] = "head", database_url: DatabaseUrl = None
+    revision: Annotated[str, typer.Argument(help="Where to.")] = "head",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make the tables, or bring them up to date."""
     from drsai_backend.database import migrations
 
     database, extensions = _named(database_url)
     migrations.upgrade(database.url, revision, extensions)
-    _print(database, extensions)
+    _print(database, extensions, as_json=as_json)
 
 
 @app.command()
@@ -36,6 +39,7 @@ def downgrade(
     revision: Annotated[str, typer.Argument(help="Where to: a revision, -1 for one step, or base.")],
     database_url: DatabaseUrl = None,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Take the tables back to an earlier revision. `base` drops all of them, and what they hold."""
     from drsai_backend.database import migrations
@@ -48,15 +52,15 @@ def downgrade(
     )
     confirm(question, yes=yes)
     migrations.downgrade(database.url, revision, extensions)
-    _print(database, extensions)
+    _print(database, extensions, as_json=as_json)
 
 
 @app.command()
-def current(database_url: DatabaseUrl = None) -> None:
+def show(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """Show the revision of the database."""
     database, extensions = _named(database_url)
     check_exists(database)
-    _print(database, extensions)
+    _print(database, extensions, as_json=as_json)
 
 
 def _named(database_url: str | None) -> tuple[Database, Sequence[Schema]]:
@@ -68,15 +72,17 @@ def _named(database_url: str | None) -> tuple[Database, Sequence[Schema]]:
     return Database(settings.database_url), schemas_of(kinds_of(settings))
 
 
-def _print(database: Database, extensions: Sequence[Schema]) -> None:
+def _print(database: Database, extensions: Sequence[Schema], *, as_json: bool) -> None:
     from drsai_backend.database import migrations, schemas
 
-    console = make_console()
+    console, stands = make_console(stderr=as_json), list[dict[str, object]]()
     for schema in (schemas.CORE, *extensions):
         found, head = migrations.current(database.url, schema), migrations.head(schema)
+        serves = found is not None and migrations.serves(found, schema)
+        stands.append({"schema": schema.name, "revision": found, "head": head, "is_served": serves})
         if found == head:
             state = f"[green]{head}[/] (head)"
-        elif migrations.serves(found, schema) and found is not None:
+        elif serves and found is not None:
             state = f"[green]{escape(found)}[/]; this version needs {head}, and all of it is there"
         elif found is None:
             state = f"[yellow]no tables[/] {schema.whose}; `drsai db upgrade` makes those of {head}"
@@ -84,3 +90,5 @@ def _print(database: Database, extensions: Sequence[Schema]) -> None:
             state = f"[yellow]{escape(found)}[/]; this version needs {head}: `drsai db upgrade`"
         what = escape(show_url(database)) if schema is schemas.CORE else f"extension {schema.name}"
         console.print(f"{what}: {state}", soft_wrap=True)
+    if as_json:
+        print_json(stands)

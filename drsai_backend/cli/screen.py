@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from drsai_backend.datamodel.owner import Owner
 
 SPEAKER_COLOURS: Final = ("green", "magenta", "yellow", "blue", "bright_red", "cyan")
+STATUS_COLOURS: Final = {"running": "cyan", "awaiting_input": "yellow", "completed": "green", "error": "red"}
+"""Of threads and runs; others have none."""
 USER_COLOUR: Final = "bright_cyan"
 _UNITS_OF_TIME: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -77,9 +79,25 @@ def whose_name(owner: Owner) -> str:
     return owner.user_id if owner.tenant == "default" else f"{owner.user_id} ({owner.tenant})"
 
 
-def say(name: str, what: str) -> None:
-    """Print a sentence about something that has a name."""
-    make_console().print(f"{in_line(name)} {what}.")
+def tell(text: str, value: object, *, as_json: bool) -> None:
+    """Print what was done: for people a text (markup), for programs a value."""
+    if as_json:
+        print_json(value)
+    else:
+        make_console().print(text, soft_wrap=True)
+
+
+def check_output(output: str | None, what: str, *, as_json: bool) -> None:
+    """Raises InvalidRequest: bytes would go to a terminal, or among what `--json` prints."""
+    if output == "-" and sys.stdout.isatty():
+        raise InvalidRequest(f"{what} for a terminal: say `> FILE` or --output FILE", param="output")
+    if output == "-" and as_json:
+        raise InvalidRequest("--json says what was written, and the standard output gets it: name a file with --output")
+
+
+def warn(message: str) -> None:
+    """Print a line on stderr about what is done nevertheless."""
+    make_console(stderr=True).print(f"[bold yellow]Warning:[/] {in_line(message)}", soft_wrap=True)
 
 
 def print_error(message: str) -> None:
@@ -114,8 +132,12 @@ def confirm(question: str, *, yes: bool) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print what a program reads."""
-    make_console().out(json.dumps(value, ensure_ascii=False, indent=2), highlight=False)
+    """Print what a program reads: JSON's values, and models among them."""
+    make_console().out(json.dumps(value, default=_plain, ensure_ascii=False, indent=2), highlight=False)
+
+
+def _plain(value: Any) -> object:
+    return value.model_dump(mode="json")
 
 
 def age(moment: datetime) -> str:

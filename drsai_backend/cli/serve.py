@@ -31,7 +31,7 @@ from drsai_backend.cli.screen import make_console, print_rows
 from drsai_backend.cli.server import Connections, Server
 from drsai_backend.config import Settings
 from drsai_backend.database import Database
-from drsai_backend.definitions import load
+from drsai_backend.definitions import load_all
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.features.extensions import means_of
@@ -42,14 +42,14 @@ _CLOSE_SECONDS: Final = 15.0
 """What clients may take beyond the runs' grace to read the end of their answers."""
 
 
-def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model: bool, access_log: bool) -> None:
+def serve(settings: Settings, teams: list[str] | None, *, insecure: bool, local_model: bool, access_log: bool) -> None:
     address, tls = find_address(settings), tls_of(settings)
     configure_logging(settings)
-    given = None if teams is None else load(teams, means_of(settings))
+    given = load_all(teams, means_of(settings)) if teams else None
     if not insecure and not address.is_loopback and not _is_guarded(settings):
         raise ConfigurationError(
             f"{settings.host} is no loopback address, and nobody needs a key: everybody who reaches it could read and "
-            "change all threads. Make a key (drsai keys create --user NAME), set DRSAI_AUTH=required, or use "
+            "change all threads. Make a key (drsai keys add --user NAME), set DRSAI_AUTH=required, or use "
             "127.0.0.1; --insecure if it shall be open"
         )
     with contextlib.ExitStack() as stack:
@@ -62,13 +62,13 @@ def serve(settings: Settings, teams: str | None, *, insecure: bool, local_model:
         runner.run(_serve(drsai, address, listening, tls, access_log=access_log))
 
 
-def work(settings: Settings, teams: str | None) -> None:
+def work(settings: Settings, teams: list[str] | None) -> None:
     configure_logging(settings)
-    asyncio.run(_work(_worker(settings, teams, None if teams is None else load(teams, means_of(settings)))))
+    asyncio.run(_work(_worker(settings, teams, load_all(teams, means_of(settings)) if teams else None)))
 
 
-def _worker(settings: Settings, teams: str | None, given: dict[str, TeamFactory] | None) -> DrSai:
-    """What runs the teams `given`, of the file `teams`, and starts processes for runs that may kill it."""
+def _worker(settings: Settings, teams: list[str] | None, given: dict[str, TeamFactory] | None) -> DrSai:
+    """What runs the teams `given`, of the files `teams`, and starts processes for runs that may kill it."""
     drsai = DrSai(given, settings=settings)
     drsai.engine.isolated_by(isolation(settings, teams))
     return drsai
@@ -165,7 +165,7 @@ async def _print_serving(drsai: DrSai, url: str, address: Address) -> None:
     else:
         rows.append(("access", "open: nobody needs a key until the first one is made"))
         made = "makes it"
-    print_rows(console, [*rows, ("", f"[bold]drsai keys create --user NAME[/] {made}")])
+    print_rows(console, [*rows, ("", f"[bold]drsai keys add --user NAME[/] {made}")])
     if not address.is_loopback and not needs_key:
         console.print("\n[bold red]INSECURE[/]: whoever reaches this machine can read and change all threads.")
     if not address.is_loopback and drsai.settings.ssl_certfile is None:

@@ -6,7 +6,7 @@ from drsai_backend.lazily import lazily
 
 if TYPE_CHECKING:
     from drsai_backend.definitions.build import DefinedTeam, factories
-    from drsai_backend.definitions.files import load, read_definitions
+    from drsai_backend.definitions.files import load, load_all, read_definitions
     from drsai_backend.definitions.means import Means
     from drsai_backend.definitions.schema import AgentDefinition, Definitions, json_schema
     from drsai_backend.definitions.source import DefinitionError, Problem
@@ -15,7 +15,7 @@ else:
         __name__,
         {
             "build": "DefinedTeam factories",
-            "files": "load read_definitions",
+            "files": "load load_all read_definitions",
             "means": "Means",
             "schema": "AgentDefinition Definitions json_schema",
             "source": "DefinitionError Problem",
@@ -32,5 +32,6 @@ __all__ = [
     "factories",
     "json_schema",
     "load",
+    "load_all",
     "read_definitions",
 ]

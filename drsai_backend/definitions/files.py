@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from operator import getitem
@@ -18,6 +18,7 @@ from drsai_backend.definitions.effects import without_effect
 from drsai_backend.definitions.means import Means
 from drsai_backend.definitions.schema import Definitions
 from drsai_backend.definitions.source import WORDS, DefinitionError, FieldPath, Problem, Source, read_file
+from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.registry import exported, load_teams
@@ -40,6 +41,27 @@ def load(target: str, means: Means) -> dict[str, TeamFactory]:
     if not target.endswith((".yaml", ".yml", ".json")) or is_of_components(target):
         return load_teams(target)
     return dict(factories(read_definitions(target, means.python, builtin=means.builtin, mcp=means.mcp), means))
+
+
+def load_all(targets: Sequence[str], means: Means) -> dict[str, TeamFactory]:
+    """The team factories of several files and modules, by name.
+
+    Raises:
+        DefinitionError: it says all that is wrong with any of them; also where two of them have a team of one name.
+    """
+    found: dict[str, tuple[str, TeamFactory]] = {}
+    wrong: list[Problem] = []
+    for target in targets:
+        try:
+            loaded = load(target, means)
+        except ConfigurationError as error:
+            wrong += error.problems if isinstance(error, DefinitionError) else [Problem(error.message)]
+            continue
+        wrong += [Problem(f"{target}: {found[name][0]} has a team {name!r}, too") for name in loaded if name in found]
+        found |= {name: (target, factory) for name, factory in loaded.items()}
+    if wrong:
+        raise DefinitionError(wrong)
+    return {name: factory for name, (_, factory) in found.items()}
 
 
 def is_of_components(file: str) -> bool:

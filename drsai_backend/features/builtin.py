@@ -27,11 +27,10 @@ def _feature(group: str, folder: str, kind: str | None = None, commands: str = "
 
 BUILTIN: Final = (
     _feature("threads", "threads", commands="commands.threads"),
-    Builtin("threads", "drsai_backend.features.threads.commands.steps:app"),
     _feature("threads", "travel"),
-    Builtin("threads", "drsai_backend.features.threads.commands.steering:app"),
     _feature("threads", "shares"),
     Builtin("threads", "drsai_backend.features.threads.commands.archive:app"),
+    Builtin("runs", "drsai_backend.features.threads.commands.runs:app"),
     _feature("agents", "stored_definitions"),
     _feature("files", "files"),
     _feature("tools", "registered_tools"),

@@ -112,7 +112,7 @@ def test_definitions_are_applied_compared_rolled_back_and_tried(
         tried = typed("try", *source, "Hello.")
         assert (tried.wait(), bool(tried.stdout.strip())) == (0, True), tried.stderr
     assert commands.run("threads", "list", "--json", cwd=tmp_path, env=env).stdout.strip() in ("", "[]")
-    assert "deleted bob" in typed("delete", "bob", "--for", "all", "--yes").stdout
+    assert "deleted bob" in typed("remove", "bob", "--for", "all", "--yes").stdout
     gone = typed("show", "bob")
     assert (gone.wait(), "there is no agent 'bob'" in gone.stderr) == (1, True)
 
@@ -137,7 +137,7 @@ def test_what_is_applied_is_what_the_name_needs_and_for_whom(
         "teams": ["duo"],
         "tools": ["sums"],
     }
-    for command in (("rollback", "duo", "1"), ("delete", "duo", "--yes")):
+    for command in (("rollback", "duo", "1"), ("remove", "duo", "--yes")):
         other = typed(*command)
         assert other.wait() == 1
         assert "no agent 'duo' for its user; the one that is served is for the tenant: --for tenant" in other.stderr

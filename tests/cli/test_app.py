@@ -63,7 +63,7 @@ def test_an_option_that_is_not_there(commands: Commands, tmp_path: Path) -> None
         ["demo"],
         ["threads", "list"],
         ["keys", "list"],
-        ["db", "current"],
+        ["db", "show"],
         ["db", "upgrade"],
     ],
 )

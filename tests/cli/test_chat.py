@@ -139,7 +139,7 @@ def test_talking_to_a_server(commands: Commands, tmp_path: Path) -> None:
 
 def test_a_server_that_needs_a_key(commands: Commands, tmp_path: Path) -> None:
     def make(user: str, *scopes: str) -> tuple[str, str]:
-        made = commands.run("keys", "create", "--user", user, "--tenant", "acme", *scopes, cwd=tmp_path)
+        made = commands.run("keys", "add", "--user", user, "--tenant", "acme", *scopes, cwd=tmp_path)
         return made.stdout.strip(), made.stderr.split()[0]
 
     ada, key_id = make("ada")
@@ -179,7 +179,7 @@ def test_a_server_that_needs_a_key(commands: Commands, tmp_path: Path) -> None:
     for thread in ((), ("-t", "t")):
         assert refused(chat(ada, *thread, "--user", "bob")).startswith(f"{told}this key is ada's")
     assert refused(chat("sk drsai")).startswith("Error: DRSAI_API_KEY: must be an API key")
-    commands.run("keys", "revoke", key_id, cwd=tmp_path)
+    commands.run("keys", "remove", key_id, cwd=tmp_path)
     time.sleep(2)
     assert refused(chat(ada)) == f"{told}the API key was revoked: ask for another one\n"
     server.die()

@@ -40,14 +40,14 @@ def everything_stored(url: str) -> str:
 
 
 def test_a_key_is_made_listed_and_revoked(keys: Keys, database_url: str) -> None:
-    made = keys("create", "--user", "ann", "--expires", "90d", "--name", "lap[bold]top")
+    made = keys("add", "--user", "ann", "--expires", "90d", "--name", "lap[bold]top")
     key = made.stdout.removesuffix("\n")
     assert re.fullmatch(KEY_PATTERN, key)
     found = re.match(r"(key_\w+) of ann may: user\. It works until \d{4}(-\d\d){2} \d\d:\d\d\.\n", made.stderr)
     assert found is not None
     key_id = found[1]
     portal = ("--user", "portal", "--tenant", "acme")
-    also = keys("create", *portal, "--scope", "chat", "--scope", "viewer", "--role", "clerk", "--role", "[b]oss")
+    also = keys("add", *portal, "--scope", "chat", "--scope", "viewer", "--role", "clerk", "--role", "[b]oss")
     assert "chat, " in also.stderr
     assert ". It has the roles: [b]oss, clerk. It works until it is revoked.\n" in also.stderr
     other = also.stdout.strip()
@@ -67,7 +67,7 @@ def test_a_key_is_made_listed_and_revoked(keys: Keys, database_url: str) -> None
     assert row["roles"] == ["[b]oss", "clerk"]
 
     for _ in range(2):
-        revoked = keys("revoke", key_id)
+        revoked = keys("remove", key_id)
         assert (revoked.wait(), revoked.stdout) == (0, f"revoked {key_id} of ann\n")
     assert f"{key_id}  revoked  ann" in keys("list").stdout
     shown = listed + as_json + made.stderr + everything_stored(database_url)
@@ -77,11 +77,11 @@ def test_a_key_is_made_listed_and_revoked(keys: Keys, database_url: str) -> None
 async def test_a_key_that_is_revoked_stops_working_in_a_process_that_uses_it(keys: Keys, database_url: str) -> None:
     async with Database(database_url) as database:
         store = ApiKeys(database)
-        key = (await asyncio.to_thread(keys, "create", "--user", "ann")).stdout.strip()
+        key = (await asyncio.to_thread(keys, "add", "--user", "ann")).stdout.strip()
         principal = await store.check(key)
         assert (principal.user_id, principal.tenant, principal.scopes) == ("ann", "default", ROLES["user"])
         assert principal.key_id is not None
-        assert (await asyncio.to_thread(keys, "revoke", principal.key_id)).wait() == 0
+        assert (await asyncio.to_thread(keys, "remove", principal.key_id)).wait() == 0
         await asyncio.sleep(2)
         with pytest.raises(Unauthenticated, match="revoked"):
             await store.check(key)
@@ -91,12 +91,12 @@ async def test_a_key_that_is_revoked_stops_working_in_a_process_that_uses_it(key
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["create", "--user", "ann", "--scope", "boss"], "there is no scope or role 'boss', but viewer, user"),
-        (["create", "--user", "ann", "--expires", "soon"], "--expires soon: a time is a number with m, h, d or w"),
-        (["create", "--user", "ann", "--expires", "0d"], "a key must expire in the future"),
-        (["create", "--user", " ann"], "`user` must be printable"),
-        (["create", "--user", "ann", "--tenant", ""], "`tenant` must have 1 to 255 characters"),
-        (["revoke", "key_missing"], "no key 'key_missing' here; `drsai keys list` shows those there are"),
+        (["add", "--user", "ann", "--scope", "boss"], "there is no scope or role 'boss', but viewer, user"),
+        (["add", "--user", "ann", "--expires", "soon"], "--expires soon: a time is a number with m, h, d or w"),
+        (["add", "--user", "ann", "--expires", "0d"], "a key must expire in the future"),
+        (["add", "--user", " ann"], "`user` must be printable"),
+        (["add", "--user", "ann", "--tenant", ""], "`tenant` must have 1 to 255 characters"),
+        (["remove", "key_missing"], "no key 'key_missing' here; `drsai keys list` shows those there are"),
     ],
 )
 def test_what_cannot_be_done(
@@ -113,5 +113,24 @@ def test_the_first_key_makes_the_database(commands: Commands, tmp_path: Path) ->
     keys = Keys(commands, f"sqlite:///{tmp_path}/new.db", tmp_path)
     missing = keys("list")
     assert (missing.wait(), "there is no database" in missing.stderr) == (1, True)
-    assert keys("create", "--user", "ann").wait() == 0
+    assert keys("add", "--user", "ann").wait() == 0
     assert " ann" in keys("list").stdout
+
+
+def test_a_key_is_shown_and_its_webhook_edited(keys: Keys) -> None:
+    made = json.loads(keys("add", "--user", "ann", "--json").stdout)
+    key_id = made["key_id"]
+    assert re.fullmatch(KEY_PATTERN, made["key"])
+    asked = ("edit", key_id, "--webhook-url", "https://example.org/told")
+    changed = json.loads(keys(*asked, "--json").stdout)
+    assert changed["webhook_url"] == "https://example.org/told"
+    assert changed["webhook_secret"]
+    assert json.loads(keys("show", key_id, "--json").stdout)["webhook_url"] == "https://example.org/told"
+    assert "webhook: https://example.org/told" in keys("show", key_id).stdout
+    neither = keys("edit", key_id)
+    assert (neither.wait(), "--webhook-url URL, or --no-webhook" in neither.stderr) == (1, True)
+    old = keys("webhook", key_id)
+    assert "are told: nowhere" in old.stdout
+    assert old.stderr.startswith("Warning: `drsai keys webhook` is `drsai keys edit` now")
+    assert json.loads(keys("show", key_id, "--json").stdout)["webhook_url"] is None
+    assert "no key 'key_none' here; `drsai keys list`" in keys("show", "key_none").stderr

@@ -279,11 +279,11 @@ def use(world: World) -> None:
     plant, ask = world.plants, world.ask
     # What is made or told once is where it has to be.
     for name in ("API key", "revoked key"):
-        made = world.commands.run("keys", "create", "--user", "ann", cwd=world.folder, env=world.environment)
+        made = world.commands.run("keys", "add", "--user", "ann", cwd=world.folder, env=world.environment)
         plant(name, made.stdout.strip())
         world.shown[f"log of {name}"] = made.stderr
         if name == "revoked key":
-            world.run("keys", "revoke", re.findall(r"key_\w+", made.stderr)[0])
+            world.run("keys", "remove", re.findall(r"key_\w+", made.stderr)[0])
     server = world.serve()
 
     header, in_body = plant("key in the header"), plant("key in the body")

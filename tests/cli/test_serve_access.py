@@ -31,7 +31,7 @@ def serving(commands: Commands, folder: Path, *arguments: str, **env: str) -> It
 
 
 def make_key(commands: Commands, folder: Path, *more: str, **env: str) -> str:
-    return commands.run("keys", "create", "--user", "ann", *more, cwd=folder, env=env).stdout.strip()
+    return commands.run("keys", "add", "--user", "ann", *more, cwd=folder, env=env).stdout.strip()
 
 
 def status(server: Command, key: str | None = None) -> int:
@@ -42,7 +42,7 @@ def status(server: Command, key: str | None = None) -> int:
 def test_alone_on_loopback_it_is_open_until_a_key_is_made(commands: Commands, tmp_path: Path) -> None:
     with serving(commands, tmp_path, "--port", "0") as server:
         assert re.search(
-            r"access +open: nobody needs a key until the first one is made\n +drsai keys create --user NAME makes it\n",
+            r"access +open: nobody needs a key until the first one is made\n +drsai keys add --user NAME makes it\n",
             server.stdout,
         )
         assert "Authorization" not in server.stdout
@@ -52,7 +52,7 @@ def test_alone_on_loopback_it_is_open_until_a_key_is_made(commands: Commands, tm
         time.sleep(1)  # so soon the first key is seen in other processes
         assert (status(server), status(server, key)) == (401, 200)
     with serving(commands, tmp_path, "--port", "0") as again:
-        assert re.search(r"access +by API key\n +drsai keys create --user NAME makes one\n", again.stdout)
+        assert re.search(r"access +by API key\n +drsai keys add --user NAME makes one\n", again.stdout)
         assert (status(again), status(again, key)) == (401, 200)
 
 
@@ -67,7 +67,7 @@ def test_what_it_prints_to_try_takes_the_key(commands: Commands, tmp_path: Path)
 
 def test_where_a_key_is_required_before_there_is_one(commands: Commands, tmp_path: Path) -> None:
     with serving(commands, tmp_path, *EVERYWHERE, DRSAI_AUTH="required") as server:
-        assert "drsai keys create --user NAME makes the first one" in server.stdout
+        assert "drsai keys add --user NAME makes the first one" in server.stdout
         assert "CLEAR TEXT" in server.stdout
         assert "INSECURE" not in server.stdout
         assert status(server) == 401

@@ -33,6 +33,21 @@ def stored(database_url: str, tmp_path: Path) -> str:
     return database_url
 
 
+RUNS = {"steps", "cancel", "pause", "resume", "retry"}
+
+
+def verb(name: str) -> tuple[str, str]:
+    """A verb with its noun: what a thread does is its run's."""
+    return ("runs" if name in RUNS else "threads"), name
+
+
+def missed(name: str, thread_id: str) -> str:
+    """The end of the error where a verb is given a thread that is not there."""
+    noun, _ = verb(name)
+    what = "thread" if noun == "threads" else "run" if name == "cancel" else "run or thread"
+    return f"{what} {thread_id!r} here; `drsai {noun} list` shows those there are\n"
+
+
 class Threads:
     def __init__(self, commands: Commands, url: str, folder: Path) -> None:
         self._commands = commands
@@ -41,7 +56,12 @@ class Threads:
 
     def __call__(self, *arguments: str, user: str = "ada") -> Command:
         return self._commands.run(
-            "threads", *arguments, "--user", user, cwd=self._folder, env={"DRSAI_DATABASE_URL": self._url}
+            *verb(arguments[0]),
+            *arguments[1:],
+            "--user",
+            user,
+            cwd=self._folder,
+            env={"DRSAI_DATABASE_URL": self._url},
         )
 
 
@@ -67,44 +87,44 @@ def test_threads_are_listed_shown_and_deleted(threads: Threads) -> None:
     whole = json.loads(threads("show", "second/one", "--json").stdout)
     assert [message["seq"] for message in whole["messages"]] == list(range(1, whole["message_count"] + 1))
 
-    state = threads("state", "first").stdout.strip()
-    decoded = json.loads(threads("state", "first", "--decoded").stdout)
+    state = threads("state", "first", "--encoded").stdout.strip()
+    decoded = json.loads(threads("state", "first").stdout)
     assert decode_state(state) == decoded
     assert "My name is Ada." in json.dumps(decoded)
 
-    refused = threads("delete", "first")
+    refused = threads("remove", "first")
     assert (refused.wait(), refused.stderr) == (
         1,
         "Error: Delete thread first of ada? Nobody is here to be asked: say --yes.\n",
     )
-    missing = threads("delete", "first", "third", "--yes")
+    missing = threads("remove", "first", "third", "--yes")
     assert (missing.wait(), missing.stdout) == (1, "")
-    deleted = threads("delete", "first", "second/one", "--yes")
+    deleted = threads("remove", "first", "second/one", "--yes")
     assert (deleted.wait(), deleted.stdout) == (0, "deleted first\ndeleted second/one\n")
     assert threads("list").stdout == "ada has no threads here.\n"
     assert "Hello." in threads("show", "first", user="bob").stdout
 
 
 @pytest.mark.parametrize(
-    "command", [["show"], ["state"], ["delete", "--yes"], ["cancel"], ["pause"], ["resume"], ["retry"], ["export"]]
+    "command", [["show"], ["state"], ["remove", "--yes"], ["cancel"], ["pause"], ["resume"], ["retry"], ["export"]]
 )
 def test_threads_of_others_do_not_exist(threads: Threads, command: list[str]) -> None:
     refused = threads(*command, "second/one", user="bob")
     assert refused.wait() == 1
-    assert refused.stderr == "Error: bob has no thread 'second/one' here; `drsai threads list` shows those there are\n"
+    assert refused.stderr == f"Error: bob has no {missed(command[0], 'second/one')}"
 
 
 def test_threads_of_another_tenant(commands: Commands, stored: str, tmp_path: Path) -> None:
     env = {"DRSAI_DATABASE_URL": stored}
 
     def threads(*arguments: str) -> Command:
-        return commands.run("threads", *arguments, cwd=tmp_path, env=env)
+        return commands.run(*verb(arguments[0]), *arguments[1:], cwd=tmp_path, env=env)
 
     acme = ("--user", "ada", "--tenant", "acme")
     assert threads("list", *acme).stdout == "ada (acme) has no threads here.\n"
-    for command in (["show"], ["state"], ["delete", "--yes"], ["cancel"], ["pause"], ["resume"], ["retry"], ["export"]):
+    for command in (["show"], ["state"], ["remove", "--yes"], ["cancel"], ["pause"], ["resume"], ["retry"], ["export"]):
         refused = threads(*command, "first", *acme)
-        complaint = "Error: ada (acme) has no thread 'first' here; `drsai threads list` shows those there are\n"
+        complaint = f"Error: ada (acme) has no {missed(command[0], 'first')}"
         assert (refused.wait(), refused.stderr) == (1, complaint)
     assert threads("list", "--tenant", "").stderr.startswith("Error: `tenant` must have 1 to 255 characters")
 
@@ -113,14 +133,14 @@ def test_threads_of_another_tenant(commands: Commands, stored: str, tmp_path: Pa
     moved = threads("import", "a.thread", "--tenant", "acme")
     assert moved.stdout.startswith("imported first of ada (acme): 2 messages, completed")
     assert "My name is Ada." in threads("show", "first", *acme).stdout
-    assert decode_state(threads("state", "first", *acme).stdout.strip())
+    assert decode_state(threads("state", "first", "--encoded", *acme).stdout.strip())
     assert threads("export", "first", *acme, "-o", "b.thread").wait() == 0
     prune = ("prune", "--older-than", "0m", "--yes")
     assert threads(*prune, "--tenant", "other").stdout == "0 threads of all users (other) to delete\n"
     assert threads(*prune, "--tenant", "acme").stdout == "deleted 1 thread of all users (acme)\n"
     assert len(json.loads(threads("list", "--user", "ada", "--json").stdout)) == 2
     assert threads("import", "b.thread", "--tenant", "acme").wait() == 0
-    assert threads("delete", "first", *acme, "--yes").stdout == "deleted first\n"
+    assert threads("remove", "first", *acme, "--yes").stdout == "deleted first\n"
     assert "My name is Ada." in threads("show", "first", "--user", "ada").stdout
 
 
@@ -165,7 +185,7 @@ class Steered:
         assert answer.status_code < 300, answer.text
 
     def threads(self, *arguments: str) -> str:
-        command = self._commands.run("threads", *arguments, **self._place)
+        command = self._commands.run(*verb(arguments[0]), *arguments[1:], **self._place)
         assert command.wait() == (1 if command.stderr else 0)
         return command.stdout + command.stderr
 
@@ -234,7 +254,7 @@ def test_steering_takes_no_run_over(steered: Steered, model: ModelServer) -> Non
 
 
 def test_looking_makes_no_database(commands: Commands, tmp_path: Path) -> None:
-    for arguments in (["threads", "list"], ["threads", "show", "x"], ["db", "current"], ["db", "downgrade", "base"]):
+    for arguments in (["threads", "list"], ["threads", "show", "x"], ["db", "show"], ["db", "downgrade", "base"]):
         command = commands.run(*arguments, cwd=tmp_path)
         assert command.wait() == 1
         assert command.stderr.startswith(f"Error: there is no database {tmp_path / 'drsai.db'};")
@@ -276,8 +296,8 @@ def test_what_others_have_written_does_not_reach_the_terminal(
     assert done("export", evil, "-o", "file") == f"exported {shown} to file ({(tmp_path / 'file').stat().st_size} B)\n"
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
     assert "`thread_id` must be printable" in done("import", "file")
-    assert done("delete", evil) == f"Error: Delete thread {shown} of ada? Nobody is here to be asked: say --yes.\n"
-    assert done("delete", evil, "--yes") == f"deleted {shown}\n"
+    assert done("remove", evil) == f"Error: Delete thread {shown} of ada? Nobody is here to be asked: say --yes.\n"
+    assert done("remove", evil, "--yes") == f"deleted {shown}\n"
 
 
 def test_a_thread_is_shared_and_taken_back(threads: Threads) -> None:

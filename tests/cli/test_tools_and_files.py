@@ -38,16 +38,16 @@ def test_tools_are_put_tried_listed_and_deleted(typed: Typed, site: Site, tmp_pa
         f"endpoint: {{url: '{site.url}/w/{{city}}', headers: {{K: '{{secret:KEY}}'}}}}\n"
         "result: $.text\n"
     )
-    missing = typed("tools", "put", "weather", str(file), "--secret", "KEY")
+    missing = typed("tools", "apply", "weather", str(file), "--secret", "KEY")
     assert (missing.wait(), "DRSAI_TOOL_SECRET_KEY, which is not set" in missing.stderr) == (1, True)
-    put = ("tools", "put", "weather", str(file), "--secret", "KEY", "--tenant", "acme")
+    put = ("tools", "apply", "weather", str(file), "--secret", "KEY", "--tenant", "acme")
     for version in (1, 2):
         made = typed(*put, DRSAI_TOOL_SECRET_KEY="s3cret-value")
         assert f"weather of tenant acme is version {version};" in made.stdout, made.stderr
 
-    tried = typed("tools", "invoke", "weather", '{"city": "paris"}', "--tenant", "acme")
+    tried = typed("tools", "try", "weather", '{"city": "paris"}', "--tenant", "acme")
     assert (tried.stdout, site.requests[-1].headers["k"]) == ("sun\n", "s3cret-value")
-    wrong = typed("tools", "invoke", "weather", "--tenant", "acme")
+    wrong = typed("tools", "try", "weather", "--tenant", "acme")
     assert (wrong.wait(), wrong.stdout) == (1, "")
     assert "city" in wrong.stderr
 
@@ -57,9 +57,18 @@ def test_tools_are_put_tried_listed_and_deleted(typed: Typed, site: Site, tmp_pa
     shown = typed("tools", "show", "weather", "--tenant", "acme")
     assert "calls    1, 0 failed" in shown.stdout
     assert "s3cret-value" not in shown.stdout
+    again = json.loads(typed("tools", "rollback", "weather", "1", "--tenant", "acme", "--json").stdout)
+    assert (again["version"], again["secrets"]) == (3, ["KEY"])
+    assert typed("tools", "try", "weather", '{"city": "rome"}', "--tenant", "acme").stdout == "sun\n"
+    assert site.requests[-1].headers["k"] == "s3cret-value", "with the credentials of that version"
+    versions = json.loads(typed("tools", "history", "weather", "--tenant", "acme", "--json").stdout)
+    assert [each["version"] for each in versions] == [3, 2, 1]
+    never = typed("tools", "rollback", "weather", "9", "--tenant", "acme")
+    assert (never.wait(), "/v1/" in never.stderr) == (1, False)
+    assert "no version 9 of tool 'weather': `drsai tools history weather` lists them" in never.stderr
     other = typed("tools", "show", "weather")
     assert (other.wait(), "of the default tenant here; `drsai tools list` shows" in other.stderr) == (1, True)
-    gone = typed("tools", "delete", "weather", "--tenant", "acme", "--yes")
+    gone = typed("tools", "remove", "weather", "--tenant", "acme", "--yes")
     assert gone.stdout == "deleted weather\n"
     assert typed("tools", "list", "--tenant", "acme").stdout == "tenant acme has no tools here\n"
 
@@ -68,7 +77,7 @@ def test_files_are_stored_listed_read_and_deleted(typed: Typed, tmp_path: Path) 
     content = bytes(range(256)) * 2048  # more than one part
     (tmp_path / "notes.bin").write_bytes(content)
     of_ann = ("--user", "ann")
-    made = typed("files", "upload", "notes.bin", "--expires", "2h", *of_ann)
+    made = typed("files", "add", "notes.bin", "--expires", "2h", *of_ann)
     file_id = made.stdout.strip()
     assert file_id.startswith("file-"), made.stderr
     assert "notes.bin of ann, 512.0 KiB, is stored" in made.stderr
@@ -85,8 +94,8 @@ def test_files_are_stored_listed_read_and_deleted(typed: Typed, tmp_path: Path) 
     assert (tmp_path / "copy.bin").read_bytes() == content
     assert (tmp_path / "copy.bin").stat().st_mode & 0o777 == 0o600
 
-    assert "say --yes" in typed("files", "delete", file_id, *of_ann).stderr
-    assert typed("files", "delete", file_id, "--yes", *of_ann).stdout == f"deleted {file_id}\n"
+    assert "say --yes" in typed("files", "remove", file_id, *of_ann).stderr
+    assert typed("files", "remove", file_id, "--yes", *of_ann).stdout == f"deleted {file_id}\n"
     assert typed("files", "list", *of_ann).stdout == "ann has no files here\n"
-    bad = typed("files", "upload", "no.bin", *of_ann)
+    bad = typed("files", "add", "no.bin", *of_ann)
     assert (bad.wait(), "no.bin cannot be read" in bad.stderr) == (1, True)

@@ -24,7 +24,7 @@ class Server:
 
     def key(self, user: str) -> str:
         """A new API key of a user of their own."""
-        made = self.commands.run("keys", "create", "--user", user, cwd=self.folder)
+        made = self.commands.run("keys", "add", "--user", user, cwd=self.folder)
         assert made.stdout.startswith("sk-"), made.stderr
         return made.stdout.strip()
 

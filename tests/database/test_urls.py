@@ -115,7 +115,7 @@ async def test_whatever_connects_finds_the_host_that_is_there(relay: Relay, nobo
 
 def test_commands_connect_so_too(relay: Relay, nobody: str, commands: Commands, tmp_path: Path) -> None:
     where = {"DRSAI_DATABASE_URL": relay.url(f"{nobody},{relay.host}")}
-    assert migrations.head() in commands.run("db", "current", cwd=tmp_path, env=where).stdout
+    assert migrations.head() in commands.run("db", "show", cwd=tmp_path, env=where).stdout
     alembic = [str(Path(sys.executable).with_name("alembic")), "current"]
     ran = subprocess.run(alembic, cwd=ROOT, env=clean_environment(**where), capture_output=True, text=True, check=True)
     assert migrations.head() in ran.stdout

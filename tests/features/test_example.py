@@ -94,7 +94,7 @@ def test_a_folder_and_a_line_add_it_and_without_them_nothing_is_left(
     assert app.run("notes", "list", "--user", "ann") == "1  The tide turns at noon.\n2  Buy bread.\n"
 
     app.remove()
-    assert "notes" not in app.run("db", "current")
+    assert "notes" not in app.run("db", "show")
     assert "No such command 'notes'" in app.run("notes", "list", "--user", "ann", code=2)
     assert "notes of users" not in app.run("--help")
     server = app.serve()
@@ -105,13 +105,13 @@ def test_a_folder_and_a_line_add_it_and_without_them_nothing_is_left(
     assert "there is no built-in tool 'read_notes'" in ask(url, "secretary", "Hello.").text
     stop(server)
     exported = tmp_path / "ann.zip"
-    assert "notes" not in app.run("users", "delete", "ann", "--yes", "--export", str(exported))
+    assert "notes" not in app.run("users", "remove", "ann", "--yes", "--export", str(exported))
     with migrations.connecting(empty_url, write=False) as connection:
         assert connection.execute(sa.text("SELECT count(*) FROM notes")).scalar() == 2, "its tables are ignored"
         assert connection.execute(sa.text("SELECT count FROM notes_ended_runs")).scalar() == 1
 
     app.add()
-    assert "deleted ann: 2 notes, 1 notes ended run" in app.run("users", "delete", "ann", "--yes")
+    assert "deleted ann: 2 notes, 1 notes ended run" in app.run("users", "remove", "ann", "--yes")
     assert app.run("notes", "list", "--user", "ann") == ""
     assert "extension notes: no tables of the extension notes" in app.run("db", "downgrade", "base", "--yes")
 

@@ -297,7 +297,7 @@ def test_killed_in_the_middle_and_deleted_again(commands: Commands, database_url
         database.write_sync(lambda session, owner=owner: _many(session, owner, threads))
     before = database.read_sync(lambda session: everything(session, OTHERS[0]))
     environment = {"DRSAI_DATABASE_URL": database_url}
-    arguments = ("users", "delete", "ann", "--tenant", "acme", "--yes")
+    arguments = ("users", "remove", "ann", "--tenant", "acme", "--yes")
     command = commands.start(*arguments, cwd=tmp_path, env=environment)
     thread = table_of(Thread)
     here = sa.select(sa.func.count()).where(thread.c.tenant == ANN.tenant, thread.c.user_id == ANN.user_id)
@@ -328,7 +328,7 @@ async def test_what_is_exported_can_be_imported(
     await drsai.db.upsert(AgentJson(tenant="acme", user_id="ann", component={"provider": "x"}))
     note = await drsai.files.create(ANN, "note.txt", b"Buy bread.")
     file, environment = tmp_path / "ann.zip", {"DRSAI_DATABASE_URL": database_url}
-    arguments = ("users", "delete", "ann", "--tenant", "acme", "--yes", "--export")
+    arguments = ("users", "remove", "ann", "--tenant", "acme", "--yes", "--export")
 
     async def delete(target: Path) -> Any:
         command = commands.start(*arguments, str(target), cwd=tmp_path, env=environment)
@@ -352,6 +352,10 @@ async def test_what_is_exported_can_be_imported(
         [row] = map(json.loads, archive.read("rows/storedfile.jsonl").splitlines())
         assert (row["file_id"], archive.read(f"files/{row['sha256']}")) == (note.file_id, b"Buy bread.")
         for item in manifest["threads"]:
+            readable = json.loads(archive.read(item["file"].replace(".thread", ".json")))
+            assert readable["thread_id"] == item["thread_id"]
+            assert readable["autogenmessage"][0]["config"]["content"] == "Hello."
+            assert [run["status"] for run in readable["run"]] == ["completed"]
             data = archive.read(item["file"])
             await drsai.database.write(lambda session, data=data: import_thread(session, data, tenant="acme"))
     page = await drsai.user("ann", tenant="acme").list_threads()
@@ -367,14 +371,14 @@ def test_lists_and_the_log_in_a_terminal(commands: Commands, database_url: str, 
 
     manager = DatabaseManager(database_url)
     manager.database.write_sync(lambda session: _many(session, ANN, 3))
-    drsai("keys", "create", "--user", "bob[b]", "--tenant", "acme")
+    drsai("keys", "add", "--user", "bob[b]", "--tenant", "acme")
     assert drsai("users", "list", "--tenant", "acme").stdout.splitlines() == ["ann  3 threads", "bob[b]  0 threads"]
     assert json.loads(drsai("users", "list", "--tenant", "acme", "--json", "-n", "1").stdout) == [
         {"user_id": "ann", "threads": 3}
     ]
     assert "--after ann" in drsai("users", "list", "--tenant", "acme", "-n", "1").stdout
     assert "nothing belongs" in drsai("users", "list").stdout
-    drsai("users", "delete", "ann", "--tenant", "acme", "--yes")
+    drsai("users", "remove", "ann", "--tenant", "acme", "--yes")
     lines = drsai("audit").stdout.splitlines()
     assert "user.deleted ann of ann (acme) by the command line" in lines[0]
     assert "threads 3" in lines[1]
@@ -384,5 +388,5 @@ def test_lists_and_the_log_in_a_terminal(commands: Commands, database_url: str, 
     assert "--after" in drsai("audit", "-n", "1").stdout
     assert "no such entries" in drsai("audit", "--user", "nobody").stdout
     assert "deleted 2 entries" in drsai("audit", "prune", "--older-than", "0m", "--yes").stdout
-    assert drsai("users", "delete", "ann", "--yes").stderr.startswith("Error: nothing belongs to a user 'ann' here")
+    assert drsai("users", "remove", "ann", "--yes").stderr.startswith("Error: nothing belongs to a user 'ann' here")
     manager.database.close_sync()

@@ -14,25 +14,27 @@ from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
 from drsai_backend.cli.screen import (
     confirm,
     in_line,
-    make_console,
     one_line,
     print_below,
     read_duration,
     rights_of,
+    tell,
     when,
 )
+from drsai_backend.cli.verbs import ListedAlone
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from drsai_backend.database.audit import AuditRecord
 
-app = typer.Typer(help="Look at who did what: keys, deletions, exports, shares, answers.")
+app = typer.Typer(
+    cls=ListedAlone, no_args_is_help=False, help="Look at who did what: keys, deletions, exports, shares, answers."
+)
 
 
-@app.callback(invoke_without_command=True)
-def audit(
-    context: typer.Context,
+@app.command("list")
+def list_entries(
     tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="Only this one's. [default: all]")] = None,
     user: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only what they did, or others did to what is theirs.")
@@ -48,8 +50,7 @@ def audit(
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    if context.invoked_subcommand is not None:
-        return
+    """List who did what, newest first. `drsai audit` alone is the same."""
     begin, end = (None if each is None else each.replace(tzinfo=UTC) for each in (since, until))
     with opened(database_url) as drsai:
         entries = partial(
@@ -71,6 +72,7 @@ def prune(
     tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="Only this one's. [default: all]")] = None,
     database_url: DatabaseUrl = None,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete old entries. New ones say how many are gone."""
     from drsai_backend.datamodel.audit import CLI
@@ -80,7 +82,7 @@ def prune(
         whose = "all tenants" if tenant is None else f"tenant {tenant}"
         confirm(f"Delete the entries of the audit log of {whose} that are older than {older_than}?", yes=yes)
         gone = drsai.wait_for(lambda: drsai.drsai.audit.prune(age, tenant=tenant, actor=CLI))
-    make_console().print(f"deleted {gone} {'entry' if gone == 1 else 'entries'}")
+    tell(f"deleted {gone} {'entry' if gone == 1 else 'entries'}", {"deleted": gone}, as_json=as_json)
 
 
 def _print(console: Console, item: AuditRecord) -> None:

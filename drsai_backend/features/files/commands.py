@@ -15,6 +15,7 @@ from drsai_backend.cli.database import missing, opened, owner_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, Yes
 from drsai_backend.cli.screen import (
     age,
+    check_output,
     confirm,
     in_line,
     make_console,
@@ -22,9 +23,11 @@ from drsai_backend.cli.screen import (
     print_json,
     read_duration,
     size_of,
+    tell,
     when,
     whose_name,
 )
+from drsai_backend.cli.verbs import Verbs
 from drsai_backend.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from drsai_backend.database.files import FileInfo
     from drsai_backend.datamodel.owner import Owner
 
-app = typer.Typer(help="Store files of a user, read and delete them.", no_args_is_help=True)
+app = typer.Typer(cls=Verbs, help="Store files of a user, read and delete them.", no_args_is_help=True)
 
 OfUser = Annotated[str, typer.Option(metavar="NAME", help="Whose files.")]
 FileId = Annotated[str, typer.Argument(metavar="FILE_ID", help="`file-…`, as `list` shows it.")]
@@ -71,7 +74,7 @@ def show(
     with opened(database_url) as drsai, _missing(owner):
         info = drsai.files.get(owner, file_id)
     if as_json:
-        print_json(info.model_dump(mode="json"))
+        print_json(info)
         return
     rows = {
         "file": f"[bold]{info.file_id}[/]",
@@ -86,7 +89,7 @@ def show(
 
 
 @app.command()
-def upload(
+def add(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The file; `-` for stdin.")],
     user: OfUser,
     tenant: Tenant = "default",
@@ -122,9 +125,9 @@ def upload(
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be read: {error.strerror}", param="path") from None
     if as_json:
-        print_json(info.model_dump(mode="json"))
+        print_json(info)
         return
-    # Alone on stdout, for `FILE=$(drsai files upload …)`.
+    # Alone on stdout, for `FILE=$(drsai files add …)`.
     whose = f"{in_line(info.filename)} of {in_line(whose_name(owner))}"
     make_console(stderr=True).print(f"{whose}, {size_of(info.bytes)}, is stored:", soft_wrap=True)
     make_console().out(info.file_id)
@@ -139,10 +142,10 @@ def download(
         str | None, typer.Option("--output", "-o", metavar="PATH", help="Where to; `-` for stdout. [default: its name]")
     ] = None,
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write the content of a file."""
-    if output == "-" and sys.stdout.isatty():
-        raise InvalidRequest("a file may be no text for a terminal: say `> FILE` or --output FILE", param="output")
+    check_output(output, "a file may be no text", as_json=as_json)
     owner = owner_of(tenant, user)
     with opened(database_url) as drsai:
         with _missing(owner):
@@ -156,16 +159,18 @@ def download(
         # Its own name comes from whoever uploaded it: it has no folders, and replaces nothing.
         target = Path(info.filename if output is None else output)
         _write(target, parts, replaces=output is not None)
-    make_console().print(f"wrote {in_line(str(target))} ({size_of(info.bytes)})", soft_wrap=True)
+    written = {**info.model_dump(mode="json"), "file": str(target)}
+    tell(f"wrote {in_line(str(target))} ({size_of(info.bytes)})", written, as_json=as_json)
 
 
 @app.command()
-def delete(
+def remove(
     file_ids: Annotated[list[str], typer.Argument(metavar="FILE_ID…", help="`file-…`, as `list` shows them.")],
     user: OfUser,
     tenant: Tenant = "default",
     database_url: DatabaseUrl = None,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete files."""
     from drsai_backend.datamodel.audit import CLI
@@ -178,7 +183,10 @@ def delete(
         confirm(f"Delete {what} of {whose_name(owner)}?", yes=yes)
         for file_id in file_ids:
             drsai.files.delete(owner, file_id, actor=CLI)
-            make_console().print(f"deleted {in_line(file_id)}")
+            if not as_json:
+                make_console().print(f"deleted {in_line(file_id)}")
+    if as_json:
+        print_json({"deleted": file_ids})
 
 
 def _print(console: Console, item: FileInfo) -> None:

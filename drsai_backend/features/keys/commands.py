@@ -10,16 +10,31 @@ import typer
 from drsai_backend.cli import lists
 from drsai_backend.cli.database import missing, opened, owner_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl
-from drsai_backend.cli.screen import age, in_line, make_console, print_below, read_duration, rights_of, when, whose_name
-from drsai_backend.errors import ConfigurationError, Conflict
+from drsai_backend.cli.screen import (
+    age,
+    in_line,
+    make_console,
+    print_below,
+    print_json,
+    read_duration,
+    rights_of,
+    tell,
+    when,
+    whose_name,
+)
+from drsai_backend.cli.verbs import Verbs, renamed
+from drsai_backend.errors import ConfigurationError, Conflict, InvalidRequest, NotFound
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from drsai_backend.database.api_keys import KeyInfo
+    from drsai_backend.json_types import JsonObject
     from drsai_backend.webhooks.webhooks import NewSecret
 
-app = typer.Typer(help="Make, list and revoke API keys; rotate the secret of model keys.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Verbs, help="Make, list and revoke API keys; rotate the secret of model keys.", no_args_is_help=True
+)
 
 KeyId = Annotated[str, typer.Argument(metavar="KEY_ID", help="`key_…`, as `list` shows it.")]
 _COLOURS: Final = {"active": "green", "expired": "yellow", "revoked": "red"}
@@ -27,7 +42,7 @@ _ELSEWHERE: Final = " here; `drsai keys list` shows those there are"
 
 
 @app.command()
-def create(
+def add(
     user: Annotated[str, typer.Option(metavar="NAME", help="Who asks with it.")],
     tenant: Annotated[str, typer.Option(metavar="TENANT", help="The user's tenant.")] = "default",
     scope: Annotated[
@@ -54,6 +69,7 @@ def create(
         str | None, typer.Option(metavar="URL", help="Where its background runs are told of that name no URL.")
     ] = None,
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a key and print it, this one time: only its SHA-256 is stored. What it is goes to stderr."""
     from drsai_backend.datamodel.audit import CLI
@@ -69,6 +85,9 @@ def create(
         if url is not None:
             secret = drsai.wait_for(lambda: webhooks.ensure_secret(owner, actor=CLI))
     info = made.info
+    if as_json:
+        print_json({**_object(info, secret), "key": made.key.get_secret_value()})
+        return
     until = "until it is revoked" if info.expires_at is None else f"until {when(info.expires_at)}"
     also = f" It has the roles: {in_line(', '.join(info.roles))}." if info.roles else ""
     make_console(stderr=True).print(
@@ -76,7 +95,7 @@ def create(
         "[bold]This is the only time that the key is shown:[/]",
         soft_wrap=True,
     )
-    # Alone on stdout, for `DRSAI_API_KEY=$(drsai keys create …)`.
+    # Alone on stdout, for `DRSAI_API_KEY=$(drsai keys add …)`.
     make_console().out(made.key.get_secret_value())
     _show_secret(secret, info)
 
@@ -97,33 +116,68 @@ def list_keys(
 
 
 @app.command()
-def revoke(key_id: KeyId, database_url: DatabaseUrl = None) -> None:
-    """End a key. It stops working within two seconds, in all servers."""
+def show(key_id: KeyId, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """Show whose a key is, what it may do, when it was used last. Never the key."""
+    with opened(database_url) as drsai:
+        keys = drsai.drsai.keys
+        found = lists.read(lambda after, many: drsai.wait_for(lambda: keys.list(None, None, after, many)), None)
+    info = next((each for each in found.items if each.key_id == key_id), None)
+    if info is None:
+        raise NotFound(f"no key {key_id!r}{_ELSEWHERE}")
+    if as_json:
+        print_json(info)
+    else:
+        _print(make_console(), info)
+
+
+@app.command()
+def remove(key_id: KeyId, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """End a key. It stops working within two seconds, in all servers. It stays in the list, as revoked."""
     from drsai_backend.datamodel.audit import CLI
 
     with opened(database_url) as drsai, missing(after=_ELSEWHERE):
         info = drsai.wait_for(lambda: drsai.drsai.keys.revoke(None, key_id, actor=CLI))
-    make_console().print(f"revoked {info.key_id} of {_whose(info)}", soft_wrap=True)
+    tell(f"revoked {info.key_id} of {_whose(info)}", info, as_json=as_json)
 
 
 @app.command()
-def webhook(
+def edit(
     key_id: KeyId,
-    url: Annotated[str | None, typer.Argument(metavar="[URL]", help="Where to. [default: nowhere any more]")] = None,
+    webhook_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where its background runs are told of that name no URL.")
+    ] = None,
+    no_webhook: Annotated[bool, typer.Option("--no-webhook", help="They are told of nowhere any more.")] = False,
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Set, or without URL remove, where the background runs of a key are told of that name no URL themselves."""
+    """Change where the background runs of a key are told of."""
     from drsai_backend.datamodel.audit import CLI
 
+    if no_webhook == (webhook_url is not None):
+        raise InvalidRequest("say what to change: --webhook-url URL, or --no-webhook", param="webhook_url")
     with opened(database_url) as drsai, missing(after=_ELSEWHERE):
-        info, secret = drsai.wait_for(lambda: drsai.drsai.webhooks.change_key(None, key_id, url, actor=CLI))
+        info, secret = drsai.wait_for(lambda: drsai.drsai.webhooks.change_key(None, key_id, webhook_url, actor=CLI))
+    if as_json:
+        print_json(_object(info, secret))
+        return
     where = "nowhere" if info.webhook_url is None else in_line(info.webhook_url)
     make_console().print(f"the background runs of {info.key_id} of {_whose(info)} are told: {where}", soft_wrap=True)
     _show_secret(secret, info)
 
 
+@app.command(hidden=True)
+def webhook(
+    key_id: KeyId,
+    url: Annotated[str | None, typer.Argument(metavar="[URL]", help="Where to. [default: nowhere any more]")] = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Do what `edit` does, as releases before 0.2 said it."""
+    renamed("keys webhook", "keys edit")
+    edit(key_id, url, url is None, database_url)
+
+
 @app.command()
-def rotate_secret(database_url: DatabaseUrl = None) -> None:
+def rotate_secret(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """Encrypt the stored model keys anew, with $DRSAI_SECRET_KEY; servers may run meanwhile.
 
     First give all servers the new secret, and the one before it as $DRSAI_SECRET_KEY_OLD. Where no secret is set, the
@@ -132,7 +186,7 @@ def rotate_secret(database_url: DatabaseUrl = None) -> None:
     from drsai_backend.database.manager.rotation import rotate
     from drsai_backend.datamodel.audit import CLI
 
-    console = make_console()
+    console = make_console(stderr=as_json)
 
     def say_wait(seconds: float) -> None:
         console.print(f"waiting {math.ceil(seconds)} s for writes that began before the secret changed", soft_wrap=True)
@@ -151,7 +205,8 @@ def rotate_secret(database_url: DatabaseUrl = None) -> None:
     file = db.secrets.file_in_use
     gone = "the old secret was deleted" if file else "what was DRSAI_SECRET_KEY before can go"
     also = " from DRSAI_SECRET_KEY_OLD" if old and not file else ""
-    console.print(f"All stored secrets are under the new secret: {gone}{also}.", soft_wrap=True)
+    text = f"All stored secrets are under the new secret: {gone}{also}."
+    tell(text, {"reencrypted": result.done, "left": result.left}, as_json=as_json)
 
 
 def _print(console: Console, info: KeyInfo) -> None:
@@ -164,6 +219,11 @@ def _print(console: Console, info: KeyInfo) -> None:
     also = f"; roles: {in_line(', '.join(info.roles))}" if info.roles else ""
     also += f"; webhook: {in_line(info.webhook_url)}" if info.webhook_url else ""
     print_below(console, f"[dim]{rights_of(info.scopes)}{also}; {times}[/]")
+
+
+def _object(info: KeyInfo, secret: NewSecret | None) -> JsonObject:
+    more = {} if secret is None else {"webhook_secret": secret.secret.get_secret_value()}
+    return {**info.model_dump(mode="json"), **more}
 
 
 def _show_secret(secret: NewSecret | None, info: KeyInfo) -> None:

@@ -93,6 +93,19 @@ class ToolCalls:
         spec = ToolSpec(name, type, config, secrets or {})
         return self._info(await self._registry.register(self._who, spec, replaces=None))
 
+    async def versions(self, name: str, *, after: str | None = None, limit: int = 20) -> Page[ToolInfo]:
+        """A page of the versions of a tool that are kept, newest first. Raises InvalidRequest: `after` is no `next`."""
+        return (await self._registry.versions(self._who, name, after, limit)).map(self._info)
+
+    async def roll_back(self, name: str, version: int) -> ToolInfo:
+        """Serve an older version of a tool again, with the credentials that it had: a new version, equal to it.
+
+        Raises:
+            NotFound: the version is not kept, too.
+            InvalidRequest: it cannot be used any more, or its peer refuses the credentials; nothing is stored then.
+        """
+        return self._info(await self._registry.roll_back(self._who, name, version))
+
     async def delete(self, name: str) -> None:
         """Delete a tool. Runs that began with it keep it for 30 days."""
         await self._registry.unregister(self._who, name)

@@ -21,8 +21,10 @@ from drsai_backend.cli.screen import (
     print_below,
     print_filled,
     print_json,
+    tell,
     when,
 )
+from drsai_backend.cli.verbs import Verbs
 from drsai_backend.errors import InvalidRequest, ToolError
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from drsai_backend.features.registered_tools.calls import ToolInfo, ToolStatistics
     from drsai_backend.json_types import JsonObject
 
-app = typer.Typer(help="Register tools of a tenant, look at them, try them.", no_args_is_help=True)
+app = typer.Typer(cls=Verbs, help="Register tools of a tenant, look at them, try them.", no_args_is_help=True)
 
 ToolName = Annotated[str, typer.Argument(metavar="NAME", help="What agents call it by.")]
 WhoseTools = Annotated[str, typer.Option(metavar="TENANT", help="Whose tools.")]
@@ -80,7 +82,7 @@ def show(
 
 
 @app.command()
-def put(
+def apply(
     name: ToolName,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Its config, as JSON or YAML; `-` for stdin.")],
     kind: Annotated[str, typer.Option("--type", metavar="TYPE", help="`http`, or `mcp` for a server.")] = "http",
@@ -95,27 +97,60 @@ def put(
     tenant: WhoseTools = "default",
     user: Who = "anonymous",
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Register a tool, or replace it, its credentials too. They are tried first, where the config says how."""
     config, given = _object_in(file, "config"), {key: _secret(key) for key in secret or ()}
     with called(tenant, user, database_url, must_exist=False) as caller:
         made = caller.tools.put(name, config, secrets=given, type=kind)
     text = f"{in_line(made.name)} of {_whose(tenant)} is version {made.version}; servers have it within two seconds"
-    make_console().print(text, soft_wrap=True)
+    tell(text, made, as_json=as_json)
 
 
 @app.command()
-def delete(name: ToolName, tenant: WhoseTools = "default", database_url: DatabaseUrl = None, yes: Yes = False) -> None:
+def history(
+    name: ToolName, tenant: WhoseTools = "default", database_url: DatabaseUrl = None, as_json: AsJson = False
+) -> None:
+    """List the versions of a tool that are kept, newest first: those of the last 30 days, and what is served."""
+    with called(tenant, "anonymous", database_url) as caller, _missing(tenant):
+        found = lists.read(lambda after, many: caller.tools.versions(name, after=after, limit=many), None)
+    lists.show(found, _print, as_json=as_json)
+
+
+@app.command()
+def rollback(
+    name: ToolName,
+    to: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="As `history` shows it.")],
+    tenant: WhoseTools = "default",
+    user: Who = "anonymous",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Serve an older version again, with the credentials that it had; it becomes a new one."""
+    with called(tenant, user, database_url) as caller, _missing(tenant):
+        made = caller.tools.roll_back(name, to)
+    text = f"{in_line(name)} is version {made.version}, equal to {to}; servers have it within two seconds"
+    tell(text, made, as_json=as_json)
+
+
+@app.command()
+def remove(
+    name: ToolName,
+    tenant: WhoseTools = "default",
+    database_url: DatabaseUrl = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
     """Delete a tool. Runs that began with it end with it."""
     with called(tenant, "anonymous", database_url) as caller, _missing(tenant):
         caller.tools.get(name)
         confirm(f"Delete the tool {name} of {_whose(tenant)}?", yes=yes)
         caller.tools.delete(name)
-    make_console().print(f"deleted {in_line(name)}")
+    tell(f"deleted {in_line(name)}", {"deleted": [name]}, as_json=as_json)
 
 
-@app.command()
-def invoke(
+@app.command("try")
+def try_tool(
     name: ToolName,
     arguments: Annotated[
         str, typer.Argument(metavar="[ARGUMENTS]", help="A JSON object, or a file of one; `-` for stdin.")

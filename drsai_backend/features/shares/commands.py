@@ -9,7 +9,7 @@ import typer
 from drsai_backend.cli import lists
 from drsai_backend.cli.database import called, owner_of, threads_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, ThreadId, User
-from drsai_backend.cli.screen import age, in_line, say
+from drsai_backend.cli.screen import age, in_line, tell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,13 +31,14 @@ def share(
     user: User = "anonymous",
     tenant: Tenant = "default",
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show a thread to another user or role, or change what they may do with it."""
     from drsai_backend.datamodel.sharing import read_right
 
     with threads_of(owner_of(tenant, user), database_url) as caller:
         made = caller.share_thread(thread, with_user=with_user, with_role=with_role, right=read_right(right))
-    say(thread, f"is shared: {_grantee(made)} may {made.right.value} it")
+    tell(f"{in_line(thread)} is shared: {_grantee(made)} may {made.right.value} it.", made, as_json=as_json)
 
 
 @app.command()
@@ -48,11 +49,13 @@ def unshare(
     user: User = "anonymous",
     tenant: Tenant = "default",
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Take a share of a thread back."""
     with called(tenant, user, database_url) as caller:
         caller.unshare_thread(thread, with_user=with_user, with_role=with_role)
-    say(thread, f"is not shared with {in_line(with_user or with_role or '')} any more")
+    text = f"{in_line(thread)} is not shared with {in_line(with_user or with_role or '')} any more."
+    tell(text, {"thread_id": thread, "with_user": with_user, "with_role": with_role}, as_json=as_json)
 
 
 @app.command("shares")

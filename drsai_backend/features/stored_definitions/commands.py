@@ -14,7 +14,18 @@ import typer
 from drsai_backend.cli import lists
 from drsai_backend.cli.database import called, read_settings
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
-from drsai_backend.cli.screen import age, confirm, in_line, make_console, print_below, print_json, print_rows, when
+from drsai_backend.cli.screen import (
+    age,
+    confirm,
+    in_line,
+    make_console,
+    print_below,
+    print_json,
+    print_rows,
+    tell,
+    when,
+)
+from drsai_backend.cli.verbs import Verbs
 from drsai_backend.errors import ConfigurationError, NotFound
 
 if TYPE_CHECKING:
@@ -29,7 +40,9 @@ if TYPE_CHECKING:
     from drsai_backend.teams.context import TeamFactory
 
 app = typer.Typer(
-    help="Agents and teams by definition: check files of them; store, change and try them.", no_args_is_help=True
+    cls=Verbs,
+    help="Agents and teams by definition: check files of them; store, change and try them.",
+    no_args_is_help=True,
 )
 
 Visibility = Literal["user", "tenant", "all"]
@@ -51,6 +64,7 @@ _FOR: Final = {"user": "for its user", "tenant": "for the tenant", "all": "for a
 @app.command()
 def validate(
     files: Annotated[list[str], typer.Argument(metavar="FILE…", help="YAML or JSON files of definitions.")],
+    as_json: AsJson = False,
 ) -> None:
     """Say all that is wrong with files of definitions, by file, line and field; or what each serves."""
     from drsai_backend.definitions import DefinitionError, Problem, read_definitions
@@ -59,20 +73,25 @@ def validate(
     from drsai_backend.teams.registry import load_teams
 
     wrong: list[Problem] = []
-    console = make_console()
+    served: dict[str, list[str]] = {}
+    console = make_console(stderr=as_json)
     for file in files:
         try:
             if is_of_components(file):
-                console.print(f"{in_line(file)}: {', '.join(load_teams(file))} (component configs)", soft_wrap=True)
+                served[file] = [*load_teams(file)]
+                console.print(f"{in_line(file)}: {', '.join(served[file])} (component configs)", soft_wrap=True)
                 continue
             means = means_of(read_settings(require_model=False))
             found = read_definitions(file, means.python, builtin=means.builtin, mcp=means.mcp)
         except ConfigurationError as error:
             wrong += error.problems if isinstance(error, DefinitionError) else [Problem(error.message)]
         else:
+            served[file] = [*found.served]
             console.print(f"{in_line(file)}: {', '.join(found.served)}", soft_wrap=True)
     if wrong:
         raise DefinitionError(wrong)
+    if as_json:
+        print_json(served)
 
 
 @app.command()
@@ -93,7 +112,7 @@ def show(
     with called(tenant, user, database_url) as caller:
         item = caller.agents.get(file, visibility=for_whom, version=version)
     if as_json:
-        print_json(item.model_dump(mode="json"))
+        print_json(item)
         return
     served = "" if item.is_served else ", not served any more"
     rows = [
@@ -123,8 +142,8 @@ def _written(file: str, name: str | None) -> JsonObject:
 
 
 @app.command()
-def schema() -> None:
-    """Print the JSON Schema of such files, for editors."""
+def schema(as_json: AsJson = False) -> None:
+    """Print the JSON Schema of such files, for editors; with or without --json."""
     from drsai_backend.definitions import json_schema
 
     print_json(json_schema())
@@ -205,6 +224,7 @@ def apply(
     tenant: OfTenant = "default",
     user: OfUser = "anonymous",
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Store an agent or team of a file, with those of the file that it needs, or another version of it."""
     definition = _document_in(file, name)
@@ -212,14 +232,14 @@ def apply(
         stored = None if check else _stored(caller, name, for_whom)
         if stored is not None and stored.definition == definition:
             text = f"{in_line(name)} is stored as it is in {in_line(file)}, as version {stored.version}"
-            make_console().print(text, soft_wrap=True)
+            tell(text, stored, as_json=as_json)
             return
         made = caller.agents.put(name, definition, visibility=for_whom, validate_only=check)
     if made is None:
-        make_console().print(f"{in_line(name)} can be stored")
+        tell(f"{in_line(name)} can be stored", None, as_json=as_json)
         return
     text = f"{in_line(name)}, {_FOR[made.visibility]}, is version {made.version}; servers have it within two seconds"
-    make_console().print(text, soft_wrap=True)
+    tell(text, made, as_json=as_json)
 
 
 @app.command()
@@ -230,6 +250,7 @@ def diff(
     tenant: OfTenant = "default",
     user: OfUser = "anonymous",
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show what `apply` would change."""
     new = _text(_document_in(file, name)).splitlines()
@@ -237,8 +258,12 @@ def diff(
         item = _stored(caller, name, for_whom)
     old = [] if item is None else _text(item.definition).splitlines()
     stored = f"{name}, not stored" if item is None else f"{name}, version {item.version}"
+    lines = [*difflib.unified_diff(old, new, stored, file, lineterm="")]
+    if as_json:
+        print_json(lines)
+        return
     console = make_console()
-    for line in difflib.unified_diff(old, new, stored, file, lineterm=""):
+    for line in lines:
         console.out(line, highlight=False)
     if old == new:
         console.print(f"{in_line(name)} is stored as it is in {in_line(file)}", soft_wrap=True)
@@ -270,30 +295,32 @@ def rollback(
     tenant: OfTenant = "default",
     user: OfUser = "anonymous",
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Serve an older version again, which becomes a new one."""
     with called(tenant, user, database_url) as caller:
         _check_stored(caller, name, for_whom)
         made = caller.agents.roll_back(name, to, visibility=for_whom)
     text = f"{in_line(name)} is version {made.version}, equal to {to}; servers have it within two seconds"
-    make_console().print(text, soft_wrap=True)
+    tell(text, made, as_json=as_json)
 
 
 @app.command()
-def delete(
+def remove(
     name: AgentName,
     for_whom: For = "user",
     tenant: OfTenant = "default",
     user: OfUser = "anonymous",
     database_url: DatabaseUrl = None,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a stored definition. Runs that began with it end with it."""
     with called(tenant, user, database_url) as caller:
         _check_stored(caller, name, for_whom)
         confirm(f"Delete the definition {name} for {for_whom}?", yes=yes)
         caller.agents.delete(name, visibility=for_whom)
-    make_console().print(f"deleted {in_line(name)}")
+    tell(f"deleted {in_line(name)}", {"deleted": [name]}, as_json=as_json)
 
 
 @app.command("try")
@@ -303,6 +330,7 @@ def try_agent(
     tenant: OfTenant = "default",
     user: OfUser = "anonymous",
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Ask a definition once and print its answer. Its thread is deleted."""
     import asyncio
@@ -330,7 +358,10 @@ def try_agent(
         raise ConfigurationError(f"there is no file {source}; of a stored definition, give its name alone")
     drsai = DrSai(made, settings=settings, by=By.CLI)
     text = asyncio.run(_answer(drsai, drsai.user(user, tenant=tenant), chosen, words[-1]))
-    make_console().out(text, highlight=False)
+    if as_json:
+        print_json({"agent": chosen, "text": text})
+    else:
+        make_console().out(text, highlight=False)
 
 
 async def _answer(drsai: DrSai, caller: Caller, team: str, message: str) -> str:

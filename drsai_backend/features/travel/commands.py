@@ -10,7 +10,8 @@ import typer
 from drsai_backend.cli import lists
 from drsai_backend.cli.database import owner_of, threads_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, ThreadId, User
-from drsai_backend.cli.screen import Colours, age, in_line, make_console, print_json, whose_name
+from drsai_backend.cli.screen import Colours, age, in_line, make_console, print_json, tell, whose_name
+from drsai_backend.cli.verbs import renamed
 from drsai_backend.errors import NotFound
 
 if TYPE_CHECKING:
@@ -38,10 +39,14 @@ def state(
     user: User = "anonymous",
     tenant: Tenant = "default",
     turn: Annotated[int | None, typer.Option(metavar="N", help="After this turn. [default: now]")] = None,
-    decoded: Annotated[bool, typer.Option("--decoded", help="As JSON instead of base64.")] = False,
+    encoded: Annotated[
+        bool, typer.Option("--encoded", help="As `Thread.state` holds it, in base64, instead of JSON.")
+    ] = False,
+    decoded: Annotated[bool, typer.Option("--decoded", hidden=True)] = False,
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Print what the agents of a thread remember, now or after an earlier turn: their saved state."""
+    """Print what the agents of a thread remember, now or after an earlier turn, as JSON: their saved state."""
     from drsai_backend.state import encode_state
     from drsai_backend.state.travel import Place, state_at
 
@@ -51,7 +56,11 @@ def state(
     if found is None:
         raise NotFound(f"thread {thread!r} has no state yet: no turn of it was finished")
     if decoded:
+        renamed("threads state --decoded", "threads state")
+    if not encoded:
         print_json(found)
+    elif as_json:
+        print_json({"state": encode_state(found)})
     else:
         make_console().out(encode_state(found))
 
@@ -107,6 +116,7 @@ def fork(
     user: User = "anonymous",
     tenant: Tenant = "default",
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make a new thread of what a thread is, or was at a place. Runs stay behind."""
     place = {"at": at, "turn": turn, "branch": branch}
@@ -114,7 +124,7 @@ def fork(
         made = caller.fork(thread, **place, new_thread_id=thread_id, to_user=to_user)
     whose = "" if to_user is None else f" of {in_line(whose_name(owner_of(tenant, to_user)))}"
     what = f"{in_line(thread)} is forked: [bold]{in_line(made.thread_id)}[/]{whose}, {made.message_count} messages"
-    make_console().print(what, soft_wrap=True)
+    tell(what, made, as_json=as_json)
 
 
 @app.command()
@@ -126,27 +136,32 @@ def rewind(
     user: User = "anonymous",
     tenant: Tenant = "default",
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Have a thread go back to a place. What is left behind stays, on a branch."""
     place = {"at": at, "turn": turn, "branch": branch}
     with threads_of(owner_of(tenant, user), database_url) as caller:
-        number = caller.rewind(thread, **place).branch or 0
-        page = caller.branches(thread, after=number - 1, limit=1)
+        made = caller.rewind(thread, **place)
+        page = caller.branches(thread, after=(made.branch or 0) - 1, limit=1)
     current = page.items[0]
     where = f"turn {current.last_turn}, message {current.last_seq}"
     text = f"{in_line(thread)} continues after {where}; `drsai threads branches` shows what it left."
-    make_console().print(text, soft_wrap=True)
+    tell(text, made, as_json=as_json)
 
 
 @app.command()
 def clear(
-    thread: ThreadId, user: User = "anonymous", tenant: Tenant = "default", database_url: DatabaseUrl = None
+    thread: ThreadId,
+    user: User = "anonymous",
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Have a thread forget what was said. It stays stored, on a branch."""
     with threads_of(owner_of(tenant, user), database_url) as caller:
-        caller.clear_history(thread)
+        made = caller.clear_history(thread)
     text = f"{in_line(thread)} begins anew; `drsai threads branches` shows what it left."
-    make_console().print(text, soft_wrap=True)
+    tell(text, made, as_json=as_json)
 
 
 def _print_turn(console: Console, item: TurnView, colours: Colours) -> None:

@@ -11,7 +11,8 @@ import typer
 from drsai_backend.cli import lists
 from drsai_backend.cli.database import opened, owner_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
-from drsai_backend.cli.screen import confirm, in_line, make_console
+from drsai_backend.cli.screen import confirm, in_line, make_console, tell
+from drsai_backend.cli.verbs import Verbs
 from drsai_backend.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from drsai_backend.database.users import UserSummary
 
-app = typer.Typer(help="List users, or delete one with all that is theirs.", no_args_is_help=True)
+app = typer.Typer(cls=Verbs, help="List users, or delete one with all that is theirs.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -40,7 +41,7 @@ def list_users(
 
 
 @app.command()
-def delete(
+def remove(
     user: Annotated[str, typer.Argument(metavar="USER", help="Who.")],
     tenant: Annotated[str, typer.Option(metavar="TENANT", help="The user's tenant.")] = "default",
     export: Annotated[
@@ -49,6 +50,7 @@ def delete(
     ] = None,
     database_url: DatabaseUrl = None,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Stop what a user runs, and delete their keys, threads and all else that is theirs. The audit log stays.
 
@@ -59,7 +61,8 @@ def delete(
     from drsai_backend.datamodel.audit import CLI
     from drsai_backend.state.portable.archive import export_user
 
-    owner, console = owner_of(tenant, user), make_console()
+    # What was exported is said before anything is deleted; for programs, on stderr.
+    owner, console = owner_of(tenant, user), make_console(stderr=as_json)
     whose = user if tenant == "default" else f"{user} of tenant {tenant}"
     if export is not None:
         _check_writable(Path(export))
@@ -73,7 +76,7 @@ def delete(
 
         counts = drsai.wait_for(lambda: users.delete(owner, actor=CLI, export=None if export is None else write))
     kinds = ", ".join(_many(count, kind) for kind, count in counts.items())
-    console.print(f"deleted {in_line(whose)}: {kinds}", soft_wrap=True)
+    tell(f"deleted {in_line(whose)}: {kinds}", {**owner._asdict(), "deleted": counts}, as_json=as_json)
 
 
 def _print(console: Console, item: UserSummary) -> None:

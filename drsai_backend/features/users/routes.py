@@ -72,7 +72,7 @@ def routes(web: Web) -> APIRouter | None:
         that was cut off may be repeated: it deletes the rest. Nobody deletes themselves: their key would end in the
         middle."""
         if user_id == who.user_id:
-            raise Conflict("nobody can delete themselves: ask another admin, or `drsai users delete`", param="user_id")
+            raise Conflict("nobody can delete themselves: ask another admin, or `drsai users remove`", param="user_id")
         counts = await users.delete(Owner(who.tenant, user_id), actor=who.actor)
         return json_response({"id": user_id, "object": "user.deleted", "deleted": True, "counts": counts})
 

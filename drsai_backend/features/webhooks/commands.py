@@ -9,14 +9,15 @@ import typer
 from drsai_backend.cli import lists
 from drsai_backend.cli.database import missing, opened, owner_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant
-from drsai_backend.cli.screen import age, in_line, make_console, print_below, when, whose_name
+from drsai_backend.cli.screen import age, in_line, make_console, print_below, print_json, tell, when, whose_name
+from drsai_backend.cli.verbs import Verbs
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from drsai_backend.database.webhook_views import DeliveryInfo
 
-app = typer.Typer(help="Look at what webhooks were told, repeat it, make the secret.", no_args_is_help=True)
+app = typer.Typer(cls=Verbs, help="Look at what webhooks were told, repeat it, make the secret.", no_args_is_help=True)
 
 OfUser = Annotated[str, typer.Option(metavar="NAME", help="Whose webhooks.")]
 _COLOURS: Final = {"pending": "yellow", "delivered": "green", "given_up": "red"}
@@ -46,6 +47,7 @@ def retry(
     user: OfUser,
     tenant: Tenant = "default",
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Have a server send an event now, and repeat it as a new one, whatever has become of it."""
     owner = owner_of(tenant, user)
@@ -54,11 +56,11 @@ def retry(
         missing(after=f" of {whose_name(owner)} here; `drsai webhooks list` shows them"),
     ):
         item = drsai.wait_for(lambda: drsai.drsai.webhooks.retry(owner, delivery))
-    make_console().print(f"{item.event_id} is sent by the next server that looks", soft_wrap=True)
+    tell(f"{item.event_id} is sent by the next server that looks", item, as_json=as_json)
 
 
 @app.command()
-def secret(user: OfUser, tenant: Tenant = "default", database_url: DatabaseUrl = None) -> None:
+def secret(user: OfUser, tenant: Tenant = "default", database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """Make the secret that signs a user's webhooks, or another one in its place, and print it, this one time.
 
     For a day the one before signs, too.
@@ -69,6 +71,9 @@ def secret(user: OfUser, tenant: Tenant = "default", database_url: DatabaseUrl =
     with opened(database_url, must_exist=False) as drsai:
         made = drsai.wait_for(lambda: drsai.drsai.webhooks.make_secret(owner, actor=CLI))
     until = made.previous_until
+    if as_json:
+        print_json({"secret": made.secret.get_secret_value(), "previous_until": until and until.isoformat()})
+        return
     also = "" if until is None else f" The one before signs, too, until {when(until)}."
     make_console(stderr=True).print(
         f"It signs the webhooks of {in_line(whose_name(owner))}.{also}\n"

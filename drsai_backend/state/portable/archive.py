@@ -3,6 +3,7 @@
 | name | content |
 | --- | --- |
 | `threads/000001.thread` … | a thread each, for `drsai threads import`; see `drsai_backend.state.portable` |
+| `threads/000001.json` … | the same to read: its fields and the rows of its tables, messages and runs among them |
 | `rows/<table>.jsonl` | the rows of a table that has an owner and no threads of its own: a JSON object in each line |
 | `files/<sha256>` | the bytes of files, once for all that have the same: `rows/storedfile.jsonl` has names and hashes |
 | `<feature>/…` | what a feature has of theirs outside of its tables, as it has it |
@@ -35,7 +36,8 @@ from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.files import Files
-from drsai_backend.state.portable import export_thread
+from drsai_backend.state.portable.file import pack
+from drsai_backend.state.portable.threads import read_thread
 
 FORMAT_VERSION: Final = 1
 _PAGE: Final = 500
@@ -97,9 +99,11 @@ def _write_threads(database: Database, owner: Owner, archive: ZipFile) -> list[d
     after = 0
     while page := database.read_sync(partial(threads_of, owner=owner, after=after, limit=_PAGE)):
         for key, thread_id in page:
-            data = database.read_sync(partial(export_thread, name=owner.thread(thread_id)))
+            content = database.read_sync(partial(read_thread, name=owner.thread(thread_id)))
             file, after = f"threads/{len(written) + 1:06}.thread", key
-            archive.writestr(file, data, ZIP_STORED)  # It is compressed already.
+            archive.writestr(file, pack(content), ZIP_STORED)  # It is compressed already.
+            readable = {"thread_id": thread_id, **content.thread, **content.tables}
+            archive.writestr(f"{file[:-7]}.json", orjson.dumps(readable, default=_shown, option=orjson.OPT_INDENT_2))
             written.append({"file": file, "thread_id": thread_id})
     return written
 

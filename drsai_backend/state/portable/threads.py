@@ -41,7 +41,12 @@ _CHUNK: Final = 500  # Values per statement: both databases limit the number of 
 
 
 def export_thread(session: Session, name: ThreadName) -> bytes:
-    """Everything that is stored of a thread, as the bytes of a file. API keys are not in it.
+    """Everything that is stored of a thread but API keys, as the bytes of a file. Raises as `read_thread`."""
+    return pack(read_thread(session, name))
+
+
+def read_thread(session: Session, name: ThreadName) -> Content:
+    """Everything that is stored of a thread, but API keys, as a file has it.
 
     Raises:
         NotFound: there is no thread of that name.
@@ -67,7 +72,7 @@ def export_thread(session: Session, name: ThreadName) -> bytes:
     branches = INFOS[ThreadBranch].table.name
     if not content.tables[branches]:
         del content.tables[branches]  # So that earlier versions read it.
-    return pack(content)
+    return content
 
 
 def import_thread(  # noqa: PLR0913 - public, by keyword

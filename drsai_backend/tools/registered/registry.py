@@ -104,6 +104,19 @@ class ToolRegistry:
         self._recent.forget((owner, spec.name))
         return made
 
+    async def roll_back(self, who: Principal, name: str, version: int) -> StoredTool:
+        """Serve an older version of a tool again, with its credentials, as a new version.
+
+        Raises:
+            InsufficientScope: `who` lacks `tools:register`.
+            NotFound: the tenant has no such tool, or that version of it is not kept.
+            InvalidRequest: as `register`.
+        """
+        who.require(Scope.TOOLS_REGISTER)
+        places = stored.tools.places(who.owner)
+        old = await self._db.database.read(partial(stored.tools.get, places=places, name=name, version=version))
+        return await self.register(who, ToolSpec(name, old.kind, old.definition, self._secrets(old)), replaces=True)
+
     async def unregister(self, who: Principal, name: str) -> None:
         """Delete a tool. Runs that began with it keep it for 30 days.
 
@@ -120,6 +133,12 @@ class ToolRegistry:
         """A tool of the tenant. Raises NotFound: there is none of that name."""
         places = stored.tools.places(who.owner)
         return await self._db.database.read(partial(stored.tools.get, places=places, name=name))
+
+    async def versions(self, who: Principal, name: str, after: str | None = None, limit: int = 20) -> Page[StoredTool]:
+        """A page of the versions of a tool that are kept, newest first. Raises NotFound as `get` does, and
+        InvalidRequest where `after` is no cursor."""
+        read = partial(stored.tools.versions, places=stored.tools.places(who.owner), name=name)
+        return await self._db.database.read(partial(read, after=after, limit=limit))
 
     async def list(self, who: Principal, after: str | None = None, limit: int = 20) -> Page[StoredTool]:
         """A page of the tenant's tools, by name. Raises InvalidRequest where `after` is no cursor."""

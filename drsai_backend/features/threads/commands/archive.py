@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from drsai_backend.cli.database import opened, owner_of, threads_of
-from drsai_backend.cli.options import DatabaseUrl, Tenant, ThreadId, User, Yes
-from drsai_backend.cli.screen import confirm, in_line, make_console, read_duration, size_of, whose_name
+from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, ThreadId, User, Yes
+from drsai_backend.cli.screen import check_output, confirm, in_line, read_duration, size_of, tell, whose_name
 from drsai_backend.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ def export(
     user: User = "anonymous",
     tenant: Tenant = "default",
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a thread to a file, for `import` into another database. API keys are left out."""
     from drsai_backend.database.audit import audit
     from drsai_backend.datamodel.audit import CLI, Action
     from drsai_backend.state.portable import export_thread
 
-    if output == "-" and sys.stdout.isatty():
-        raise InvalidRequest("an exported thread is no text for a terminal: say `> FILE` or --output FILE")
+    check_output(output, "an exported thread is no text", as_json=as_json)
     owner = owner_of(tenant, user)
     with threads_of(owner, database_url) as caller:
         caller.get_thread(thread)
@@ -62,7 +62,8 @@ def export(
             file.write(data)
     except OSError as error:
         raise InvalidRequest(f"{output} cannot be written: {error.strerror}", param="output") from None
-    make_console().print(f"exported {in_line(thread)} to {in_line(output)} ({size_of(len(data))})", soft_wrap=True)
+    text = f"exported {in_line(thread)} to {in_line(output)} ({size_of(len(data))})"
+    tell(text, {"thread_id": thread, "file": output, "bytes": len(data)}, as_json=as_json)
 
 
 @app.command("import")
@@ -82,6 +83,7 @@ def import_(
         ),
     ] = None,
     database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Store an exported thread. It continues here exactly where it stood."""
     from drsai_backend.datamodel.audit import CLI
@@ -102,7 +104,7 @@ def import_(
         thread = drsai.user(name.user_id, tenant=tenant).get_thread(name.thread_id)
     who = f"[bold]{in_line(name.thread_id)}[/] of {in_line(whose_name(name.owner))}"
     what = f"{thread.message_count} messages, {thread.status.value}{_UNDER_WAY.get(thread.status, '')}"
-    make_console().print(f"imported {who}: {what}", soft_wrap=True)
+    tell(f"imported {who}: {what}", {**name.owner._asdict(), **thread.model_dump(mode="json")}, as_json=as_json)
 
 
 @app.command()
@@ -116,6 +118,7 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many.")] = False,
     database_url: DatabaseUrl = None,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete threads that have not changed for long. One on which a run is live is never deleted."""
     from drsai_backend.database import retention
@@ -127,7 +130,6 @@ def prune(
         "tenant": tenant,
         "user_id": user,
     }
-    console = make_console()
     whose = "all users" if user is None else user
     if tenant is not None:
         whose += f" ({tenant})"
@@ -135,13 +137,13 @@ def prune(
         database = drsai.drsai.database
         count = database.read_sync(partial(retention.count_prunable, **chosen))
         if dry_run or count == 0:
-            console.print(f"{_count(count)} of {in_line(whose)} to delete", soft_wrap=True)
+            tell(f"{_count(count)} of {in_line(whose)} to delete", {"to_delete": count}, as_json=as_json)
             return
         confirm(f"Delete {_count(count)} of {whose}?", yes=yes)
         deleted = 0  # in batches, each in a transaction of its own
         while batch := database.write_sync(partial(retention.prune, **chosen, actor=CLI)):
             deleted += batch
-    console.print(f"deleted {_count(deleted)} of {in_line(whose)}", soft_wrap=True)
+    tell(f"deleted {_count(deleted)} of {in_line(whose)}", {"deleted": deleted}, as_json=as_json)
 
 
 def _bytes(size: str) -> int:

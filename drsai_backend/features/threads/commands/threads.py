@@ -1,4 +1,4 @@
-"""`drsai threads list | show`: stored conversations are read, whichever process runs them."""
+"""`drsai threads list | show | remove`: stored conversations are read and deleted, whichever process runs them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import typer
 from rich.text import Text
 
 from drsai_backend.cli.database import called, owner_of, threads_of
-from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, ThreadId, User
+from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, ThreadId, User, Yes
 from drsai_backend.cli.screen import (
+    STATUS_COLOURS,
     Colours,
     age,
+    confirm,
     in_line,
     make_console,
     one_line,
@@ -21,15 +23,15 @@ from drsai_backend.cli.screen import (
     when,
     whose_name,
 )
+from drsai_backend.cli.verbs import Verbs
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from drsai_backend.runs.threads.views import StoredMessage, ThreadDetail, ThreadSummary
 
-app = typer.Typer(help="Look at stored conversations, move or delete them.", no_args_is_help=True)
+app = typer.Typer(cls=Verbs, help="Look at stored conversations, move or delete them.", no_args_is_help=True)
 
-_COLOURS: Final = {"running": "cyan", "awaiting_input": "yellow", "completed": "green", "error": "red"}
 _PAGE: Final = 500
 
 
@@ -46,7 +48,7 @@ def list_threads(
         page = caller.list_threads(limit=limit)
     console = make_console()
     if as_json:
-        print_json([item.model_dump(mode="json") for item in page.items])
+        print_json(page.items)
     elif not page.items:
         console.print(f"{in_line(whose_name(owner_of(tenant, user)))} has no threads here.")
     else:
@@ -83,6 +85,30 @@ def show(
         console.print(Text(message.content))
 
 
+@app.command()
+def remove(
+    threads: Annotated[list[str], typer.Argument(metavar="THREAD…", help="Ids.")],
+    user: User = "anonymous",
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete threads with all that belongs to them."""
+    owner = owner_of(tenant, user)
+    with threads_of(owner, database_url) as caller:
+        for thread_id in threads:  # all of them must exist
+            caller.get_thread(thread_id)
+        what = f"thread {threads[0]}" if len(threads) == 1 else f"{len(threads)} threads"
+        confirm(f"Delete {what} of {whose_name(owner)}?", yes=yes)
+        for thread_id in threads:
+            caller.delete_thread(thread_id)
+            if not as_json:
+                make_console().print(f"deleted {in_line(thread_id)}")
+    if as_json:
+        print_json({"deleted": threads})
+
+
 def print_list(console: Console, threads: list[ThreadSummary]) -> None:
     """Print threads, two lines each. Ids are never cut off: they are what the other commands take."""
     from drsai_backend.datamodel import RunStatus
@@ -92,7 +118,7 @@ def print_list(console: Console, threads: list[ThreadSummary]) -> None:
     statuses = max(map(len, RunStatus))
     for item, (thread_id, team) in zip(threads, names, strict=True):
         line = Text(f"{thread_id:<{ids}}  ", "bold")
-        line.append(f"{item.status.value:<{statuses}}", _COLOURS.get(item.status, "default"))
+        line.append(f"{item.status.value:<{statuses}}", STATUS_COLOURS.get(item.status, "default"))
         line.append(f"  {team:<{teams}}  {item.message_count:>4} msgs  {age(item.updated_at)}", "not bold")
         console.print(line, soft_wrap=True)
         console.print(Text(f"  {one_line(item.title or '')}", "dim", no_wrap=True, overflow="ellipsis"))
@@ -100,7 +126,7 @@ def print_list(console: Console, threads: list[ThreadSummary]) -> None:
 
 def _print_detail(console: Console, thread: ThreadDetail) -> None:
     question = thread.input_request or {}
-    colour = _COLOURS.get(thread.status, "default")
+    colour = STATUS_COLOURS.get(thread.status, "default")
     rows = {
         "thread": f"[bold]{in_line(thread.thread_id)}[/]",
         "title": in_line(thread.title or ""),
