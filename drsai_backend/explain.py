@@ -85,3 +85,20 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean …?` with the known word that is most like it; "" where none is."""
     near = difflib.get_close_matches(word[:_LONGEST], list(islice(known, _COMPARED)), 1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def slip_of(word: str, known: Iterable[str]) -> str | None:
+    """Return the known name of which a word is a slip of the pen: `threadid`, `threadId` or `thred_id` of `thread_id`.
+
+    None: it is a name of its own, or a known one. Short names are too like others to be told by a letter.
+    """
+    names = {each: _bare(each) for each in known}
+    if word in names:
+        return None
+    bare = {text: name for name, text in names.items()}
+    like = difflib.get_close_matches(_bare(word[:_LONGEST]), [each for each in bare if len(each) >= 8], 1, 0.88)
+    return bare.get(_bare(word[:_LONGEST])) or (bare[like[0]] if like else None)
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")

@@ -123,3 +123,41 @@ def test_old_secret_keys(monkeypatch: pytest.MonkeyPatch, given: str, secrets: l
     assert [secret.get_secret_value() for secret in settings.secret_key_old] == secrets
     assert not secrets or secrets[0] not in repr(settings.secret_key_old)
     assert set(secrets) <= set(settings.secrets())
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("DRSAI_DATABSE_URL", "DRSAI_DATABASE_URL"),
+        ("drsai_databaseurl", "DRSAI_DATABASE_URL"),
+        ("DRSAI_MAX_TURN", "DRSAI_MAX_TURNS"),
+        ("DRSAI_SHUTDOWN_GRACE_SECOND", "DRSAI_SHUTDOWN_GRACE_SECONDS"),
+        ("DRSAI_DATABASE_URL", None),
+        ("DRSAI_TOOL_SECRET_KEY", None),  # Not a setting, and of this package: `drsai tools apply --secret KEY`.
+        ("DRSAI_NOTES_FOLDER", None),  # An extension's.
+        ("DATABSE_URL", None),
+    ],
+)
+@pytest.mark.parametrize("in_file", [False, True])
+def test_a_slip_of_the_pen_is_warned_of_with_the_right_name(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    name: str,
+    meant: str | None,
+    in_file: bool,
+) -> None:
+    if in_file:
+        (tmp_path / ".env").write_text(f"{name}=sqlite:///s3cret.db\n")
+    else:
+        monkeypatch.setenv(name, "sqlite:///s3cret.db")
+    Settings()
+    told = [] if meant is None else [f"{name.upper()} is no setting; did you mean {meant}?"]
+    assert [record.getMessage() for record in caplog.records] == told
+
+
+def test_no_setting_is_a_slip_of_another(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.setenv(f"DRSAI_{name.upper()}", "")
+    Settings()
+    assert caplog.records == []

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from drsai_backend.explain import Wrong, did_you_mean, explain
+from drsai_backend.explain import Wrong, did_you_mean, explain, slip_of
 
 NAMES = st.text(st.characters(codec="utf-8"), max_size=100)
 
@@ -98,3 +98,21 @@ def test_a_slip_of_the_pen() -> None:
     assert did_you_mean("zzz", ["prompt"]) == ""
     assert did_you_mean("x" * 64 + "y" * 10_000, ["x" * 64]) == f"; did you mean {'x' * 64!r}?"
     assert did_you_mean("last", [*(f"{each:05}" for each in range(1000)), "last"]) == ""
+
+
+@pytest.mark.parametrize("word", ["threadid", "threadId", "thread-id", "Thread_ID", "thred_id", "thread_idd"])
+def test_what_a_name_is_a_slip_of(word: str) -> None:
+    assert slip_of(word, ["on_busy", "thread_id"]) == "thread_id"
+
+
+@pytest.mark.parametrize(
+    "word", ["thread_id", "thread", "id", "parent_thread_id", "user_id", "show", "on_bus", "", "x" * 999]
+)
+def test_names_of_their_own_are_no_slips(word: str) -> None:
+    assert slip_of(word, ["on_busy", "shown", "thread_id"]) is None
+
+
+@given(NAMES, st.lists(NAMES, max_size=5))
+def test_a_known_name_is_no_slip_and_another_one_is_of_what_is_known(word: str, known: list[str]) -> None:
+    assert slip_of(word, [*known, word]) is None
+    assert slip_of(word, known) in (None, *known)

@@ -6,12 +6,20 @@ Every field below is a variable: `database_url` is `DRSAI_DATABASE_URL`. A value
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import ByteSize, Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from drsai_backend.config.values import (
     UPPER,
@@ -30,7 +38,9 @@ from drsai_backend.config.values import (
     VariableName,
 )
 from drsai_backend.errors import ConfigurationError
-from drsai_backend.explain import Wrong, explain
+from drsai_backend.explain import Wrong, explain, slip_of
+
+log = logging.getLogger("drsai.settings")
 
 _PREFIX = "DRSAI_"
 _MIB = 1024 * 1024
@@ -363,6 +373,21 @@ class Settings(BaseSettings):
         except SettingsError as error:
             raise ConfigurationError(f"settings cannot be read: {error}") from None
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return what is read, in its order; of variables, warn of those that are a slip of the pen."""
+        sources = (init_settings, env_settings, dotenv_settings, file_secret_settings)
+        for source in sources:
+            _warn_of_slips(source.env_vars if isinstance(source, EnvSettingsSource) else ())
+        return sources
+
     @property
     def is_demo(self) -> bool:
         """True when no endpoint is set, and the offline demo model answers."""
@@ -407,6 +432,13 @@ class Settings(BaseSettings):
                 "DRSAI_LEASE_SECONDS must be at least twice DRSAI_HEARTBEAT_SECONDS, or one late heartbeat loses a run"
             )
         return self
+
+
+def _warn_of_slips(variables: Iterable[str]) -> None:
+    for name in (each.lower() for each in variables):
+        of_ours = name.removeprefix(_PREFIX.lower())
+        if name != of_ours and (meant := slip_of(of_ours, Settings.model_fields)) is not None:
+            log.warning("%s is no setting; did you mean %s?", name.upper(), _PREFIX + meant.upper())
 
 
 def _named(wrong: Wrong) -> str:

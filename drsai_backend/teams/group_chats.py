@@ -17,7 +17,12 @@ class DrSaiGroupChat(RunBound, autogen_agentchat.teams.BaseGroupChat):
     """Base of this package's group chats, and of one's own: subclass it as AutoGen's `BaseGroupChat`.
 
     `self._db_manager` and `self._run_context` are there before the manager is made; not yet in `__init__`.
+
+    Attributes:
+        has_one_turn: one turn is all that such a team has to do: its end is no bound that was reached.
     """
+
+    has_one_turn: bool = False
 
 
 class RoundRobinGroupChat(DrSaiGroupChat, autogen_agentchat.teams.RoundRobinGroupChat):

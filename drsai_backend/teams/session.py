@@ -69,6 +69,9 @@ class Watcher:
 
 
 NOBODY: Final = Watcher()
+ANSWERED: Final = "The agent has answered."
+"""Why a run of a team that has one turn ended, where AutoGen calls that turn the maximum."""
+_ONE_TURN: Final = "Maximum number of turns 1 reached."
 
 
 class TeamSession:
@@ -194,6 +197,8 @@ class TeamSession:
             finally:
                 del raised
         assert result is not None
+        if result.stop_reason == _ONE_TURN and getattr(self.team, "has_one_turn", False):
+            result.stop_reason = ANSWERED
         return result, await self.recorder.capture(None)
 
     def blamed(self, error: BaseException) -> str | None:

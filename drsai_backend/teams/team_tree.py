@@ -139,6 +139,7 @@ def as_team(served: object) -> BaseGroupChat:
         return served
     if is_a(served, ChatAgent):
         team = RoundRobinGroupChat([served], name=f"{served.name}_chat", max_turns=1)
+        team.has_one_turn = True  # pyright: ignore[reportAttributeAccessIssue] - see `DrSaiGroupChat`
         # An agent on its own may show what it likes, and takes any task.
         team._message_factory = TeamMessages(takes_all=True)
         return team

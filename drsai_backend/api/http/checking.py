@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.explain import DataPath, explain
+from drsai_backend.explain import DataPath, explain, slip_of
 
 _T = TypeVar("_T")
 _REASONS: Final = {
@@ -64,6 +64,18 @@ def checked(validate: Callable[[object], _T], body: object, texts: Mapping[str, 
     if reason := texts.get(str(path[0])):
         raise InvalidRequest(f"`{path[0]}` {reason}", param=str(path[0]))
     raise refused(path, worst.type, worst.values, texts.get(f"{path[0]}.{path[-1]}"))
+
+
+def check_names(names: Iterable[str], own: Iterable[str]) -> None:
+    """Refuse a field that would be kept for the agents, and is a slip of the pen for one of this server's own: it would
+    be without effect, in silence. All other fields are the client's.
+
+    Raises:
+        InvalidRequest: it names the field, and the one that was meant.
+    """
+    for name in names:
+        if (meant := slip_of(name, own)) is not None:
+            raise InvalidRequest(f"`{name}` is not known here; did you mean `{meant}`?", param=name)
 
 
 def refused(path: DataPath, kind: str, values: Mapping[str, object], reason: str | None = None) -> InvalidRequest:

@@ -49,6 +49,8 @@ class RouterTeam(OwnSteps, DrSaiGroupChat):
         TeamBuildError: two participants have one name, or a target is not there.
     """
 
+    has_one_turn = True
+
     def __init__(  # noqa: PLR0913 - options of a public class
         self,
         name: str,

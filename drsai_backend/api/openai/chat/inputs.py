@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, NamedTuple, cast
 from pydantic import ConfigDict, Field, SecretStr, WithJsonSchema
 
 from drsai_backend.api.auth import USER_SCHEMA
-from drsai_backend.api.http.checking import checked
+from drsai_backend.api.http.checking import check_names, checked
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.openai.chat.parameters import TEXTS, ParameterFields, kept_fields, model_params
 from drsai_backend.api.openai.chat.tools import CALL_CHOICE, CHOICE, CallChoice, Function, Tool, ToolChoice, read_tools
@@ -53,6 +53,12 @@ _TEXTS: Final = {
     "function_call": CALL_CHOICE,
 }
 """What is wrong, where that is more than a wrong type."""
+OWN_FIELDS: Final = (
+    *("thread_id", "thread_owner", "on_busy", "on_question", "on_disconnect", "background", "housekeeping"),
+    *("webhook_url", "max_turns", "max_run_seconds", "max_run_tokens"),
+)
+"""Fields that OpenAI does not have: what is like one of them is none of another client's. `chat_id` is missing: clients
+have many names for it."""
 
 
 class StreamOptions(Wire):
@@ -148,6 +154,8 @@ def parse_call(body: JsonObject, sender: Sender, *, max_messages: int) -> ChatCa
         text = f"`messages` has {count} messages; this server accepts {max_messages}"
         raise InvalidRequest(text, param="messages")
     chat = checked(ChatBody.model_validate, body, _TEXTS)
+    extra = chat.model_extra or {}
+    check_names(extra, OWN_FIELDS)
     beside = (("stream", chat.stream), ("on_disconnect", chat.on_disconnect == "cancel"))
     for field, value in (*beside, ("housekeeping", chat.housekeeping)):
         if chat.background and value:
@@ -165,7 +173,7 @@ def parse_call(body: JsonObject, sender: Sender, *, max_messages: int) -> ChatCa
     if tool_fields:
         tools = read_tools(chat.tools, chat.tool_choice, chat.functions, chat.function_call)
     for own in (STORED_AS, CONTINUES, SHOWN):
-        if own in (chat.model_extra or {}):
+        if own in extra:
             raise InvalidRequest(f"`{own}` is a name of this server's own", param=own)
     if (answer := continued(messages)) is not None:
         messages, raw = messages[:-1], raw[:-1]
@@ -178,7 +186,7 @@ def parse_call(body: JsonObject, sender: Sender, *, max_messages: int) -> ChatCa
         api_key,
         stream=bool(chat.stream),
         n=chat.n,
-        extra={**(chat.model_extra or {}), **kept_fields(chat), **({} if sender.tag is None else {"user": sender.tag})},
+        extra={**extra, **kept_fields(chat), **({} if sender.tag is None else {"user": sender.tag})},
         client_tools=tools,
         tool_results=results,
         continues=answer,

@@ -9,7 +9,7 @@ from typing import Final, TypeVar, cast
 import orjson
 from pydantic import BaseModel
 
-from drsai_backend.api.http.checking import checked
+from drsai_backend.api.http.checking import check_names, checked
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.openai.messages import SCHEMA_BYTES
 from drsai_backend.api.openai.responses.request.body import (
@@ -33,6 +33,8 @@ _TOLD_AGAIN: Final = (
     *("parallel_tool_calls", "service_tier", "store", "background", "metadata"),
 )
 """Fields that a response has as its request had them."""
+_OWN_FIELDS: Final = ("webhook_url", "on_busy", "max_turns", "max_run_seconds", "max_run_tokens")
+"""Fields that OpenAI does not have."""
 _Body = TypeVar("_Body", bound=InputBody)
 
 
@@ -62,6 +64,7 @@ def fingerprint_of(body: JsonObject) -> str:
 
 def check(asked: ResponseBody) -> None:
     """What no type tells. Raises InvalidRequest."""
+    check_names(asked.model_extra or (), _OWN_FIELDS)
     if asked.conversation is not None and asked.previous_response_id is not None:
         text = "`conversation` and `previous_response_id` cannot be combined: either names what is continued"
         raise InvalidRequest(text, param="previous_response_id")
