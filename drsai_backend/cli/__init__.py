@@ -17,15 +17,13 @@ def main() -> None:
     # quarter of the time.
     gc.disable()
     from drsai_backend.cli.app import app
-    from drsai_backend.cli.screen import print_error
-    from drsai_backend.cli.verbs import in_commands
+    from drsai_backend.cli.verbs import print_problems
     from drsai_backend.errors import DrSaiError
 
     try:
         app()
     except DrSaiError as error:
-        for each in getattr(error, "problems", (error.message,)):  # Of a definition, all that is wrong.
-            print_error(in_commands(str(each)))
+        print_problems(error)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

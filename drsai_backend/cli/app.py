@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 import drsai_backend
 from drsai_backend.cli.database import read_settings
-from drsai_backend.cli.options import DatabaseUrl
+from drsai_backend.cli.options import AsJson, DatabaseUrl
 from drsai_backend.cli.screen import print_error
 from drsai_backend.errors import ConfigurationError, DrSaiError
 from drsai_backend.features.builtin import BUILTIN
@@ -111,6 +111,18 @@ def _root(
 
 
 @app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to. [default: here]")] = Path(),
+    yaml: Annotated[bool, typer.Option("--yaml", help="A team by definition, without a line of Python.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a project: write a team, a test of it, `.env.example` and a file for Docker Compose."""
+    from drsai_backend.cli import init
+
+    init.init(folder, yaml=yaml, as_json=as_json)
+
+
+@app.command()
 def serve(
     teams: Teams = None,
     host: Annotated[
@@ -154,22 +166,31 @@ def serve(
     ] = False,
     access_log: Annotated[bool, typer.Option("--access-log", help="Log every request.")] = False,
     log_level: LogLevel = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Start again when a file of the project changes; while you work on it.")
+    ] = False,
 ) -> None:
     """Serve teams as models of an OpenAI-compatible API."""
-    from drsai_backend.cli import serve
+    options: dict[str, object] = {
+        "host": host,
+        "port": port,
+        "database_url": database_url,
+        "ssl_certfile": ssl_certfile,
+        "ssl_keyfile": ssl_keyfile,
+        "trusted_proxies": forwarded_allow_ips,
+        "log_level": log_level,
+        "models": models,
+        "require_model": require_model or None,
+    }
+    how: dict[str, Any] = {"insecure": insecure, "local_model": local_model, "access_log": access_log}
+    if reload:
+        from drsai_backend.cli import reload as reloading
 
-    settings = read_settings(
-        host=host,
-        port=port,
-        database_url=database_url,
-        ssl_certfile=ssl_certfile,
-        ssl_keyfile=ssl_keyfile,
-        trusted_proxies=forwarded_allow_ips,
-        log_level=log_level,
-        models=models,
-        require_model=require_model or None,
-    )
-    serve.serve(settings, teams, insecure=insecure, local_model=local_model, access_log=access_log)
+        reloading.reload(options, teams or [], **how)
+    else:
+        from drsai_backend.cli import serve
+
+        serve.serve(read_settings(**options), teams, **how)
 
 
 @app.command()

@@ -42,7 +42,16 @@ _CLOSE_SECONDS: Final = 15.0
 """What clients may take beyond the runs' grace to read the end of their answers."""
 
 
-def serve(settings: Settings, teams: list[str] | None, *, insecure: bool, local_model: bool, access_log: bool) -> None:
+def serve(
+    settings: Settings,
+    teams: list[str] | None,
+    *,
+    insecure: bool,
+    local_model: bool,
+    access_log: bool,
+    listening: socket.socket | None = None,
+) -> None:
+    """Serve until told to stop. `listening`: the socket, where there is one already."""
     address, tls = find_address(settings), tls_of(settings)
     configure_logging(settings)
     given = load_all(teams, means_of(settings)) if teams else None
@@ -53,7 +62,7 @@ def serve(settings: Settings, teams: list[str] | None, *, insecure: bool, local_
             "127.0.0.1; --insecure if it shall be open"
         )
     with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(listen(settings, address))
+        listening = stack.enter_context(listening or listen(settings, address))
         if local_model:
             make_console().print("Starting the local model …")
             settings = stack.enter_context(LocalModelServer()).settings(settings)

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from typer.core import TyperGroup
 
-from drsai_backend.cli.screen import warn
+from drsai_backend.cli.screen import print_error, warn
+from drsai_backend.errors import DrSaiError
 
 OLD_WORDS: Final[Mapping[str, str]] = {
     "agents delete": "agents remove",
@@ -71,3 +72,9 @@ def in_commands(message: str) -> str:
     for request, command in _REQUESTS:
         message = re.sub(request, command, message)
     return message
+
+
+def print_problems(error: DrSaiError) -> None:
+    """Print an error on stderr, in words for who types; of a definition, a line for each thing that is wrong."""
+    for each in getattr(error, "problems", (error.message,)):
+        print_error(in_commands(str(each)))

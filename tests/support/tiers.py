@@ -18,6 +18,7 @@ SLOW = (
     "api/test_openapi.py",
     "chaos",
     "cli/test_demo.py",
+    "cli/test_init.py",
     "crash",
     "database/test_portable_hostile.py",
     "database/test_servers.py",
