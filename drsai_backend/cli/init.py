@@ -30,8 +30,9 @@ def init(folder: Path, *, yaml: bool, as_json: bool) -> None:
             path.write_text(text.replace(_TEAM_FILE, team), "utf-8")
     except OSError as error:
         raise ConfigurationError(f"{error.filename} cannot be written: {error.strerror}") from None
+    tried = f"[bold]drsai serve {in_line(str(folder / team))} --reload[/]"
     tell(
-        f"wrote {in_line(', '.join(map(str, texts)))}\n\nTry it: [bold]drsai serve {in_line(str(folder / team))} --reload[/]",
+        f"wrote {in_line(', '.join(map(str, texts)))}\n\nTry it: {tried}",
         {"files": [*map(str, texts)]},
         as_json=as_json,
     )
