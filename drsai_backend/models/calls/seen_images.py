@@ -11,7 +11,7 @@ import asyncio
 import base64
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from autogen_core import Image
 from autogen_core.models import FunctionExecutionResultMessage, LLMMessage, UserMessage
@@ -48,12 +48,16 @@ class SeenImages:
     async def shown(self, messages: Sequence[LLMMessage]) -> Sequence[LLMMessage]:
         """The messages with the newest images after the results that refer to them; the same object where there are
         none."""
+        # Asked at each call of a model, of all messages of a thread: in C.
+        kinds = [*map(type, messages)]
+        if FunctionExecutionResultMessage not in kinds:
+            return messages
         chosen: set[str] = set()
         places: list[tuple[int, list[tuple[str, str]]]] = []
         for index in range(len(messages) - 1, -1, -1):
-            message = messages[index]
-            if not isinstance(message, FunctionExecutionResultMessage):
+            if kinds[index] is not FunctionExecutionResultMessage:
                 continue
+            message = cast("FunctionExecutionResultMessage", messages[index])
             found = [
                 (name, file_id)
                 for result in message.content
