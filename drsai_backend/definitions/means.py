@@ -22,14 +22,15 @@ class Means:
         allowed_addresses: networks that HTTP tools may reach although they are not public.
         builtin: the names of tools that come along, with the package or with extensions.
         mcp: gives the names of the MCP servers that there are; None: that is not known.
-        imports: functions are imported to see whether they can be; not where a definition is read that was stored.
+        tries: functions are imported to see whether they can be, and a team that nothing can end is refused; not where
+            what is read was stored.
     """
 
     python: Sequence[str] = ()
     allowed_addresses: tuple[str, ...] = ()
     builtin: Collection[str] = NAMES
     mcp: Callable[[], Collection[str]] | None = None
-    imports: bool = True
+    tries: bool = True
 
     @classmethod
     def of(cls, settings: Settings, own_tools: Iterable[str] = ()) -> Means:

@@ -143,7 +143,7 @@ class Engine(StoredThreads):
         mcp = mcp or McpHost()
         allowed, means = tuple(settings.allowed_addresses), Means.of(settings, own_tools)
         # What was stored may be read where a function or a server that it names is not.
-        self.catalog = catalog = Catalog(teams, db, replace(means, imports=False), settings)
+        self.catalog = catalog = Catalog(teams, db, replace(means, tries=False), settings)
         there = replace(means, mcp=lambda: [each.name for each in mcp.servers])
         self.agents = StoredDefinitions(db, there, teams.__contains__, catalog.changed)
         self.tools = ToolRegistry(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from pydantic import SecretStr
 
-from drsai_backend import DrSai
+from drsai_backend import DrSai, RunStatus
 from drsai_backend.datamodel import AutoGenMessage
+from drsai_backend.errors import InvalidRequest
 from drsai_backend.models import ModelProvider
 from tests.support.scripted import Answer, ScriptedClient, user_count
 from tests.support.threads import settings
@@ -64,3 +67,24 @@ async def test_what_fits_is_kept_and_the_rest_is_told(
     assert (await drsai.run("crew", "three", thread_id="t")).text == "7"
     assert not [record for record in caplog.records if "changed" in record.getMessage()]
     await drsai.close()
+
+
+async def test_what_is_refused_today_and_was_stored_before_is_served(migrated_sqlite: str) -> None:
+    """A termination of a name that nobody has: a run's bounds end it, as before."""
+    endless = crew("ann", "bob")
+    endless["teams"]["crew"]["termination"] = {"text_message": "eve"}
+    async with DrSai({}, migrated_sqlite, settings=settings(), model_provider=Models()) as drsai:
+        with pytest.raises(InvalidRequest, match="would never end"):
+            await drsai.agents.put("crew", endless)
+        await drsai.agents.put("crew", crew("ann", "bob"))
+    engine = sa.create_engine(migrated_sqlite)
+    with engine.begin() as connection:
+        changed = connection.execute(
+            sa.text("UPDATE storeddefinition SET definition = :text"), {"text": json.dumps(endless)}
+        )
+        assert changed.rowcount == 1
+    engine.dispose()
+    async with DrSai({}, migrated_sqlite, settings=settings(max_turns=3), model_provider=Models()) as drsai:
+        result = await drsai.run("crew", "one", thread_id="t")
+    assert result.status is RunStatus.STOPPED
+    assert len(result.task_result["messages"]) > 3
