@@ -6,6 +6,7 @@ client keeps of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -30,6 +31,19 @@ USER_LAST: Final = (
 )
 """What is wrong with a conversation that ends with an answer, and what to do."""
 _TITLE_LENGTH: Final = 80
+# The prompt of Open WebUI 0.4 to 0.12, and how it marks the question where a person has chosen older ones.
+FOUND: Final = "### Task:"
+_FOUND_ENDS: Final = "</context>"
+_ASKED: Final = re.compile(r"\s*<user_query>(.*)</user_query>\s*\Z", re.DOTALL)
+_CONTEXT: Final = "<!-- SYSTEM CONTEXT (NOT PART OF USER QUERY) -->"
+"""After a question, LobeChat puts what belongs to it."""
+_AROUND: Final = {
+    "<attached_files>": ("</attached_files>", _CONTEXT),  # Open WebUI, and before 0.4:
+    "Use the following context as your learned knowledge": ("answer the query.\nQuery: ", _CONTEXT),
+    "Please answer the question based on the reference materials": ("## My question is:", "## Reference Materials:"),
+}
+"""How chat windows put what they have found around a question: how such a message begins, and what stands before and
+after the question. The last one is Cherry Studio's."""
 CONTINUES: Final = "drsai:continues"
 SHOWN: Final = "drsai:shown"
 """The names under which the answer that a run continues, and `Ask.shown`, are kept in
@@ -155,9 +169,33 @@ def history_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> l
 
 
 def title_of(messages: Sequence[InputMessage]) -> str:
-    """The title of a thread that begins with these: the first words of the user, in one line; "": there are none."""
-    title = " ".join(next((message.text for message in messages if message.role == "user"), "").split())
+    """The title of a thread that begins with these: the first words of the user, in one line, without what a chat
+    window has put around them; "": there are none."""
+    text = next((message.text for message in messages if message.role == "user"), "")
+    if text.startswith((FOUND, *_AROUND)) or _CONTEXT in text:
+        text = _words_in(asked_in(text).strip())
+    title = " ".join(text.split())
     return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"
+
+
+def asked_in(text: str) -> str:
+    """The question in a user's text, without what a chat window has found for it."""
+    if not text.startswith(FOUND):
+        return text
+    _, ends, rest = text.rpartition(_FOUND_ENDS)
+    if not ends:
+        return text
+    marked = _ASKED.match(rest)
+    question = rest if marked is None else marked[1]
+    return question if question.strip() else text
+
+
+def _words_in(text: str) -> str:
+    """The user's words in a text that a chat window has put something around."""
+    for begins, (before, after) in _AROUND.items():
+        if text.startswith(begins):
+            text = text.partition(before)[2].partition(after)[0].strip() or text
+    return text.partition(_CONTEXT)[0].strip() or text
 
 
 def _imported(team: BaseGroupChat, messages: Sequence[InputMessage], end: int) -> list[BaseChatMessage]:

@@ -48,6 +48,20 @@ async def test_every_error_has_the_four_keys(
         assert method in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/agents/schema", "GET"),
+        ("/v1/agents/crew", "DELETE, GET, PUT"),
+        ("/v1/threads/t", "DELETE, GET"),
+        ("/v1/files", "GET, POST"),
+    ],
+)
+async def test_the_methods_of_a_path_are_its_own(http: httpx.AsyncClient, path: str, allowed: str) -> None:
+    response = await http.request("PATCH", path)
+    assert (response.status_code, response.headers["allow"]) == (405, allowed)
+
+
 async def test_what_nobody_expected_is_a_500_without_a_word_about_it(
     http: httpx.AsyncClient, engine: FakeEngine, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -77,6 +77,25 @@ def test_a_task_of_a_persons_own_is_a_message(text: str) -> None:
     assert Housekeeping().kind_of([InputMessage("user", text)]) is None
 
 
+def test_a_prompt_may_be_all_that_is_sent_as_one_system_message() -> None:
+    rule = Housekeeping()
+    [[lone]] = [messages for messages in HOUSEKEEPING if len(messages) == 1 and messages[0].role == "system"]
+    assert rule.kind_of([lone]) == "title"
+    assert rule.kind_of([lone, InputMessage("user", "Is this a test?")]) is None
+    assert rule.kind_of([InputMessage("system", f"Quote this: {lone.text}")]) is None
+    [lobechat] = recording("lobechat/title").exchanges
+    assert rule.kind_of(messages_of(lobechat)[:1]) == "title"
+    assert rule.kind_of([InputMessage("system", "You are a writer.")]) is None
+
+
+def test_older_chinese_prompts_are_known_with_the_chats_messages_after_them() -> None:
+    [title] = recording("lobechat/title_2024").exchanges
+    system, _ = messages_of(title)
+    chat = [InputMessage("user", "你好"), InputMessage("user", "再见")]
+    assert Housekeeping().kind_of([system, *chat]) == "title"
+    assert Housekeeping().kind_of(chat) is None
+
+
 def test_a_server_may_know_more_prompts() -> None:
     rule = Housekeeping(r"^\[bot\] name this chat")
     assert rule.kind_of([InputMessage("user", "hi"), InputMessage("user", "[bot] name this chat: …")]) == "other"
@@ -97,5 +116,6 @@ async def test_the_demo_model_answers_in_the_form_that_is_asked_for() -> None:
         assert "demo model" not in answer
         if exchange.kind in keys:
             assert answer.startswith(f'{{"{keys[exchange.kind]}": ')
-    [title] = recording("librechat/title_completion").exchanges
-    assert (await demo.create(_as_model_messages(messages_of(title)))).content == "Is this a test"
+    for name in ("librechat/title_completion", "librechat/title_system", "lobechat/title", "lobechat/title_2024"):
+        [title] = recording(name).exchanges
+        assert (await demo.create(_as_model_messages(messages_of(title)))).content == "Is this a test", name

@@ -30,9 +30,11 @@ from drsai_backend.datamodel import AutoGenMessage
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.runs import Ask, InputMessage
+from drsai_backend.runs.messages import title_of
 from drsai_backend.runs.start.build import refuse_unseen_images
 from drsai_backend.runs.start.plan import fingerprint
 from drsai_backend.teams.messages import UnknownEvent, UnknownMessage, dump_of, read_message
+from tests.recordings import recording
 from tests.support.asks import asks
 from tests.support.running import comparable
 from tests.support.scripted import Answer, ScriptedClient, user_count
@@ -389,3 +391,52 @@ def test_texts_are_not_looked_through_for_images() -> None:
     messages = [InputMessage("user", Text("Hello."))]
     refuse_unseen_images(RoundRobinGroupChat([AssistantAgent("ada", ScriptedClient([]))]), messages)
     assert fingerprint(Ask("pair", messages), ThreadName("default", "ada", "t"))
+
+
+QUESTION = "How high is\nthe lighthouse?"
+LOBECHAT = "<!-- SYSTEM CONTEXT (NOT PART OF USER QUERY) -->\nfiles\n<!-- END SYSTEM CONTEXT -->"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        f"### Task:\nRespond to the user query.\n<context>\n<source>42 </context> m</source>\n</context>\n\n{QUESTION}",
+        f"### Task:\nRespond.\n<context>42</context>\n<user_query>{QUESTION}</user_query>",
+        f'<attached_files>\n<file name="a.txt"/>\n</attached_files>\n\n{QUESTION}',
+        f"### Task:\nRespond.\n<context>4</context>\n<attached_files>\n</attached_files>\n\n{QUESTION}",
+        "Use the following context as your learned knowledge, inside <context></context> XML tags.\n<context>\n42\n"
+        f"</context>\n\nGiven the context information, answer the query.\nQuery: {QUESTION}",
+        "Please answer the question based on the reference materials\n\n## Citation Rules:\n- Cite.\n\n"
+        f"## My question is:\n\n{QUESTION}\n\n## Reference Materials:\n\n42\n\nPlease respond in it.\n",
+        f"{QUESTION}\n\n{LOBECHAT}",
+        QUESTION,
+    ],
+)
+def test_a_title_is_the_users_words_not_what_a_window_has_found(sent: str) -> None:
+    assert title_of([InputMessage("system", "s"), InputMessage("user", sent)]) == "How high is the lighthouse?"
+
+
+@pytest.mark.parametrize(
+    ("sent", "title"),
+    [
+        ("### Task:\nWrite a poem.", "### Task: Write a poem."),
+        ("<attached_files>\n</attached_files>\n", "<attached_files> </attached_files>"),
+        ("Use the following context as your learned knowledge: it is late.",) * 2,
+        ("Tell me of ## My question is: and ## Reference Materials:",) * 2,
+        (LOBECHAT, " ".join(LOBECHAT.split())[:79] + "…"),
+        ("", ""),
+    ],
+)
+def test_a_title_is_never_lost_to_that(sent: str, title: str) -> None:
+    assert title_of([InputMessage("user", sent)]) == title
+
+
+async def test_a_thread_with_retrieval_has_the_question_as_its_title(make: Make) -> None:
+    drsai = await make({"crew": lambda: AssistantAgent("ann", ScriptedClient(lambda *_: "42"))})
+    [*_, question] = next(
+        exchange.body["messages"]
+        for exchange in recording("openwebui/legacy_tools").exchanges
+        if exchange.kind == "chat"
+    )
+    await drsai.run("crew", question["content"], thread_id="t")
+    assert (await drsai.engine.get_thread(Principal(), "t")).title == "What is twice 21?"

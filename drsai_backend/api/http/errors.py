@@ -127,6 +127,8 @@ def install_error_handlers(app: FastAPI) -> None:
             # Starlette names the methods of one route only; a path has several.
             scopes = ({**request.scope, "method": method} for method in _METHODS)
             routes = request.app.router.routes
+            # A path that is one of its own is none of a parameter's.
+            routes = [each for each in routes if getattr(each, "path", "") == request.scope["path"]] or routes
             fitting = (each for each in scopes if any(route.matches(each)[0] is Match.FULL for route in routes))
             headers["Allow"] = ", ".join(each["method"] for each in fitting)
             message = f"{request.method} is not allowed for {request.url.path!r}; use {headers['Allow']}"

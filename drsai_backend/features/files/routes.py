@@ -66,9 +66,10 @@ _UPLOAD: Final = {
         },
     }
 }
-_BYTES: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
+_BYTES: Final = {"application/octet-stream": _BINARY, "*/*": _BINARY}
 _CONTENT: Final[dict[int | str, JsonObject]] = {
-    200: {"description": "The bytes.", "content": _BYTES},
+    200: {"description": "The bytes, with the media type of the file.", "content": _BYTES},
     206: {"description": "Those that `Range` asks for.", "content": _BYTES},
     416: {"description": "The file has no such bytes."},
 }

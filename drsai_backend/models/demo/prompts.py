@@ -18,9 +18,19 @@ PREFIX: Final = "[offline demo model] "
 
 _ANSWERS_IN: Final = re.compile(r'"(title|tags|follow_ups|queries|text|prompt)"\s*:')
 _SAID: Final = re.compile(
-    r"^(?:USER|User|user|<user>|Query|Message)\W{0,3}\s*([^\s<].*?)(?:</user>|`{3}|\"{3})?\s*$", re.MULTILINE
+    r"^(?:\|\|>)?(?:USER|User|user|<user>|Query|Message)\W{0,3}\s*([^\s<].*?)(?:</user>|`{3}|\"{1,3})?\s*$",
+    re.MULTILINE,
 )
-_ASKS_FOR_A_TITLE: Final = ("Provide a concise, 5-word-or-less title", "Create a concise, 3-5 word title")
+_ASKS_FOR_A_TITLE: Final = (
+    "Provide a concise, 5-word-or-less title",
+    "Create a concise, 3-5 word title",
+    "Please generate a concise, 5-word-or-less title",
+    "Detect user language and write in the same language an extremely concise title",
+)
+_TITLES: Final = (
+    "You are a professional conversation summarizer",
+    "你是一名擅长会话的助理\uff0c你需要将用户的会话总结为",
+)
 _WORDS: Final = 5
 
 _LISTED: Final = re.compile(r"^- ([\w.-]+): (.*)\n  (\{.*\})$", re.MULTILINE)
@@ -47,8 +57,8 @@ def housekeeping(text: str, system: str) -> str | None:
         return '{"tool_calls": []}'
     if text.startswith("Analyze this conversation and provide:"):
         return json.dumps({"language": "English", "title": _title(text)}, ensure_ascii=False)
-    if system.startswith("You are a professional conversation summarizer") or text.startswith(_ASKS_FOR_A_TITLE):
-        return _title(text)
+    if system.startswith(_TITLES) or (text or system).startswith(_ASKS_FOR_A_TITLE):
+        return _title(text or system)
     return None
 
 

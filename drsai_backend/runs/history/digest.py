@@ -29,6 +29,7 @@ from drsai_backend.database.runs.reads import Seen
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.history.kept import HASHED, Found, KeptHistories, Prefix
+from drsai_backend.runs.messages import FOUND, asked_in
 from drsai_backend.runs.requests import InputMessage, KnownHistory
 
 _SIZE: Final = 16
@@ -36,10 +37,6 @@ _ASCII_SPACE: Final = b" \t\n\r\v\f\x1c\x1d\x1e\x1f"
 """What `str.split` takes for white space in ASCII text."""
 _FOLDED: Final = re.compile(r"<(/?)(?:think|details)(?![\w-])[^<>]*>", re.IGNORECASE)
 _HEADING: Final = re.compile(r"^[ \t]*\*\*[^*\n]+\*\*[ \t]*\r?$", re.MULTILINE)
-# The prompt of Open WebUI 0.4 to 0.12, and how it marks the question where a person has chosen older ones.
-FOUND: Final = "### Task:"
-_FOUND_ENDS: Final = "</context>"
-_ASKED: Final = re.compile(r"\s*<user_query>(.*)</user_query>\s*\Z", re.DOTALL)
 _HEAVY: Final = 100_000
 """Characters above which what is new of a history is digested beside the event loop."""
 _PIECE: Final = 1 << 16
@@ -57,18 +54,6 @@ def plain(text: str) -> bytes:
         return text.encode().translate(None, _ASCII_SPACE)
     pieces = (text[begin : begin + _PIECE] for begin in range(0, len(text), _PIECE))
     return b"".join("".join(piece.split()).encode(errors="surrogatepass") for piece in pieces)
-
-
-def asked_in(text: str) -> str:
-    """The question in a user's text, without what a chat window has found for it."""
-    if not text.startswith(FOUND):
-        return text
-    _, ends, rest = text.rpartition(_FOUND_ENDS)
-    if not ends:
-        return text
-    marked = _ASKED.match(rest)
-    question = rest if marked is None else marked[1]
-    return question if question.strip() else text
 
 
 def plain_answer(text: str) -> bytes:

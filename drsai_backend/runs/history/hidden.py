@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from drsai_backend.database.runs.history import containing
 from drsai_backend.database.runs.paths import Line
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.history.digest import FOUND, History, flat, flat_dump, left_out, plain
+from drsai_backend.runs.history.digest import History, flat, flat_dump, left_out, plain
+from drsai_backend.runs.messages import FOUND
 from drsai_backend.runs.requests import InputMessage
 from drsai_backend.runs.transcript import said_to
 from drsai_backend.teams.client_tools.definitions import THE_USER_ADDS

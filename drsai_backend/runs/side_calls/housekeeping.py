@@ -85,8 +85,23 @@ PROMPTS: Final = (
         ),
         after_history=True,
     ),
+    # LibreChat before that package.
+    Prompt(
+        "title",
+        (
+            "Please generate a concise, 5-word-or-less title for the conversation",
+            "Detect user language and write in the same language an extremely concise title",
+        ),
+        ends=("||>Title:",),
+    ),
     # LobeChat.
     Prompt("title", system=("You are a professional conversation summarizer. Generate a concise title",)),
+    # LobeChat until 2024, and programs that took its words over, some of which send the chat's messages after them.
+    Prompt(
+        "title",
+        system=("你是一名擅长会话的助理\uff0c你需要将用户的会话总结为",),
+        after_history=True,
+    ),
     Prompt(
         "summary",
         holds="<chat_history>",
@@ -127,8 +142,10 @@ class Housekeeping:
                 ) from None
 
     def kind_of(self, messages: Sequence[InputMessage]) -> str | None:
-        """What a conversation asks for, if its last message is housekeeping; None: it is a conversation."""
-        if self.setting == "off" or not messages or messages[-1].role != "user":
+        """What a conversation asks for, if its last message is housekeeping; None: it is a conversation. A system
+        message alone is a prompt, too."""
+        asking = ("user", "system") if len(messages) == 1 else ("user",)
+        if self.setting == "off" or not messages or messages[-1].role not in asking:
             return None
         content = messages[-1].content
         if not isinstance(content, str):
@@ -140,7 +157,7 @@ class Housekeeping:
         begins_so = _BEGINS.match(content) is not None
         if not begins_so and not system.startswith(_SYSTEMS):
             return None
-        is_alone = len(messages) == 1 + bool(system)
+        is_alone = len(messages) <= 1 + bool(system)
         for prompt in PROMPTS:
             if (is_alone or prompt.after_history) and prompt.fits(content, system):
                 return prompt.kind
