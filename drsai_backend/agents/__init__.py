@@ -1,7 +1,7 @@
 """Agents that know the run they take part in."""
 
 from drsai_backend.agents.base import AssistantAgent, DrSaiAgent, DrSaiAgentMixin, RunBound, bind
-from drsai_backend.agents.tool_agent import ReactAgent, ToolAgent
+from drsai_backend.agents.tool_agent import ReactAgent, ReminderEvent, ToolAgent
 from drsai_backend.tools import idempotent, requires_approval
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "DrSaiAgent",
     "DrSaiAgentMixin",
     "ReactAgent",
+    "ReminderEvent",
     "RunBound",
     "ToolAgent",
     "bind",

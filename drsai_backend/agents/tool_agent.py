@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, Literal, cast
 
 from autogen_agentchat.base import Response
 from autogen_agentchat.messages import (
@@ -34,6 +34,17 @@ _REMINDER: Final = (
 )
 
 
+class ReminderEvent(BaseAgentEvent):
+    """What an agent's model was told to do, as if by the user, who is not shown it."""
+
+    type: Literal["ReminderEvent"] = "ReminderEvent"
+    content: str
+
+    def to_text(self) -> str:
+        """What it was told."""
+        return self.content
+
+
 @tool(idempotent=True, timeout=None, max_output=1_000_000)
 async def done(answer: str) -> str:
     """Say that the task is finished. Nothing else ends your work.
@@ -54,7 +65,8 @@ class ToolAgent(DrSaiAgent):
         max_iterations: answers of its model in one turn, 1 to 99, those after reminders included. The last one is asked
             for without tools; the answer's metadata then has `limit`. Rounds with tools of the client's do not count.
         require_done: only a call of the tool `done` ends its work, with that call's answer. An agent that stops without
-            it is reminded, by a message that only its model sees. What it says meanwhile is shown as its thoughts.
+            it is reminded, by a message that only its model sees, and a `ReminderEvent` tells. What it says meanwhile
+            is shown as its thoughts.
         reminders: how often; then what it said last is the answer, and its metadata has `limit`.
         text_form: calls are written in text, as `text` or `json`, for models that cannot call functions; see
             `ReactAgent`. None: the model calls functions.
@@ -107,6 +119,11 @@ class ToolAgent(DrSaiAgent):
             # What it says is not its answer before `done` is called.
             self._model_client_stream = False
 
+    @property
+    def produced_message_types(self) -> Sequence[type[BaseChatMessage]]:
+        """See AutoGen's `AssistantAgent`; teams are told of events, too."""
+        return [*super().produced_message_types, cast("type[BaseChatMessage]", ReminderEvent)]
+
     async def on_messages_stream(
         self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken
     ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | Response, None]:
@@ -143,6 +160,7 @@ class ToolAgent(DrSaiAgent):
                     elif self.require_done:
                         reminders -= 1
                         yield ThoughtEvent(content=said.content, source=self.name)
+                        yield ReminderEvent(content=_REMINDER, source=self.name)
                         await self._model_context.add_message(UserMessage(content=_REMINDER, source="user"))
                         messages = []
                         continue

@@ -57,7 +57,7 @@ from drsai_backend.runs.steps.events import (
     StepsVoid,
     StepThought,
 )
-from drsai_backend.runs.steps.views import shortened
+from drsai_backend.runs.steps.views import shortened, title_of
 from drsai_backend.runs.threads.rights import Named
 from drsai_backend.teams.messages import dump_of, read_message
 
@@ -305,7 +305,7 @@ def _fields_of_step(event: StepNews) -> tuple[str, JsonObject]:
     match event:
         case StepStarted():
             started = None if step.started_at is None else int(step.started_at.timestamp())
-            return "step_start", {**where, "started_at": started, "model": step.model}
+            return "step_start", {**where, "title": title_of(step), "started_at": started, "model": step.model}
         case StepThought():
             return "thought", {**where, "text": step.thought}
         case StepCalled():

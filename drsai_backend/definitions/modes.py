@@ -84,6 +84,11 @@ def mode_of(team: str) -> str | None:
     return team.removeprefix(TEAMS) if team.startswith(TEAMS) else None
 
 
+def speaker_of(team: str) -> str | None:
+    """Who does all steps of a mode's team; None: several do, or it is no mode's."""
+    return AGENT if mode_of(team) in ("tools", "simple", "react") else None
+
+
 def definition_of(mode: str, asked: ModeRequest, settings: Settings) -> AgentDefinition:
     """The agent that a request words.
 

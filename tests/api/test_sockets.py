@@ -108,6 +108,17 @@ async def test_it_beats_while_there_is_nothing_to_say_and_lasts_for_so_long() ->
         assert socket.closed == 1008
 
 
+async def test_it_beats_as_often_while_it_has_much_to_say() -> None:
+    async with opened(heartbeat=0.1) as socket:
+        async with asyncio.timeout(5):
+            told: list[Any] = []
+            while told.count({"type": "beat"}) < 3:
+                await socket.say({"say": "a"})
+                told.append(await socket.hear())
+                await asyncio.sleep(0.01)
+    assert {"said": "a", "by": "ann"} in told
+
+
 async def test_what_is_heard_in_time_is_answered_to_its_end() -> None:
     """The bound is for the connection, not for the answer."""
 

@@ -243,7 +243,11 @@ async def test_only_done_ends_the_work(service: Service, model: ModelServer) -> 
     assert "have not called the tool `done`" in model.requests[2].messages[-1]["content"]
     messages = await stored(service)
     assert [item["message"]["content"] for item in messages if item["shown"]] == ["It is HEY."]
-    assert not any("have not called" in str(item) for item in messages)
+    assert [(item["type"], item["shown"]) for item in messages if "have not called" in str(item)] == [
+        ("ReminderEvent", False)
+    ]
+    events = (await service.http.get(f"/v1/runs/{answer['drsai']['run_id']}/events")).text
+    assert [line for line in events.splitlines() if '"message_type":"ReminderEvent"' in line]
     assert (await ask(service, "finisher", "Once more."))["choices"][0]["message"]["content"] == "Again."
     assert model.requests[3].messages[-2]["content"] == "It is HEY."
 

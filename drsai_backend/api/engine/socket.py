@@ -5,7 +5,7 @@
 - `cancel` with `task_id` stops it; `ping` is answered by a `pong`.
 
 What is told are the objects of the stream, each with its `task_id` and most with an `id`. A connection that breaks
-costs nothing: the task is the engine's. While there is nothing to say a `heartbeat` comes every 30 seconds.
+costs nothing: the task is the engine's. A `heartbeat` comes at least every 30 seconds, whatever else is told.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from drsai_backend.errors import DrSaiError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.events import Mark
 
-HEARTBEAT: Final = 30.0
+HEARTBEAT: Final = 25.0
 MOST: Final = 16
 """Tasks that one connection is told of at a time."""
 

@@ -22,6 +22,7 @@ from drsai_backend.definitions.modes import (
     ModeRequest,
     definition_of,
     mode_of,
+    speaker_of,
     takes_tools,
     team_of,
 )
@@ -40,7 +41,7 @@ from drsai_backend.runs.steps.events import (
     StepsVoid,
     StepThought,
 )
-from drsai_backend.runs.steps.views import SHOWN, RunStep, cut, shortened
+from drsai_backend.runs.steps.views import SHOWN, RunStep, cut, shortened, title_of
 from drsai_backend.runs.threads.views import RunView, ThreadDetail
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.builtin import builtin_tools
@@ -224,7 +225,10 @@ class Tasks:
             told.append({"type": "error", "content": run.error_message or "the task failed"})
         elif run.status is RunStatus.AWAITING_INPUT:
             told.append({"type": "input_request", "input_request": run.input_request})
-        final = {"type": "final", "content": await self.engine.last_text(who, task_id) or ""}
+        content = await self.engine.last_text(who, task_id) or ""
+        if content and status in ("success", "max_steps_reached"):
+            told.append({"type": "final_answer", "content": content})
+        final = {"type": "final", "content": content}
         count = newest[0].position if newest else 0
         return [*told, {**final, "status": status, "step_count": count, "execution_time": round(run.seconds, 3)}]
 
@@ -291,7 +295,8 @@ def told_of(event: StepNews) -> JsonObject:
     step = shortened(event.step)
     match event:
         case StepStarted():
-            return {"type": "step_start", "step": step.position, "source": step.source}
+            source = step.source or speaker_of(event.team or "")
+            return {"type": "step_start", "step": step.position, "source": source, "title": title_of(step, source)}
         case StepThought():
             return {"type": "thought", "step": step.position, "content": step.thought}
         case StepCalled():

@@ -63,7 +63,6 @@ class SocketSession:
         self.asking = opened.asking
         self._opened = opened
         self._sending = asyncio.Lock()
-        self._is_quiet = True
 
     # --- what a dialect has of its own ------------------------------------------------------------------------------
 
@@ -76,7 +75,7 @@ class SocketSession:
         return {"type": "error", "status": error.status, **error_body(error)}
 
     def heartbeat(self) -> JsonObject:
-        """What is told while there is nothing to say."""
+        """What is told at regular times, whatever else is."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -149,14 +148,11 @@ class SocketSession:
 
     async def _beat(self) -> None:
         while True:
-            self._is_quiet = True
             await asyncio.sleep(self.endpoint.heartbeat)
-            if self._is_quiet:
-                await self.write(self.heartbeat())
+            await self.write(self.heartbeat())
 
     async def write(self, event: JsonObject) -> None:
         """Tell the client something. Raises SocketClosed."""
-        self._is_quiet = False
         await self._say({"type": "websocket.send", "text": dumps(event).decode()})
 
     async def end(self, error: DrSaiError) -> None:
@@ -179,7 +175,7 @@ class SocketEndpoint:
         session: makes what answers on a connection that was accepted.
         web: what it is made with. Web pages of other origins than those of the settings may not connect: a browser asks
             nobody before it opens a WebSocket.
-        heartbeat: seconds of silence after which `SocketSession.heartbeat` is told.
+        heartbeat: seconds from one `SocketSession.heartbeat` to the next.
         seconds: how long a connection may last; None: as long as its client wants.
     """
 

@@ -14,7 +14,7 @@ from drsai_backend.runs.threads.views import RunView
 
 STEP_PATTERN: Final = r"^[0-9]{1,9}(-[0-9]{1,9}){5}-[0-9]{1,10}$"
 """What the id of such an event looks like."""
-_START, _THOUGHT, _CALL, _RESULT, _END = 1, 2, 3, 4, 5
+START, _THOUGHT, _CALL, _RESULT, END = 1, 2, 3, 4, 5
 
 
 class Mark(NamedTuple):
@@ -25,12 +25,13 @@ class Mark(NamedTuple):
         position: the step that the event is of.
         part: which event of that step it is, in their order.
         epoch: of an end, that of the run's part that has ended; else 0.
-        check: of the step; a step that is made anew in another way has another one.
+        check: of the step; a step that is made anew in another way has another one. 0: it has begun, and no more is
+            told of it.
     """
 
     stored: Cursor = Cursor()
     position: int = 0
-    part: int = _END
+    part: int = END
     epoch: int = 0
     check: int = 0
 
@@ -52,8 +53,12 @@ class _OfStep:
     step: RunStep
 
 
+@dataclass(frozen=True, slots=True)
 class StepStarted(_OfStep):
-    """A step has begun: the model has answered."""
+    """A step has begun. Who is told so at once knows its position alone, and which `team` works: the model has not
+    answered yet."""
+
+    team: str | None = None
 
 
 class StepThought(_OfStep):
@@ -106,7 +111,7 @@ def check_of(step: RunStep) -> int:
 
 def parts_of(step: RunStep) -> Iterator[tuple[int, StepEvent]]:
     """What there is to tell of a step, in order, each with its number."""
-    yield _START, StepStarted(step)
+    yield START, StepStarted(step)
     if step.thought:
         yield _THOUGHT, StepThought(step)
     if step.tool is not None:
@@ -114,4 +119,4 @@ def parts_of(step: RunStep) -> Iterator[tuple[int, StepEvent]]:
     if step.observation is not None:
         yield _RESULT, StepReturned(step)
     if step.is_over:
-        yield _END, StepEnded(step)
+        yield END, StepEnded(step)

@@ -16,7 +16,17 @@ from drsai_backend.datamodel.lifecycle import PENDING
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import NotFound
 from drsai_backend.runs.feed.feed import Feeds
-from drsai_backend.runs.steps.events import LoggedStep, Mark, StepsEnded, StepsVoid, check_of, parts_of
+from drsai_backend.runs.steps.events import (
+    END,
+    START,
+    LoggedStep,
+    Mark,
+    StepsEnded,
+    StepStarted,
+    StepsVoid,
+    check_of,
+    parts_of,
+)
 from drsai_backend.runs.steps.queries import StepRows, find_run, key_and_epoch, read_steps
 from drsai_backend.runs.steps.views import RunStep
 from drsai_backend.runs.threads.views import RunView
@@ -84,8 +94,7 @@ class _Told:
     def of(self, look: _Look) -> Iterator[LoggedStep]:
         """What is new."""
         run_id, steps = look.run.run_id, look.rows.steps
-        void = self._is_void(look)
-        if void:
+        if self._is_void(look):
             stored = self.at.stored
             self.at = Mark(stored, stored.position)
             self._checks = {}
@@ -97,19 +106,37 @@ class _Told:
         if (last := look.rows.last_stored) is not None and last.position <= self.at.position:
             self.at = self.at._replace(stored=last)
             self._checks = {position: check for position, check in self._checks.items() if position > last.position}
+        yield from self._next(look, steps[-1].position if steps else self.at.stored.position)
+
+    def _next(self, look: _Look, newest: int) -> Iterator[LoggedStep]:
+        """The beginning of the step after the newest one, or that it does not come."""
+        run_id, begun = look.run.run_id, self.at.position > newest
+        if look.rows.more or (not begun and self.at.part != END):
+            return
+        if begun and look.run.status.is_final:
+            self._checks.pop(self.at.position, None)
+            self.at = self.at._replace(position=newest, part=END, check=self._checks.get(newest, 0))
+            yield LoggedStep(self.at, run_id, StepsVoid(newest))
+        elif not begun and look.run.status is RunStatus.RUNNING:
+            step = RunStep(position=newest + 1, run_id=run_id, source=None)
+            self.at = self.at._replace(position=newest + 1, part=START, check=0, epoch=0)
+            self._checks[newest + 1] = 0
+            yield LoggedStep(self.at, run_id, StepStarted(step, look.run.team))
 
     def _is_void(self, look: _Look) -> bool:
-        """Whether something that was told of the turn in flight is not there any more."""
+        """Whether something that was told of the turn in flight is not there any more. Of a step of which no more is
+        told than that it has begun, nothing is."""
         found = {step.position: check_of(step) for step in look.rows.steps}
         newest = max(found, default=self.at.stored.position)
-        return any(found.get(position) != check for position, check in self._checks.items() if position <= newest) or (
-            not look.rows.more and any(position > newest for position in self._checks)
+        checks = {position: check for position, check in self._checks.items() if check}
+        return any(found.get(position) != check for position, check in checks.items() if position <= newest) or (
+            not look.rows.more and any(position > newest for position in checks)
         )
 
     def _tell(self, run_id: str, step: RunStep) -> Iterator[LoggedStep]:
-        check = check_of(step)
         for part, event in parts_of(step):
             if (step.position, part) > (self.at.position, self.at.part):
+                check = 0 if part == START else check_of(step)
                 self.at = self.at._replace(position=step.position, part=part, check=check, epoch=0)
                 self._checks[step.position] = check
                 yield LoggedStep(self.at, run_id, event)

@@ -70,6 +70,11 @@ class RunStep(BaseModel):
 StepPage = Page[RunStep]  # The name of earlier releases.
 
 
+def title_of(step: RunStep, source: str | None = None) -> str:
+    """What to call a step: by its tool, its agent (`source`, where the step does not know it yet), or its number."""
+    return step.tool or step.source or source or f"Step {step.position}"
+
+
 def shortened(step: RunStep, characters: int = SHOWN) -> RunStep:
     """The step with its texts cut to so many characters, each with a note of how many are left out."""
     names = ("thought", "input", "observation", "text")

@@ -11,6 +11,7 @@ import pytest
 
 from drsai_backend.api.engine import socket as endpoint
 from tests.api.engine.conftest import World
+from tests.api.engine.test_tasks import begun_as
 from tests.support.websocket import Refused, Socket, connected
 
 ADD = {"type": "execute", "task": "Add.", "mode": "tools"}
@@ -38,7 +39,23 @@ async def test_a_task(world: World) -> None:
     assert {each["task_id"] for each in events} == {begun["task_id"]}
     assert (events[-1]["content"], events[-1]["status"]) == ("The sum is 2.", "success")
     over_http = [each for _, each in await world.events(f"/tasks/{begun['task_id']}/stream")][:-1]
-    assert [{k: v for k, v in each.items() if k not in ("id", "task_id")} for each in events] == over_http
+    without = ("id", "task_id")
+    told = [begun_as({k: v for k, v in each.items() if k not in without}) for each in events]
+    assert told == [begun_as(each) for each in over_http]
+
+
+async def test_a_step_is_told_before_its_model_has_answered(world: World) -> None:
+    world.model.hold()
+    async with opened(world) as socket:
+        await socket.say(ADD)
+        begun = (await heard(socket, "step_start"))[-1]
+        assert (begun["step"], begun["source"], begun["title"]) == (1, "agent", "agent")
+        await socket.say({**ADD, "mode": "plan_execute"})
+        begun = (await heard(socket, "step_start"))[-1]
+        assert (begun["step"], begun["source"], begun["title"]) == (1, None, "Step 1")
+        world.model.release()
+        *_, answer, end = await heard(socket)
+    assert (answer["type"], answer["content"]) == ("final_answer", end["content"])
 
 
 async def test_a_reader_is_cut_a_hundred_times(world: World) -> None:
@@ -77,13 +94,13 @@ async def test_cancel_ping_and_several_tasks_at_once(world: World, monkeypatch: 
     async with opened(world) as socket:
         for _ in range(2):
             await socket.say(ADD)
-        first, second = await socket.hear(), await socket.hear()
+        first, second = [(await heard(socket, "task"))[-1] for _ in range(2)]
         await socket.say(ADD)
-        full = await socket.hear()
+        full = (await heard(socket, "error"))[-1]
         assert (full["type"], full["status"], full["error"]["code"]) == ("error", 503, "overloaded")
         await socket.say({"type": "cancel", "task_id": first["task_id"]})
         events = await heard(socket)
-        assert {each["task_id"] for each in events} == {first["task_id"]}
+        assert {each["task_id"] for each in events if each["type"] != "step_start"} == {first["task_id"]}
         assert events[-1]["status"] == "cancelled"
         await socket.say({"type": "ping"})
         assert (await heard(socket, "pong"))[-1] == {"type": "pong"}
@@ -119,6 +136,11 @@ async def test_a_page_of_another_origin_may_not_connect(world: World) -> None:
         async with opened(world, origin="https://evil.example"):
             pass
     assert refused.value.status == 403
+
+
+def test_heartbeats_are_thirty_seconds_apart_at_most(world: World) -> None:
+    [route] = [each for each in world.app.routes if getattr(each, "path", "") == "/api/v1/agent/ws"]
+    assert route.endpoint.heartbeat < 30  # type: ignore[attr-defined]
 
 
 async def test_a_heartbeat_while_there_is_nothing_to_say(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

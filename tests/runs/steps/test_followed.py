@@ -11,12 +11,13 @@ from typing import Any, cast
 import pytest
 from sqlalchemy import event
 
-from drsai_backend import DrSai, tool
+from drsai_backend import DrSai, DrSaiAgent, tool
 from drsai_backend.access.principal import Principal
 from drsai_backend.errors import DatabaseUnavailable
 from drsai_backend.runs.feed import feed
-from drsai_backend.runs.steps.events import LoggedStep, Mark, StepsEnded
-from tests.support.stepping import looker
+from drsai_backend.runs.steps.events import LoggedStep, Mark, StepsEnded, StepsVoid
+from tests.support.scripted import ScriptedClient
+from tests.support.stepping import calling, looker
 from tests.support.threads import QUICK, Make, until
 
 
@@ -116,6 +117,69 @@ async def test_steps_are_told_while_their_turn_is_in_flight(make: Make) -> None:
     stairs.allowed.release()
     rest = [each async for each in log]
     assert [*told(first), *told(rest)][-1][0] == "StepsEnded"
+
+
+async def test_a_step_is_told_to_begin_before_its_model_has_answered(make: Make) -> None:
+    stairs, asked, answers = Stairs(), asyncio.Event(), asyncio.Semaphore(0)
+    rule = calling(1)
+
+    class Waiting(ScriptedClient):
+        async def create(self, *given: Any, **options: Any) -> Any:
+            asked.set()
+            await answers.acquire()
+            return await super().create(*given, **options)
+
+    drsai = await make({"crew": looker(1, tools=[stairs.tool], client=Waiting(rule))}, **QUICK)
+    other = await make({"crew": looker(1)})
+    handle = await drsai.start("crew", "Look.", thread_id="t")
+    logs = [cast("Any", each.engine.follow_steps(Principal(), handle.run_id)) for each in (drsai, other)]
+    await asked.wait()
+    for log in logs:
+        first = await anext(log)
+        assert (told([first]), first.event.step.source, first.event.team) == ([("StepStarted", 1)], None, "crew")
+    answers.release()
+    for log in logs:
+        assert told([await anext(log)]) == [("StepCalled", 1)]
+    stairs.allowed.release()
+    for log in logs:
+        assert told([await anext(log) for _ in range(3)]) == [
+            ("StepReturned", 1),
+            ("StepEnded", 1),
+            ("StepStarted", 2),
+        ]
+    answers.release()
+    rest = [[each async for each in log] for log in logs]
+    assert [told(each) for each in rest] == [[("StepEnded", 2), ("StepsEnded", 2)]] * 2
+    whole = await follow(drsai, handle.run_id)
+    assert [each.position for each in rest[0]] == [each.position for each in whole[-2:]]
+    assert await follow(drsai, handle.run_id, whole[-3].position) == rest[0]
+
+
+async def test_a_step_that_had_begun_and_does_not_come_is_void(make: Make) -> None:
+    """The agent's turn ends with what its tool has returned, and its model is not asked again."""
+    stairs = Stairs()
+
+    def build() -> Any:
+        return DrSaiAgent("ann", ScriptedClient(calling(1)), tools=[stairs.tool])
+
+    drsai = await make({"crew": build})
+    handle = await drsai.start("crew", "Look.", thread_id="t")
+    log = cast("Any", drsai.engine.follow_steps(Principal(), handle.run_id))
+    assert told([await anext(log) for _ in range(2)]) == [("StepStarted", 1), ("StepCalled", 1)]
+    stairs.allowed.release()
+    rest = [each async for each in log]
+    whole = await follow(drsai, handle.run_id)
+    assert told(whole) == [
+        *[(kind, 1) for kind in ("StepStarted", "StepCalled", "StepReturned", "StepEnded")],
+        ("StepsEnded", 1),
+    ]
+    if told(rest)[2:3] == [("StepStarted", 2)]:  # The reader was quick.
+        assert told(rest)[3:] == [("StepsVoid", 1), ("StepsEnded", 1)]
+        assert rest[3].event == StepsVoid(1)
+        for each in rest[2:4]:
+            assert told(await follow(drsai, handle.run_id, each.position))[-1] == ("StepsEnded", 1)
+    else:
+        assert told(rest) == told(whole)[2:]
 
 
 async def test_a_turn_that_is_cut_keeps_its_steps(make: Make) -> None:
