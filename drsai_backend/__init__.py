@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from drsai_backend.tools import (
         Depends,
         FileOutput,
+        TaskComplete,
         ToolBase,
         ToolIdentity,
         ToolOptions,
@@ -70,6 +71,7 @@ else:
             "tools.builtin": "BuiltinTools builtin_tools",
             "tools.registered.workbench": "RegisteredTools",
             "tools": "Depends FileOutput ToolBase ToolIdentity ToolOptions ToolRun dependency_overrides tool",
+            "tools.results": "TaskComplete",
             "teams.context": "RunContext",
             "teams.options": "answered_by client_tools limited shows stop_on_disconnect",
             "teams.client_tools.definitions": "ClientTool ClientTools ToolOutput",
@@ -109,6 +111,7 @@ __all__ = [
     "RunStatus",
     "SelectorGroupChat",
     "Swarm",
+    "TaskComplete",
     "TeamResult",
     "Thread",
     "ToolAgent",

@@ -102,3 +102,15 @@ def slip_of(word: str, known: Iterable[str]) -> str | None:
 
 def _bare(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
+
+
+def why_not_imported(error: Exception) -> str:
+    """Return why code could not be imported, and what to install where it is for the release of `mcp` that is here."""
+    root = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
+    if root not in ("mcp", "mcp_types"):
+        return str(error)
+    return (
+        f"{error}. MCP servers' tools of this package need mcp 2.3 or later (pip install 'drsai-backend[mcp]'), "
+        "autogen_ext.tools.mcp of AutoGen 0.7.5 needs mcp 1 (pip install 'mcp<2'), and an environment has one of them: "
+        "use drsai_backend.tools.mcp.McpWorkbench (docs/mcp.md), or mcp 1 without the extra `mcp`"
+    )

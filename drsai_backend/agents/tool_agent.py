@@ -21,7 +21,7 @@ from autogen_core.tools import StaticStreamWorkbench, Workbench
 
 from drsai_backend.agents.base import DrSaiAgent
 from drsai_backend.errors import ConfigurationError
-from drsai_backend.models import RunModelClient
+from drsai_backend.models import RunModelClient, run_client_of
 from drsai_backend.models.text_calls.wording import TextForm
 from drsai_backend.tools import tool
 
@@ -151,7 +151,8 @@ class ToolAgent(DrSaiAgent):
                             return
                 assert response is not None, "AutoGen's agent ends with a response"
                 said = response.chat_message
-                if isinstance(said, TextMessage):
+                client = run_client_of(self._model_client)
+                if isinstance(said, TextMessage) and not (client and client.answered_by_tool):
                     left -= 1
                     if left <= 0 and counts:
                         said.metadata[LIMIT] = "max_iterations"

@@ -13,6 +13,7 @@ from drsai_backend.datamodel.thread import check_name
 from drsai_backend.definitions import load_all
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.explain import why_not_imported
 from drsai_backend.features.extensions import means_of
 from drsai_backend.teams.context import TeamFactory
 
@@ -29,8 +30,8 @@ async def _serve(settings: Settings, teams: dict[str, TeamFactory] | None, who: 
         from mcp.server.stdio import stdio_server
 
         from drsai_backend.api.mcp.teams import TeamTools
-    except ModuleNotFoundError:
-        raise ConfigurationError("drsai mcp needs the package `mcp`: pip install 'drsai-backend[mcp]'") from None
+    except ImportError as error:
+        raise ConfigurationError(f"drsai mcp needs the package `mcp`: {why_not_imported(error)}") from error
 
     def always(context: object) -> Principal:
         return who

@@ -8,6 +8,7 @@ from typing import Any, cast
 from autogen_core.tools import BaseTool
 
 from drsai_backend.errors import TeamBuildError
+from drsai_backend.explain import why_not_imported
 from drsai_backend.lazily import imported
 from drsai_backend.tools import Function
 
@@ -31,7 +32,7 @@ def function_tool(path: str, packages: Collection[str]) -> BaseTool[Any, Any]:
             found = found()  # A class of tools.
     except Exception as error:
         # Whatever foreign code says may be the operator's secret, and who stores definitions is told.
-        why = f": {error}" if isinstance(error, ImportError | AttributeError) else ""
+        why = f": {why_not_imported(error)}" if isinstance(error, ImportError | AttributeError) else ""
         raise TeamBuildError(f"the tool {path} cannot be imported: {type(error).__name__}{why}") from error
     if isinstance(found, BaseTool):
         return cast("BaseTool[Any, Any]", found)

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import NamedTuple, Protocol, Self, TypeAlias
 
-from autogen_core.models import CreateResult, LLMMessage, RequestUsage
+from autogen_core.models import CreateResult, FinishReasons, LLMMessage, RequestUsage
 
 from drsai_backend.json_types import JsonObject
 
@@ -71,6 +71,14 @@ class ReasonedResult(CreateResult):
         """The result of an answer that calls tools, with what was thought and what was said beside them."""
         kind = type(result) if isinstance(result, ReasonedResult) else ReasonedResult
         return kind.model_validate({**dict(result), "reasoning": reasoning, "thought": said or None})
+
+
+class ToolAnswer(CreateResult):
+    """An answer that a tool has given in the model's place, as its call has completed the task."""
+
+    finish_reason: FinishReasons = "stop"
+    usage: RequestUsage = RequestUsage(prompt_tokens=0, completion_tokens=0)
+    cached: bool = False
 
 
 class ModelAnswer(ReasonedResult):

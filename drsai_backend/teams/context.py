@@ -19,7 +19,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import UserInput
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DrSaiError, TeamBuildError
-from drsai_backend.explain import did_you_mean, explain
+from drsai_backend.explain import did_you_mean, explain, why_not_imported
 from drsai_backend.json_types import JsonObject
 from drsai_backend.lazily import imported
 from drsai_backend.models import (
@@ -215,7 +215,7 @@ def problems(config: object, where: str = "") -> list[str]:
     try:
         component_class, schema = _class(provider)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        return [f"{provider} cannot be used: {error}"]
+        return [f"{provider} cannot be used: {why_not_imported(error)}"]
     found: list[str] = []
     if not where:
         if not issubclass(component_class, ChatAgent | Team):

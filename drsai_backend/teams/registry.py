@@ -19,6 +19,7 @@ from typing import cast
 from autogen_agentchat.base import ChatAgent, Team
 
 from drsai_backend.errors import ConfigurationError, UnknownModel
+from drsai_backend.explain import why_not_imported
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.context import TeamFactory, problems, takes_context
 from drsai_backend.teams.options import KEYS, NO_OPTIONS, TeamOptions, options_of
@@ -204,7 +205,7 @@ def _run_file(path: Path) -> ModuleType:
 
 def _unreadable(target: str, error: Exception) -> ConfigurationError:
     """Foreign code was run and may raise anything: the one error that callers know, with the cause kept."""
-    return ConfigurationError(f"{target} cannot be imported: {type(error).__name__}: {error}")
+    return ConfigurationError(f"{target} cannot be imported: {type(error).__name__}: {why_not_imported(error)}")
 
 
 def _read_configs(target: str) -> object:

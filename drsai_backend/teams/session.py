@@ -12,8 +12,8 @@ from typing import Final
 
 import anyio
 from autogen_agentchat.agents import BaseChatAgent
-from autogen_agentchat.base import TaskResult
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelClientStreamingChunkEvent
+from autogen_agentchat.base import TaskResult, TerminationCondition
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelClientStreamingChunkEvent, StopMessage
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core import CancellationToken
 
@@ -110,6 +110,8 @@ class TeamSession:
         self._runtime = TurnRuntime(self._boundary, self._nested_boundary)
         self._broker = broker
         self.steps = steps
+        if steps is not None:
+            steps.on_complete = self._complete
         self._resumed = False
         self._paused = False
         self._pending: list[str] = []
@@ -241,6 +243,15 @@ class TeamSession:
         if self._watcher.on_turn is not None:
             await self._watcher.on_turn(turn)
 
+    def _complete(self, path: str, tool: str) -> None:
+        """A call of an agent's tool has completed the task: the team that the agent is a member of ends with its
+        answer. Where agents do steps of something, only the step is done (`ends_by_tools`)."""
+        agent = self._tree.parts[path]
+        for team in self._tree.teams:
+            manager = manager_of(team)
+            if getattr(manager, "ends_by_tools", True) and any(each is agent for each in team._participants):
+                manager._termination_condition = _Completed(manager._termination_condition, tool)
+
     async def _nested_boundary(self) -> None:
         if self._watcher.on_nested_turn is not None:
             await self._watcher.on_nested_turn()
@@ -289,6 +300,25 @@ class TeamSession:
     def release(self, resume: ResumeRecord) -> WarmState:
         """The state as live objects, once the run has ended and is stored. The team must not run again."""
         return self.recorder.give(resume)
+
+
+class _Completed(TerminationCondition):
+    """Ends a team at its next decision, as a call of a tool has completed the task. `before`: its own condition, which
+    is reset as where that ends it."""
+
+    def __init__(self, before: TerminationCondition | None, tool: str) -> None:
+        self._before, self._reason = before, f"The tool {tool} has completed the task."
+
+    @property
+    def terminated(self) -> bool:
+        return False
+
+    async def __call__(self, messages: Sequence[BaseAgentEvent | BaseChatMessage]) -> StopMessage:
+        return StopMessage(content=self._reason, source="tool")
+
+    async def reset(self) -> None:
+        if self._before is not None:
+            await self._before.reset()
 
 
 async def _undisturbed(work: Awaitable[None]) -> None:

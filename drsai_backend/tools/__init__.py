@@ -17,7 +17,7 @@ from drsai_backend.tools.marks import (
 )
 from drsai_backend.tools.middleware import Middleware, Proceed, ToolCall, cached, log_calls
 from drsai_backend.tools.options import ToolOptions
-from drsai_backend.tools.results import FileOutput, ToolOutput
+from drsai_backend.tools.results import FileOutput, TaskComplete, ToolOutput
 from drsai_backend.tools.running import FileRef, FileSaver, ToolRun, current_tool_run
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Function",
     "Middleware",
     "Proceed",
+    "TaskComplete",
     "ToolBase",
     "ToolCall",
     "ToolIdentity",

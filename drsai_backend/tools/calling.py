@@ -15,7 +15,7 @@ from autogen_core.tools import ToolResult
 from drsai_backend.errors import DrSaiError, ToolError, TransientToolError
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.middleware import ToolCall, chain
-from drsai_backend.tools.results import ToolOutput, text_result, to_result
+from drsai_backend.tools.results import FinalResult, TaskComplete, ToolOutput, text_result, to_result
 from drsai_backend.tools.running import ToolRun, current_tool_run, tool_run
 
 log = logging.getLogger("drsai.tools")
@@ -116,6 +116,10 @@ async def _once(call: ToolCall) -> ToolResult:
             output = await tool.invoke(call.arguments, call.run)
             if isinstance(output, AsyncIterator):  # of partial results, the last of which is the result
                 output = await _last(cast("AsyncGenerator[ToolOutput]", output), call)
+    except TaskComplete as complete:
+        tool.raised = None
+        made = await to_result(tool.name, complete.result, call.run, tool.options.max_output)
+        return FinalResult(name=made.name, result=made.result)
     except TimeoutError:
         if not scope.expired():
             raise

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -26,6 +27,7 @@ from drsai_backend.tools.results import ToolOutput
 from drsai_backend.tools.running import ToolRun
 from drsai_backend.tools.schema import simplified
 
+_log = logging.getLogger("drsai.tools")
 C = TypeVar("C", bound=type)
 
 _TYPES: Final = {
@@ -71,18 +73,29 @@ class ClassTool(ToolBase):
         return await in_thread(lambda: call(arguments, run))
 
 
-def register_tool(name: str, *, author: str = "", labels: Sequence[str] = ()) -> Callable[[C], C]:
+def register_tool(
+    name: str, *, author: str = "", labels: Sequence[str] = (), allow_overwrite: bool = False
+) -> Callable[[C], C]:
     """Register a class under a name: a `ToolBase`, or one with `parameters` (a list of objects of name, type,
     description and required, or a JSON Schema), `call(arguments, run)`, and if need be `description`, `options` and
-    `validate_credentials()`.
+    `validate_credentials()`. With `allow_overwrite` it takes the place of a class that has the name.
 
     Raises:
-        ConfigurationError: the name is taken, or the class has no `call`.
+        ConfigurationError: the name is taken, the class has a `name` that is another one, or no `call`.
     """
 
     def register(kind: C) -> C:
+        if name in _registered and not allow_overwrite:
+            raise ConfigurationError(
+                f"a tool {name!r} is registered already: take another name, or say allow_overwrite=True to replace it"
+            )
+        own: object = getattr(kind, "name", None)
+        if isinstance(own, str) and own != name:
+            raise ConfigurationError(
+                f"{kind.__name__}.name is {own!r}, and it is registered as {name!r}: leave `name` out, or say the same"
+            )
         if name in _registered:
-            raise ConfigurationError(f"a tool {name!r} is registered already")
+            _log.warning("the tool %r is registered anew, by %s", name, kind.__qualname__)
         if issubclass(kind, ToolBase):
             _registered[name] = kind
         elif callable(getattr(kind, "call", None)):

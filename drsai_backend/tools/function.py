@@ -119,6 +119,24 @@ class Function(ToolBase, Generic[P, R]):
 def tool(function: Callable[P, R], /) -> Function[P, R]: ...
 @overload
 def tool(
+    description: str,
+    /,
+    *,
+    name: str | None = None,
+    strict: bool = False,
+    author: str = "",
+    labels: Sequence[str] = (),
+    timeout: float | None = 30.0,
+    retries: int = 0,
+    idempotent: bool = False,
+    requires_approval: ApprovalRule = False,
+    ephemeral: int | None = None,
+    permission: str | None = None,
+    max_output: int = MAX_OUTPUT,
+    concurrency: int | None = None,
+) -> Callable[[Callable[P, R]], Function[P, R]]: ...
+@overload
+def tool(
     *,
     name: str | None = None,
     description: str | None = None,
@@ -135,7 +153,7 @@ def tool(
     concurrency: int | None = None,
 ) -> Callable[[Callable[P, R]], Function[P, R]]: ...
 def tool(
-    function: Callable[..., object] | None = None,
+    function: Callable[..., object] | str | None = None,
     /,
     *,
     name: str | None = None,
@@ -145,12 +163,13 @@ def tool(
     labels: Sequence[str] = (),
     **options: Any,
 ) -> Any:
-    """Make a tool of a function: `@tool`, or `@tool(timeout=5, requires_approval=True)`.
+    """Make a tool of a function: `@tool`, `@tool("What it does.")`, or `@tool(timeout=5, requires_approval=True)`.
 
     Its name, description and the parameters' descriptions come from signature and docstring (Google, NumPy or reST
     style), the JSON Schema from its types.
 
     Args:
+        function: what is decorated; or a text, which is the `description`.
         name: what the model calls it by; the function's name when omitted.
         description: in place of the docstring's text.
         strict: have the endpoint keep to the schema, where it knows strict mode.
@@ -160,6 +179,10 @@ def tool(
     Raises:
         ConfigurationError: a parameter has no type, or one that JSON cannot say; or an option cannot work.
     """
+    if isinstance(function, str):
+        if description is not None:
+            raise ConfigurationError(f"@tool has two descriptions: {function!r} and description={description!r}")
+        function, description = None, function
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # Annotations may name what a function around defines.
     names = {} if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 

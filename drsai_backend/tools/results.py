@@ -6,7 +6,7 @@ import mimetypes
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 import pydantic_core
 from autogen_core import Image
@@ -34,6 +34,19 @@ class FileOutput:
     media_type: str | None = None
 
 
+class TaskComplete(Exception):
+    """Raised by a tool: the task is done, and `result` is the answer; a `ToolOutput`, mostly a text."""
+
+    def __init__(self, result: ToolOutput) -> None:
+        self.result = result
+
+
+class FinalResult(ToolResult):
+    """The result of a call that has raised `TaskComplete`."""
+
+    completes: Literal[True] = True
+
+
 ToolOutput: TypeAlias = object
 """str, dict or list, a pydantic model, a dataclass, None, `autogen_core.Image`, `FileOutput`, a `ToolResult`, a number,
 or a list of parts of which some are images or files."""
@@ -52,7 +65,8 @@ async def to_result(name: str, output: ToolOutput, run: ToolRun, max_output: int
     total = sum(len(each.content) for each in content if isinstance(each, TextResultContent))
     if total > max_output:
         content = await _cut(name, content, run, max_output, total)
-    return ToolResult(name=name, result=content, is_error=is_error)
+    kind = FinalResult if isinstance(output, FinalResult) else ToolResult
+    return kind(name=name, result=content, is_error=is_error)
 
 
 def text_result(name: str, text: str, *, is_error: bool = False) -> ToolResult:

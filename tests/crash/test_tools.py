@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -83,6 +84,45 @@ def test_killed_after_a_tool(serving: Serving, model: ModelServer) -> None:
     assert said[-1] == "anonymous: transfer x done"
     asked = [request for request in model.requests if "You are worker." in request.system]
     assert [any(each["role"] == "tool" for each in request.messages) for request in asked] == [False, True, True]
+
+
+def test_killed_after_a_tool_has_completed_the_task(serving: Serving, model: ModelServer) -> None:
+    """While a call beside it is under way. It is not called again, no model is asked again, and the run ends so."""
+    seconds = 60.0
+
+    def worker(request: ModelRequest) -> Reply:
+        calls = [
+            ToolCall("close", {"token": "x", "before": 0, "after": 0}, "call_0"),
+            ToolCall("balance", {"token": "y", "before": seconds, "after": 0}, "call_1"),
+        ]
+        return Reply("", tool_calls=calls)
+
+    model.script("You are worker.", worker)
+    model.script("You are bob.", ["I go on."])
+    with serving.client() as client:
+        client.chat.completions.create(
+            model="closing",
+            messages=[{"role": "user", "content": "Do it."}],
+            extra_body={"thread_id": "t", "background": True},
+        )
+    _effects(serving, 1)
+    run_id = serving.get("/runs?limit=1")["data"][0]["run_id"]
+    end = time.monotonic() + 30
+    while serving.get(f"/runs/{run_id}/steps")["data"][0]["observation"] is None:
+        assert time.monotonic() < end, "its result is not recorded"
+        time.sleep(0.05)
+    assert serving.thread("t")["status"] == "running"
+    serving.process.die()
+    serving.environment["CHAOS_AT_ONCE"] = "1"
+    serving.start()
+    thread = serving.settled("t")
+    assert thread["status"] == "completed"
+    run = serving.get(f"/runs/{run_id}")
+    assert run["stop_reason"] == "The tool close has completed the task."
+    assert [text for _, source, text in serving.messages("t")][-1] == "close x done"
+    tools = [json.loads(line)["tool"] for line in serving.effects.read_text().splitlines()]
+    assert tools == ["close", "balance"]
+    assert len(model.requests) == 1
 
 
 def test_what_was_thought_before_a_call_outlives_a_kill_after_it(serving: Serving, model: ModelServer) -> None:

@@ -268,6 +268,52 @@ async def test_registered_class() -> None:
         registered_tool("test_weather")
 
 
+async def test_a_text_is_the_description() -> None:
+    @tool("Pay somebody.", name="pay", retries=1)
+    async def money(amount: int) -> str:
+        """For those who read the code."""
+        return f"paid {amount}"
+
+    assert (money.name, money.description, money.options.retries) == ("pay", "Pay somebody.", 1)
+    assert text(await call_tool(money, {"amount": 2})) == "paid 2"
+    assert await money(3) == "paid 3"
+
+    @tool("")
+    def silent() -> None:
+        """Not said."""
+
+    assert silent.description == ""
+    with pytest.raises(ConfigurationError, match="two descriptions: 'a' and description='b'"):
+        tool("a", description="b")  # type: ignore[call-overload]
+
+
+def test_a_registered_class_may_be_replaced_where_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    class Old:
+        """Old."""
+
+        def call(self, arguments: JsonObject, run: ToolRun) -> str:
+            return "old"
+
+    class New(Old):
+        """New."""
+
+        name = "tests_replaced"
+
+    register_tool("tests_replaced")(Old)
+    with pytest.raises(ConfigurationError, match="take another name, or say allow_overwrite=True"):
+        register_tool("tests_replaced")(New)
+    assert registered_tool("tests_replaced").description == "Old."
+    register_tool("tests_replaced", allow_overwrite=True)(New)
+    assert registered_tool("tests_replaced").description == "New."
+    assert "registered anew" in caplog.text
+    with pytest.raises(
+        ConfigurationError, match=r"New\.name is 'tests_replaced', and it is registered as 'tests_other'"
+    ):
+        register_tool("tests_other", allow_overwrite=True)(New)
+    with pytest.raises(ConfigurationError, match="no tool 'tests_other'"):
+        registered_tool("tests_other")
+
+
 def doubled(depth: int) -> JsonObject:
     """What refers twice to what refers twice to the next."""
     defs: JsonObject = {

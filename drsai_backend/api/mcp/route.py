@@ -18,6 +18,7 @@ from drsai_backend.api.auth import allowed_caller, user_of
 from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.joining import Web
 from drsai_backend.errors import NotInstalled
+from drsai_backend.explain import why_not_imported
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -44,8 +45,8 @@ class McpRoute(APIRoute):
             from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
             from drsai_backend.api.mcp.teams import TeamTools
-        except ModuleNotFoundError:
-            raise NotInstalled("/mcp needs the package `mcp`: pip install 'drsai-backend[mcp]'") from None
+        except ImportError as error:
+            raise NotInstalled(f"/mcp needs the package `mcp`: {why_not_imported(error)}") from error
         if self._server is None:
             self._server = TeamTools(self._web.engine, _principal).server()
         async with self._web.bodies.read(scope, receive) as body:

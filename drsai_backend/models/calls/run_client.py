@@ -24,7 +24,7 @@ from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
 
 from drsai_backend.errors import ParameterRefused
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, ReasonedResult, asked, result_of
+from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, ReasonedResult, ToolAnswer, asked, result_of
 from drsai_backend.models.calls.params import ModelParams, of_a_manager, renames_max_tokens
 from drsai_backend.models.calls.requests import AnswerSteps, ModelRequest
 from drsai_backend.models.calls.seen_images import SeenImages
@@ -174,6 +174,8 @@ class RunModelClient(ChatCompletionClient):
         self._text_form: TextForm | None = None
         self.thoughts: dict[str, str] = {}
         """What the model has thought in this run beside calls of tools, by the ids of the calls."""
+        self.answered_by_tool = False
+        """Whether a tool has given the last answer."""
 
     @cached_property
     def _where(self) -> Where:
@@ -303,6 +305,7 @@ class RunModelClient(ChatCompletionClient):
         # Those of a profile's client, whose attempt this is.
         notes = NOTES.get() or CallNotes(bounds=self.rules.bounds, thoughts=self.thoughts)
         made = _Call(self._agent.steps, call, notes)
+        self.answered_by_tool = type(made.answer) is ToolAnswer
         if made.answer is not None:
             self._note(made.answer, notes)
             yield made.answer

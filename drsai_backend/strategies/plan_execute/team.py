@@ -171,6 +171,7 @@ class PlanExecuteManager(RoundRobinGroupChatManager):
     """
 
     durable_fields = ("_began",)
+    ends_by_tools = False
 
     def __init__(self, *args: Any, bounds: Bounds, members: Sequence[Member], team: str, **options: Any) -> None:
         super().__init__(*args, emit_team_events=False, **options)

@@ -46,7 +46,7 @@ from drsai_backend.tools import (
     call_tool,
     is_idempotent,
 )
-from drsai_backend.tools.results import ToolOutput, text_result, to_result
+from drsai_backend.tools.results import TaskComplete, ToolOutput, text_result, to_result
 from drsai_backend.tools.running import FileSaver
 
 END: Final = object()
@@ -161,16 +161,19 @@ class ForeignTool(ToolBase):
         _calling.set(self)
         _note_errors(self._workbench)
         try:
-            if not self._stream:
-                return await self._workbench.call_tool(self.name, arguments, self._token, self._id)
             result: ToolResult | None = None
-            workbench = cast("StaticStreamWorkbench", self._workbench)
-            async for item in workbench.call_tool_stream(self.name, arguments, self._token, self._id):
-                if isinstance(item, ToolResult):
-                    result = item
-                else:
-                    put_aside(item, "tool")
-                    self._items.put_nowait(item)
+            if self._stream:
+                workbench = cast("StaticStreamWorkbench", self._workbench)
+                async for item in workbench.call_tool_stream(self.name, arguments, self._token, self._id):
+                    if isinstance(item, ToolResult):
+                        result = item
+                    else:
+                        put_aside(item, "tool")
+                        self._items.put_nowait(item)
+            else:
+                result = await self._workbench.call_tool(self.name, arguments, self._token, self._id)
+            if isinstance(self.raised, TaskComplete):
+                raise self.raised
             assert result is not None, "a workbench ends with a result"
             return result
         except Exception as error:

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias, cast
 
 from autogen_core import FunctionCall
-from autogen_core.models import CreateResult, RequestUsage
+from autogen_core.models import CreateResult, FunctionExecutionResultMessage, RequestUsage
 from autogen_core.tools import ToolSchema
 
 from drsai_backend.errors import ReplayMismatch
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.answer import ModelAnswer, ReasonedResult
+from drsai_backend.models.answer import ModelAnswer, ReasonedResult, ToolAnswer
 from drsai_backend.models.calls.requests import ModelRequest, digest_of
 from drsai_backend.state.codec import decode_value, dump_json, encode_value
 
@@ -122,6 +122,8 @@ class TurnSteps:
         self.writing: asyncio.Task[None] | None = None
         """The one under way, which goes on when who asked for it is cancelled."""
         self.on_tool = on_tool
+        self.on_complete: Callable[[str, str], None] | None = None
+        """Called with an agent's path and the name of its tool, when a call of that has completed the task."""
         self.saved = len(self._recorded)
         """Numbers the states of tools, so that the latest is known."""
 
@@ -138,7 +140,7 @@ class TurnSteps:
         """The run has ended: nothing is stored or told any more."""
         if self.writing is not None:
             self.writing.cancel()
-        self._store = self.on_tool = None
+        self._store = self.on_tool = self.on_complete = None
         self._agents.clear()
 
     def agent(self, path: str) -> AgentSteps:
@@ -249,6 +251,8 @@ class AgentSteps:
         has_tools: whether it may call tools.
         last_calls: the last answer that called tools.
         has_called: whether the last answer of the turn called tools.
+        completed: ids of the calls of the turn that have completed the task. What the agent asks its model with the
+            result of one is answered by that result.
     """
 
     turn: TurnSteps
@@ -257,6 +261,7 @@ class AgentSteps:
     has_tools: bool = False
     last_calls: CreateResult | None = None
     has_called: bool = False
+    completed: set[str | None] = field(default_factory=set[str | None])
     _asked: int = 0
     _calls: dict[str, tuple[int, bool]] = field(default_factory=dict[str, tuple[int, bool]])
     _uses: Counter[str] = field(default_factory=Counter[str])
@@ -273,6 +278,10 @@ class AgentSteps:
             ReplayMismatch: the recorded answer is one to another request.
         """
         number = self._asked
+        if self.completed and isinstance(last := request.last[-1], FunctionExecutionResultMessage):
+            for result in last.content:
+                if result.call_id in self.completed:
+                    return number, ToolAnswer(content=result.content)
         self._asked += 1
         value = self.turn.replay(self.path, f"m{number}", request.digest)
         if value is None:
@@ -285,6 +294,12 @@ class AgentSteps:
         """See `AnswerSteps`."""
         if self._asked == number + 1:
             self._asked = number
+
+    def complete(self, call_id: str | None, tool: str) -> None:
+        """A call has completed the task."""
+        self.completed.add(call_id)
+        if self.turn.on_complete is not None:
+            self.turn.on_complete(self.path, tool)
 
     async def answered(self, number: int, request: ModelRequest, result: CreateResult) -> None:
         """See `AnswerSteps`. An answer that calls tools is stored before this returns."""
@@ -387,6 +402,7 @@ class AgentSteps:
             self._asked = 0
             self._calls.clear()
             self.has_called = False
+        self.completed.clear()
         self._summaries = self._notes = 0
         self._lists.clear()
         self._uses.clear()

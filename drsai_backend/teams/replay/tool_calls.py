@@ -43,7 +43,7 @@ from drsai_backend.teams.runtime.tool_tasks import call_siblings, calls_tools, w
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, StopRequested, current_branch
 from drsai_backend.teams.team_tree import has_state
 from drsai_backend.tools import ToolRun, check_approvers
-from drsai_backend.tools.results import to_text
+from drsai_backend.tools.results import FinalResult, to_text
 from drsai_backend.tools.running import MAX_OUTPUT, FileRef, Lazy
 
 Offer: TypeAlias = Callable[[JsonObject], JsonObject]
@@ -74,6 +74,8 @@ class ToolCalls:
         """
         name = self.steps.name_call(call.id, call.name)
         if (recorded := await self._recorded(call, name)) is not None:
+            if isinstance(recorded, FinalResult):
+                self.steps.complete(call.id, call.name)
             yield recorded
             return
         with self.calling(call.token) as task:
@@ -96,6 +98,8 @@ class ToolCalls:
                 assert result is not None, "a workbench ends with a result"
                 self._show_end(call, result)
             await self._record(call, name, result)
+            if isinstance(result, FinalResult):
+                self.steps.complete(call.id, call.name)
             yield result
 
     @contextmanager
@@ -130,7 +134,8 @@ class ToolCalls:
             # The tool was not called in this process: bring it to where it was. The latest of several calls counts.
             self._states[call.name] = value["number"]
             await call.origin.load_state_json(value["state"])
-        return ToolResult.model_validate(value["result"])
+        kind = FinalResult if "completes" in value["result"] else ToolResult
+        return kind.model_validate(value["result"])
 
     async def _record(self, call: Call, name: CallName, result: ToolResult) -> None:
         if name.step is None:

@@ -14,6 +14,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Self
 
+from drsai_backend.errors import NotInstalled
+from drsai_backend.explain import why_not_imported
 from drsai_backend.tools.mcp.failures import ServerFailed
 from drsai_backend.tools.mcp.servers import McpHttp, McpSse, McpStdio
 
@@ -103,7 +105,10 @@ class Pool:
             if (down := self._down.get(key)) is not None and time.monotonic() < down[0]:
                 raise down[2]
             self._make_room()
-            from drsai_backend.tools.mcp.connection import Connection  # The package takes a second to import.
+            try:
+                from drsai_backend.tools.mcp.connection import Connection  # The package takes a second to import.
+            except ImportError as error:
+                raise NotInstalled(f"MCP servers cannot be asked: {why_not_imported(error)}") from error
 
             connection = self._open[key] = Connection(server)
             self._plan()

@@ -44,6 +44,7 @@ class _Server(BaseModel):
 
     Attributes:
         name: before the names of its tools, as `name__tool`: letters, digits, `-` and single `_`.
+        enabled: False: it is asked nothing, and offers nothing; who names it is as well without it.
         include: tools that are offered, by the server's own names; None: all.
         exclude: tools that are not.
         timeout: seconds that a call, a list or a read may take.
@@ -64,6 +65,7 @@ class _Server(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(pattern=_NAME, max_length=32)
+    enabled: bool = True
     include: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
     timeout: float = Field(default=30.0, gt=0, le=3600)
@@ -89,12 +91,12 @@ class _Server(BaseModel):
     def key(self) -> str:
         """What makes two of them one connection: all that says how it is made."""
         of_offer = {"include", "exclude", "permission", "requires_approval", "idempotent", "trust_hints", "required"}
-        of_results = {"timeout", "max_output", "resources", "prompts"}
+        of_results = {"enabled", "timeout", "max_output", "resources", "prompts"}
         return self.model_dump_json(exclude={*of_offer, *of_results, "name", "backup"})
 
     def offers(self, tool: str) -> bool:
         """Whether a tool of that name is to be shown."""
-        return tool not in self.exclude and (self.include is None or tool in self.include)
+        return self.enabled and tool not in self.exclude and (self.include is None or tool in self.include)
 
 
 class McpStdio(_Server):
@@ -227,7 +229,7 @@ class McpServers:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Those of a YAML or JSON file: `{"mcpServers": {"files": {"command": …}, "search": {"url": …}}}`; the outer
-        object may be left out.
+        object may be left out, or be called `mcp_servers`. They may be a list, each with its `name`.
 
         Raises:
             ConfigurationError: the file cannot be read or used.
@@ -238,8 +240,14 @@ class McpServers:
             found: object = yaml.safe_load(Path(path).read_text("utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise ConfigurationError(f"the file of MCP servers {path} cannot be read: {error}") from None
-        if isinstance(found, dict) and "mcpServers" in found:
-            found = cast(JsonObject, found)["mcpServers"]
+        if isinstance(found, dict):
+            named = cast(JsonObject, found)
+            found = next((named[each] for each in ("mcpServers", "mcp_servers") if each in named), named)
+        listed = cast(list[JsonObject], found if isinstance(found, list) else [])
+        if listed and all(isinstance(each, dict) for each in cast(list[object], listed)):
+            return cls([read_server(str(each.get("name", "")), each) for each in listed])
         if not isinstance(found, dict) or not all(isinstance(each, dict) for each in cast(JsonObject, found).values()):
-            raise ConfigurationError(f"the file of MCP servers {path} must hold an object for each server, by name")
+            raise ConfigurationError(
+                f"the file of MCP servers {path} must hold an object for each server, by name, or with its `name`"
+            )
         return cls([read_server(str(name), fields) for name, fields in cast(dict[str, JsonObject], found).items()])

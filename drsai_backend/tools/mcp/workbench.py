@@ -173,7 +173,7 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
         Raises:
             ServerFailed: one that is `required` cannot be.
         """
-        lists = await asyncio.gather(*map(self._list, self._servers.values()))
+        lists = await asyncio.gather(*(self._list(each) for each in self._servers.values() if each.enabled))
         return [schema for each in lists for schema in each]
 
     async def call_tool(

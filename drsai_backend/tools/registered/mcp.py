@@ -5,12 +5,11 @@ Only servers that are asked by streamable HTTP: one that is a program would be s
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from drsai_backend.errors import InvalidRequest, NotInstalled, RefusedAddress, ToolError
+from drsai_backend.errors import InvalidRequest, RefusedAddress, ToolError
 from drsai_backend.explain import explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import Reachable
@@ -93,8 +92,6 @@ class McpKind:
         self, name: str, config: JsonObject, secrets: Mapping[str, str], *, tenant: str
     ) -> None:
         """Connect, and list the server's tools. See `ToolKind.check_credentials`."""
-        if importlib.util.find_spec("mcp") is None:
-            raise NotInstalled("MCP servers need a package that is not here: pip install 'drsai-backend[mcp]'")
         server = self._server(name, McpToolConfig.model_validate(config), secrets, tenant)
         workbench = McpWorkbench([server.model_copy(update={"required": True})], host=self._host)
         try:

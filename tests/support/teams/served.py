@@ -23,6 +23,7 @@ from drsai_backend import (
     RunContext,
     SelectorGroupChat,
     Swarm,
+    TaskComplete,
     builtin_tools,
     client_tools,
     tool,
@@ -35,7 +36,7 @@ CHOOSE = "You choose who speaks.\n{roles}\n{history}\nPick one of {participants}
 
 
 async def _take_effect(tool: str, token: str, before: float, after: float) -> str:
-    await asyncio.sleep(before)
+    await asyncio.sleep(0 if "CHAOS_AT_ONCE" in os.environ else before)
     line = json.dumps({"tool": tool, "token": token, "time": time.time(), "pid": os.getpid()}) + "\n"
     file = os.open(os.environ["CHAOS_TOOLS"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(file, line.encode())
@@ -147,6 +148,18 @@ def bank(context: RunContext) -> RoundRobinGroupChat:
     return RoundRobinGroupChat([worker, _agent(context, "bob")], max_turns=2)
 
 
+@tool(idempotent=True)
+async def close(token: str, before: float, after: float) -> str:
+    """Ends the task with what it says."""
+    raise TaskComplete(await _take_effect("close", token, before, after))
+
+
+def closing(context: RunContext) -> RoundRobinGroupChat:
+    """An agent with a tool that completes the task, and one who would go on."""
+    worker = _agent(context, "worker", tools=[balance, close], max_tool_iterations=4)
+    return RoundRobinGroupChat([worker, _agent(context, "bob")])
+
+
 @requires_approval(by="user:bob", not_by="asker")
 async def send(to: str) -> str:
     """Sends money."""
@@ -176,6 +189,7 @@ teams = {
     "desk": desk,
     "tools": tools,
     "bank": bank,
+    "closing": closing,
     "asking": asking,
     "paying": paying,
     **equipped.teams,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import json
 import os
+import re
 import signal
 import sys
 import time
@@ -15,7 +18,9 @@ import pytest
 from autogen_core.tools import ImageResultContent, ToolResult
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.errors import ConfigurationError
+from drsai_backend.errors import ConfigurationError, NotInstalled
+from drsai_backend.teams.context import problems
+from drsai_backend.teams.registry import read_module
 from drsai_backend.tools import approval_of, is_idempotent
 from drsai_backend.tools.mcp import McpHttp, McpServers, McpStdio, McpWorkbench
 from drsai_backend.tools.mcp.failures import ServerFailed
@@ -212,6 +217,70 @@ async def test_only_servers_of_the_operator_are_named(tmp_path: Path) -> None:
         read_server("a", {"url": "ftp:/x"})
     with pytest.raises(ConfigurationError, match="comand"):
         read_server("a", {"command": "x", "comand": "y"})
+
+
+@pytest.mark.parametrize("key", ["mcp_servers", "mcpServers", None])
+async def test_a_file_may_have_a_list_of_servers_and_switch_one_off(tmp_path: Path, key: str | None) -> None:
+    shared = stdio().model_dump(mode="json", exclude={"name", "backup", "requires_approval"})
+    servers = [
+        {"name": "on", **shared, "enabled": True},
+        {"name": "off", "command": "no-such-program", "enabled": False},
+    ]
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps(servers if key is None else {key: servers}))
+    host = McpHost(McpServers.read(file))
+    on_shelf(host)
+    workbench = McpWorkbench(["on", "off"], host=host)
+    try:
+        assert {name.partition("__")[0] for name in await names(workbench)} == {"on"}
+        assert await failure(workbench, "off__double", number=1) == "there is no tool 'off__double'"
+        assert await names(McpWorkbench(["off"], host=host)) == []
+        assert workbench.dump_component().config == {"servers": ["on", "off"]}
+    finally:
+        await host.pool.close()
+
+
+@pytest.mark.parametrize(
+    ("servers", "wrong"),
+    [
+        ([{"command": "cat"}], "the MCP server '': name: String should match"),
+        ([{"name": "a", "command": "cat"}, {"name": "a", "command": "dog"}], "another MCP server with the name 'a'"),
+        (["files"], "must hold an object for each server, by name, or with its `name`"),
+        ([], "must hold an object for each server"),
+        ([{"name": "a", "command": "cat", "enabled": "perhaps"}], "the MCP server 'a': enabled: Input should be"),
+    ],
+)
+def test_what_is_wrong_in_a_list_of_servers(tmp_path: Path, servers: Any, wrong: str) -> None:
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps(servers))
+    with pytest.raises(ConfigurationError, match=re.escape(wrong)):
+        McpServers.read(file)
+
+
+async def test_another_release_of_its_package_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "drsai_backend.tools.mcp.connection", raising=False)
+    monkeypatch.setitem(sys.modules, "mcp.client.client", None)  # as in mcp 1
+    with pytest.raises(NotInstalled, match=re.escape("need mcp 2.3 or later (pip install 'drsai-backend[mcp]')")):
+        await McpWorkbench([stdio()]).list_tools()
+
+
+def test_autogens_own_workbench_says_which_release_it_needs(tmp_path: Path) -> None:
+    """AutoGen 0.7.5 imports names of mcp 1; where it can be used, nothing has to be said."""
+    try:
+        importlib.import_module("autogen_ext.tools.mcp")
+    except ImportError:
+        pass
+    else:
+        pytest.skip("this environment has mcp 1")
+    wanted = re.escape("autogen_ext.tools.mcp of AutoGen 0.7.5 needs mcp 1 (pip install 'mcp<2')")
+    part = {"provider": "autogen_ext.tools.mcp.McpWorkbench", "config": {"server_params": {"command": "x"}}}
+    config = {"provider": "autogen_agentchat.agents.AssistantAgent", "config": {"name": "a", "workbench": [part]}}
+    assert any(re.search(wanted, each) for each in problems(config))
+    file = tmp_path / "team.py"
+    file.write_text("from autogen_ext.tools.mcp import McpWorkbench\n")
+    with pytest.raises(ConfigurationError, match=wanted) as told:
+        read_module(str(file))
+    assert "drsai_backend.tools.mcp.McpWorkbench (docs/mcp.md)" in str(told.value)
 
 
 async def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, http: McpHttp) -> None:
