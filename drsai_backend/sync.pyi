@@ -330,6 +330,9 @@ class SyncFiles:
     ) -> FileInfo:
         """Keep a file, as `Files.create` does. `data` in parts is read in a thread, a part at a time."""
 
+    def made_by(self, owner: Owner, origin: str) -> FileInfo | None:
+        """The file that was made so; None: there is none."""
+
     def list(
         self,
         owner: Owner,

@@ -25,6 +25,7 @@ from drsai_backend.api.http.json import TEXT, Template, dumps
 from drsai_backend.api.http.stream import ClientLeft, EventStream, Frames, Headers, Still
 from drsai_backend.api.objects import step_object
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.file import files_of
 from drsai_backend.errors import RunFailed
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import (
@@ -249,6 +250,7 @@ def _fields(event: RunEvent) -> tuple[str, JsonObject]:
                 "message_type": config.get("type", ""),
                 "content": message.to_text(),
                 "shown": event.shown,
+                **({"files": [file.model_dump() for file in files]} if (files := files_of(config)) else {}),
                 "message": config,
             }
         case ToolStarted():

@@ -62,9 +62,11 @@ def headers_of_answer(handle: Handle) -> list[tuple[bytes, bytes]]:
 def schema_of(view: type[BaseModel], kind: str, **head: JsonObject) -> JsonObject:
     """The JSON schema of an object made of `view`; `head` are fields that it has besides."""
     schema = view.model_json_schema(mode="serialization")
-    schema.pop("$defs", None)
+    defined = schema.pop("$defs", {})
     fields: dict[str, JsonObject] = schema["properties"]
     for field in fields.values():
+        if name := field.get("items", {}).get("$ref"):
+            field["items"] = defined[name.rpartition("/")[2]]
         for part in (field, *field.get("anyOf", ())):
             if part.get("format") == "date-time":
                 del part["format"]

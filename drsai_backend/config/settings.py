@@ -230,6 +230,11 @@ class Settings(BaseSettings):
         default_factory=list,
         description="Networks and addresses that are not public and may be reached where somebody else names a URL.",
     )
+    image_urls: Hosts = Field(
+        default_factory=lambda: ["https"],
+        description="Whose images are fetched where a message names a URL: `https`: any public server's; or hosts, "
+        "separated by commas, such as example.org or *.example.org; `off`: nobody's.",
+    )
     engine_modes: Names = Field(
         default_factory=lambda: ["react", "plan_execute", "reflexion", "simple", "tools"],
         description="What `POST /api/v1/agent/execute` may be asked for, separated by commas; empty: nothing.",

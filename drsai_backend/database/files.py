@@ -17,18 +17,23 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
 from drsai_backend.database.locks import alone
-from drsai_backend.database.owned import owned_by
+from drsai_backend.database.owned import of_thread, owned_by
 from drsai_backend.database.pages import given, read_page
-from drsai_backend.datamodel import FileChunk, FileContent, StoredFile, table_of, utcnow
+from drsai_backend.database.runs.paths import Line, on_path
+from drsai_backend.datamodel import AutoGenMessage, FileChunk, FileContent, StoredFile, Thread, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
-from drsai_backend.datamodel.owner import Owner
+from drsai_backend.datamodel.file import FILES, MessageFile, files_of
+from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import Conflict, FilesFull, InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 
 _file, _content, _chunk = table_of(StoredFile), table_of(FileContent), table_of(FileChunk)
+_thread, _message = table_of(Thread), table_of(AutoGenMessage)
 MOST_FILES: Final = 20_000
 """Files that a user may have: the same content again takes no room, and its row does."""
+MOST_SENT: Final = 50
+"""Files that users have sent in a thread that a tool is given."""
 _BATCH: Final = 100
 
 
@@ -214,6 +219,17 @@ def list_files(
         query = query.where(_file.c.id > key if order == "asc" else _file.c.id < key)
     query = query.order_by(_file.c.id if order == "asc" else _file.c.id.desc())
     return read_page(session, query, limit, itemgetter("file_id")).map(FileInfo.model_validate)
+
+
+def sent_files(session: Session, name: ThreadName, most: int = MOST_SENT) -> list[MessageFile]:
+    """The newest files that users have sent in a stored thread, newest first, as its messages name them: whether there
+    is such a file, and whose it is, they do not say."""
+    connection, config = session.connection(), _message.c.config
+    head = connection.execute(sa.select(_thread.c.id, _thread.c.branch).where(*of_thread(_thread, name))).one()
+    note = config["metadata"][FILES].as_string()
+    query = on_path(_message, Line(*head), "seq", note).where(config["source"].as_string() == "user")
+    notes = connection.execute(query.where(note.is_not(None)).order_by(_message.c.seq.desc()).limit(most)).scalars()
+    return [file for each in notes for file in files_of({"metadata": {FILES: each}})][:most]
 
 
 def delete_file(session: Session, owner: Owner, file_id: str, actor: Actor) -> None:

@@ -1,8 +1,11 @@
 """Files of users: their names, and what is in them, kept once per owner and content."""
 
+from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
 import sqlalchemy as sa
+from pydantic import BaseModel, TypeAdapter
 from sqlmodel import Field
 
 from drsai_backend.datamodel.base import (
@@ -14,6 +17,43 @@ from drsai_backend.datamodel.base import (
     tenant_field,
     utcnow,
 )
+from drsai_backend.json_types import JsonObject, as_object
+
+FILES: Final = "drsai.files"
+"""In the metadata of a message: the files that a user has sent with it, or that tools have made, as `to_note` writes
+them."""
+
+
+class MessageFile(BaseModel):
+    """A file that came with a message, or that a tool has made."""
+
+    id: str
+    filename: str
+    bytes: int
+    media_type: str
+    call_id: str | None = Field(default=None, description="The call that has made it; null: the user has sent it.")
+
+
+_files: Final = TypeAdapter(list[MessageFile])
+
+
+def to_note(files: Iterable[MessageFile]) -> dict[str, str]:
+    """Files as a part of the metadata of a message."""
+    return {FILES: _files.dump_json([*files], exclude_none=True).decode()}
+
+
+def files_of(message: JsonObject) -> list[MessageFile]:
+    """The files of a message, by its dump; what an import may bring in their place is none."""
+    try:
+        return _files.validate_json(as_object(message.get("metadata")).get(FILES, "[]"))
+    except ValueError:
+        return []
+
+
+def made_in(messages: Iterable[JsonObject]) -> list[JsonObject]:
+    """The files that tools have made, by the dumps of the messages that have them."""
+    found = {file.id: file.model_dump() for each in messages for file in files_of(each) if file.call_id}
+    return [*found.values()]
 
 
 class StoredFile(KeyedRecord, table=True):

@@ -205,9 +205,10 @@ class TeamResult(BaseModel):
 
     `task_result` is AutoGen's `TaskResult` as JSON: `{"messages": [...], "stop_reason": ...}` with every message of the
     run in order, the user's included. `usage` sums all model calls (`prompt_tokens`, `completion_tokens`,
-    `total_tokens`); `duration` is in seconds. `files` is for programs of one's own: no run fills it. What `DrSai.run`
-    returns also says where it happened, with what `status`, and, when the run waits for a person, what was asked
-    (`input_request`, as in `RunEnded`); with `queued_behind` by that run: this one's message still waits in the queue.
+    `total_tokens`); `duration` is in seconds. `files` are those that its tools have made: `id`, `filename`, `bytes` and
+    `media_type`. What `DrSai.run` returns also says where it happened, with what `status`, and, when the run waits for
+    a person, what was asked (`input_request`, as in `RunEnded`); with `queued_behind` by that run: this one's message
+    still waits in the queue.
     """
 
     task_result: JsonObject

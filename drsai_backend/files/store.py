@@ -19,9 +19,11 @@ from drsai_backend.database import Database
 from drsai_backend.database import files as rows
 from drsai_backend.database.files import FileInfo, NewFile, Place, Upload
 from drsai_backend.datamodel.audit import PROGRAM, Actor
+from drsai_backend.datamodel.file import MessageFile
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DatabaseError, DatabaseUnavailable, FilesFull, FileTooLarge, InvalidRequest
 from drsai_backend.files.folder import Folder
+from drsai_backend.net.addresses import Reachable
 from drsai_backend.page import Page
 
 CHUNK: Final = 256 * 1024
@@ -106,7 +108,10 @@ class Files:
 
     Args:
         database: has their names, and their bytes, if there is no folder. Not closed by this object.
-        settings: the folder, and how large files may be.
+        settings: the folder, how large files may be, and whose images are fetched.
+
+    Attributes:
+        reachable: from where images are fetched whose URL a message names; None: from nowhere.
 
     Raises:
         ConfigurationError: the folder cannot be used.
@@ -118,6 +123,8 @@ class Files:
         self.largest = int(settings.max_file_bytes)
         self.total = int(settings.max_files_bytes)
         self.outage = settings.outage_seconds
+        hosts = [each for each in settings.image_urls if each != "https"]
+        self.reachable = None if "off" in hosts else Reachable(settings.allowed_addresses, hosts)
 
     async def begin(self, owner: Owner) -> Arriving:
         """Begin an upload. Raises FilesFull: the user has no room left."""
@@ -166,10 +173,8 @@ class Files:
             FileTooLarge, FilesFull: there is no room.
         """
         new = new_file(name, purpose, media_type, expires_after, origin)
-        if origin is not None:
-            known = await self.database.read(partial(rows.by_origin, owner=owner, origin=origin))
-            if known is not None:
-                return known
+        if origin is not None and (known := await self.made_by(owner, origin)) is not None:
+            return known
         async with self.arriving(owner) as arriving:
             if isinstance(data, bytes):
                 await arriving.add(data)
@@ -177,6 +182,10 @@ class Files:
                 async for part in data:
                     await arriving.add(part)
             return await arriving.finish(new)
+
+    async def made_by(self, owner: Owner, origin: str) -> FileInfo | None:
+        """The file that was made so; None: there is none."""
+        return await self.database.read(partial(rows.by_origin, owner=owner, origin=origin))
 
     async def list(
         self,
@@ -257,6 +266,11 @@ class Files:
         if place.in_folder and self.folder is None:
             raise DatabaseError("the file is in a folder, and DRSAI_FILES_FOLDER is not set here")
         return self.folder if place.in_folder else None
+
+
+def noted(file: FileInfo, call_id: str | None = None) -> MessageFile:
+    """A file as a message has it. `call_id`: the call of a tool that has made it."""
+    return MessageFile(id=file.file_id, call_id=call_id, **file.model_dump())
 
 
 async def _remove_unknown(files: Files, tokens: list[str]) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from pydantic import Field, WithJsonSchema
@@ -48,13 +49,15 @@ class Reachable:
     Args:
         allowed: networks (`10.0.0.0/8`, `::1/128`) or single addresses that may be reached although they are not
             public.
+        hosts: the only ones that may be called by name, as `example.org` or `*.example.org`; none: any.
 
     Raises:
-        ValueError: one of them is neither.
+        ValueError: an address is none.
     """
 
-    def __init__(self, allowed: Iterable[str] = ()) -> None:
+    def __init__(self, allowed: Iterable[str] = (), hosts: Sequence[str] = ()) -> None:
         self._allowed = tuple(ipaddress.ip_network(each) for each in allowed)
+        self._hosts = hosts
 
     @property
     def has_private(self) -> bool:
@@ -100,6 +103,8 @@ class Reachable:
         parsed = _parse(url, param)
         if parsed.scheme != "https" and not (parsed.scheme == "http" and self.has_private):
             raise InvalidRequest(f"`{param}` must begin with https://", param=param)
+        if self._hosts and not any(fnmatchcase(parsed.host, each.lower()) for each in self._hosts):
+            raise InvalidRequest(f"`{param}` must name one of the hosts {', '.join(self._hosts)}", param=param)
         if (address := literal(parsed.host)) is not None and not self.allows(address):
             raise RefusedAddress(
                 f"`{param}` names an address that this server must not reach: only public ones, and those that its "

@@ -138,7 +138,8 @@ def input_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> lis
         if isinstance(last, TextMessage):
             given.pop()
         # Only text fits into it; what came with pictures stays before it.
-        given.append(HandoffMessage(content=task[-1].text, source=last.source, target=speaker))
+        noted = last.metadata
+        given.append(HandoffMessage(content=task[-1].text, source=last.source, target=speaker, metadata=noted))
     return [*imported, *given]
 
 
@@ -254,9 +255,10 @@ def as_message(message: InputMessage, metadata: dict[str, str] | None = None) ->
     if message.name is not None:
         said = f"{message.name} said:\n"  # In AutoGen's words for speakers whose names an endpoint does not take.
         content = said + content if isinstance(content, str) else [said, *content]
+    metadata = {**(metadata or {}), **message.noted}
     if isinstance(content, str):
-        return TextMessage(content=content, source=message.role, metadata=metadata or {})
-    return MultiModalMessage(content=content, source=message.role, metadata=metadata or {})
+        return TextMessage(content=content, source=message.role, metadata=metadata)
+    return MultiModalMessage(content=content, source=message.role, metadata=metadata)
 
 
 def sign(message: BaseChatMessage, author: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeAlias
 
@@ -90,7 +90,7 @@ class InputMessage:
     `message`: it is this AutoGen message, which the team is given as it is, and `content` only says what is in it. Such
     messages are all new to the thread, whatever it knows. `calls` are those of the client's tools in an assistant's
     message, `thought` is what was thought beside them; a `tool`'s message is the result of the call `call_id`. `name`:
-    who of several users speaks.
+    who of several users speaks. `noted`: the files that came with it, as metadata (`datamodel.file.to_note`).
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -100,6 +100,7 @@ class InputMessage:
     call_id: str | None = None
     name: str | None = None
     thought: str | None = None
+    noted: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
     def of(cls, message: BaseChatMessage) -> Self:

@@ -29,6 +29,7 @@ from autogen_core.tools import ToolResult
 
 from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel.base import JsonText
+from drsai_backend.datamodel.file import files_of, to_note
 from drsai_backend.datamodel.run import KEPT
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import ReasonedResult
@@ -68,6 +69,9 @@ def kept_calls(steps: Iterable[StepRow], said: Sequence[str] = ()) -> list[BaseA
         asked = ToolCallRequestEvent(
             content=answer.content, source=source, models_usage=answer.usage, metadata=metadata
         )
+        returned = (values.get((agent, f"m{number}:t{call.id}"), {}) for call in answer.content)
+        if files := [file for each in returned for file in files_of(read_value(each))]:
+            metadata = {**metadata, **to_note(files)}
         events += [asked, ToolCallExecutionEvent(content=results, source=source, metadata=metadata)]
     return events
 

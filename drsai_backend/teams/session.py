@@ -13,10 +13,18 @@ from typing import Final
 import anyio
 from autogen_agentchat.agents import BaseChatAgent
 from autogen_agentchat.base import TaskResult, TerminationCondition
-from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelClientStreamingChunkEvent, StopMessage
+from autogen_agentchat.messages import (
+    BaseAgentEvent,
+    BaseChatMessage,
+    ModelClientStreamingChunkEvent,
+    StopMessage,
+    ToolCallExecutionEvent,
+    ToolCallSummaryMessage,
+)
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core import CancellationToken
 
+from drsai_backend.datamodel.file import to_note
 from drsai_backend.json_types import JsonObject
 from drsai_backend.state import Document, ResumeRecord
 from drsai_backend.teams.messages import put_aside, thought_beside
@@ -227,7 +235,16 @@ class TeamSession:
         else:
             if message.models_usage is not None and (by := saying.answered.get(message.source)) is not None:
                 message.metadata = {**message.metadata, **by}
+            if self.steps is not None and self.steps.files:
+                self._note_files(message, self.steps)
             self.recorder.emit(message)
+
+    def _note_files(self, message: BaseAgentEvent | BaseChatMessage, steps: TurnSteps) -> None:
+        """Let a message with results of tools have the files that they have made."""
+        if isinstance(message, ToolCallExecutionEvent | ToolCallSummaryMessage):
+            results = message.content if isinstance(message, ToolCallExecutionEvent) else message.results
+            if files := [file for each in results for file in steps.files.get((message.source, each.call_id), ())]:
+                message.metadata = {**message.metadata, **to_note(files)}
 
     async def _boundary(self, pending: list[str]) -> None:
         self._pending = pending

@@ -69,6 +69,10 @@ class Asking(Protocol):
 def _nothing(_: object) -> None: ...
 
 
+async def _none(_: int) -> Mapping[str, bytes]:
+    return {}
+
+
 def _nobody(prompt: str, **_: object) -> str:
     raise ToolError("Nobody can be asked here: this tool asks a person in a run of the server only.")
 
@@ -82,6 +86,7 @@ class ToolRun:
         call_id: the model's id of the call.
         provided: what can be injected by its type: RunContext, Principal, DatabaseManager, and what an agent adds.
         files: keeps files; None: nobody does.
+        given: reads the newest files that users have sent in the chat, of up to so many bytes together, by their names.
         emit: shows a partial result to whoever follows the run. It is not stored.
         allows: whether who asks has a scope; None: nobody is asking (tests, scripts), and everything is allowed.
         cache: values of dependencies, one per run.
@@ -98,6 +103,7 @@ class ToolRun:
     call_id: str = ""
     provided: Mapping[type, object] = field(default_factory=dict[type, object])
     files: FileSaver | None = None
+    given: Callable[[int], Awaitable[Mapping[str, bytes]]] = _none
     emit: Callable[[object], None] = _nothing
     allows: Callable[[str], bool] | None = None
     cache: dict[object, object] = field(default_factory=dict[object, object])

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 from drsai_backend.access.principal import Principal
@@ -99,7 +100,7 @@ class FakeEngine:
         self.webhooks: Any = None
         self.tools: Any = None
         self.agents: Any = None
-        self.files: Any = None
+        self.files = SimpleNamespace(reachable=None)
 
     def play(self, *steps: Step, speakers: int = 1, name: str = "scripted") -> str:
         """Add a team that plays these steps; returns its name."""

@@ -82,11 +82,15 @@ async def test_an_upload_that_nobody_continues_is_swept(db: DatabaseManager, tmp
     assert not stored_in(folder)
 
 
+def run_files(files: Files, call: str) -> RunFiles:
+    return RunFiles(files, ANN.thread("t"), ANN, call, lambda _: None)
+
+
 async def test_a_repeated_call_keeps_the_same_files(db: DatabaseManager) -> None:
     files = Files(db.database, settings())
-    kept = [await RunFiles(files, ANN, "run/agent/call").save("plot.png", b"1", "image/png") for _ in range(2)]
+    kept = [await run_files(files, "run/agent/call").save("plot.png", b"1", "image/png") for _ in range(2)]
     assert kept[0] == kept[1]
-    other = RunFiles(files, ANN, "run/agent/other")
+    other = run_files(files, "run/agent/other")
     assert (await other.save("plot.png", b"1", "image/png")).id != kept[0].id
     assert await other.read(kept[0].id) == b"1"
     assert len((await files.list(ANN)).items) == 2
@@ -105,7 +109,7 @@ async def test_a_tools_file_waits_for_the_database(db: DatabaseManager, call: st
     """Also where its COMMIT was cut off and went through."""
     files = Files(db.database, settings())
     outage = Outage(db.database, call, fail)
-    kept = await RunFiles(files, ANN, "run/agent/call").save("plot.png", b"1", "image/png")
+    kept = await run_files(files, "run/agent/call").save("plot.png", b"1", "image/png")
     assert outage.fail == []
     assert [each.file_id for each in (await files.list(ANN)).items] == [kept.id]
     assert await files.read(ANN, kept.id) == b"1"

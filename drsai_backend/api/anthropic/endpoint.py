@@ -135,6 +135,8 @@ class MessagesRoute(ChatRoute):
         if rest.pop("context_management", None):
             made.aside.append("context_management")  # about what Anthropic's models are shown; agents keep their own
         try:
+            noted = {f"messages[{at}]": sender.noted.get(place, {}) for at, place in enumerate(made.places)}
+            sender = sender._replace(noted=noted if sender.noted else {})
             call = parse_call({**rest, **made.body}, sender, max_messages=self._max_messages)
         except DrSaiError as error:
             made.rename(error)

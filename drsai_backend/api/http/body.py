@@ -172,6 +172,14 @@ class Bodies:
                 self._free += STREAMED
 
     @asynccontextmanager
+    async def fetching(self, owner: Owner) -> AsyncGenerator[None]:
+        """A place to fetch something in that a request of the owner's names: a user has two, a tenant sixteen. Raises
+        Overloaded: none became free in time."""
+        images = Owner(f"images of {owner.tenant}", owner.user_id)
+        async with self._turn(images, 2), self._turn(images.tenant, 16):
+            yield
+
+    @asynccontextmanager
     async def _turn(self, whose: Owner | str, most: int) -> AsyncGenerator[None]:
         """One of `most` places that a user or tenant has. Of a request that waits for one, nothing is read."""
         turns = self._turns.setdefault(whose, _Turns(asyncio.Semaphore(max(1, most))))

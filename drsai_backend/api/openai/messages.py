@@ -6,13 +6,14 @@ import json
 import mimetypes
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from autogen_core import FunctionCall, Image
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, WithJsonSchema
 
-from drsai_backend.api.openai.files.contents import IMAGES, decoded, text_of
+from drsai_backend.api.openai.files.contents import IMAGES, Noted, decoded, text_of
 from drsai_backend.config import usable_key
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject, as_list, as_object
@@ -185,16 +186,18 @@ class History(Wire):
 
 
 def read_messages(
-    given: Sequence[Message], raw: Sequence[JsonObject]
+    given: Sequence[Message], raw: Sequence[JsonObject], noted: Noted
 ) -> tuple[list[InputMessage], list[JsonObject], list[ToolOutput]]:
     """The conversation, those messages as they came (`raw`), one for one, and the results of the client's tools that
     it ends with. The system's messages come first, wherever they stand: they hold for the whole conversation. Decodes
-    images, which takes a while: call it in a thread when there are any.
+    images, which takes a while: call it in a thread when there are any. `noted`: the files of messages.
 
     Raises:
         InvalidRequest: `param` names what cannot be used, as in `messages[0].content[1].image_url`.
     """
     sent = read_history(given)
+    if noted:
+        sent = [replace(each, noted=noted.get(f"messages[{at}]", {})) for at, each in enumerate(sent)]
     order = sorted(range(len(sent)), key=[each.role != "system" for each in sent].__getitem__)
     messages = list(map(sent.__getitem__, order))
     last, path = messages[-1], f"messages[{order[-1]}]"

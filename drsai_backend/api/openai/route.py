@@ -25,6 +25,7 @@ from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.http.stream import PING, ClientLeft, EventStream, Frames, Still, Watch
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import headers_of_answer
+from drsai_backend.api.openai.files.contents import Noted
 from drsai_backend.api.openai.files.named import with_files
 from drsai_backend.api.openai.messages import is_heavy
 from drsai_backend.datamodel import RunStatus
@@ -50,12 +51,13 @@ def failure(ended: RunEnded) -> DrSaiError:
 
 class Sender(NamedTuple):
     """Who has sent a request, known before it is read: as whom it asks, whom it names, and its headers. `tag`: what it
-    says of its end user, in place of a name, where the key may not act as others."""
+    says of its end user, in place of a name, where the key may not act as others. `noted`: as `with_files` gives it."""
 
     who: Principal
     user: str | None
     tag: str | None
     headers: Mapping[bytes, bytes]
+    noted: Noted = {}
 
     @property
     def repeated(self) -> int:
@@ -175,9 +177,11 @@ class RunRoute(APIRoute):
         check_query(scope, self.query)
         async with (
             self._bodies.read(scope, receive) as body,
-            with_files(self._bodies, self._engine.files, body, (sender := self.sender(caller, body, scope)).who),
+            with_files(
+                self._bodies, self._engine.files, body, (sender := self.sender(caller, body, scope)).who
+            ) as noted,
         ):
-            who = sender.who
+            who, sender = sender.who, sender._replace(noted=noted)
             named, is_keyed = partial(self._engine.check_name, who, body), b"idempotency-key" in sender.headers
             if not is_keyed:
                 await named()

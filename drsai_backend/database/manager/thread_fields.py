@@ -20,6 +20,7 @@ from drsai_backend.database.manager.model import Values
 from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.database.values import batches, clean_json, digest
 from drsai_backend.datamodel import AutoGenMessage, Run, RunStatus, Thread, ThreadField, table_of
+from drsai_backend.datamodel.file import made_in
 from drsai_backend.datamodel.task_lists import MARK, fold
 from drsai_backend.errors import Conflict
 from drsai_backend.json_types import JsonObject
@@ -136,6 +137,7 @@ def with_messages(team_result: JsonObject | None, between: Callable[[int, int], 
         ):
             # A copy: a change in the result must not be one in the messages.
             messages = clean_json(between(first, last), "messages")
-            return {**team_result, "task_result": {"messages": messages, **rest}}
+            files = team_result.get("files") or made_in(messages)
+            return {**team_result, "task_result": {"messages": messages, **rest}, "files": files}
         case _:
             return team_result

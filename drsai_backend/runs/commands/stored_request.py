@@ -88,7 +88,8 @@ def _dump_message(message: InputMessage) -> JsonObject:
         content = [part if isinstance(part, str) else {"image": part.to_base64()} for part in content]
     calls = {"calls": [asdict(call) for call in message.calls]} if message.calls else {}
     named = {name: value for name in ("call_id", "name") if (value := getattr(message, name)) is not None}
-    return {"role": message.role, "content": content, **calls, **named}
+    noted = {"metadata": message.noted} if message.noted else {}
+    return {"role": message.role, "content": content, **calls, **named, **noted}
 
 
 def _load_message(stored: JsonObject) -> InputMessage:
@@ -98,9 +99,9 @@ def _load_message(stored: JsonObject) -> InputMessage:
     if isinstance(content, str):
         calls = [FunctionCall(**call) for call in stored.get("calls", ())]
         named = {name: stored.get(name) for name in ("call_id", "name")}
-        return InputMessage(stored["role"], content, calls=calls, **named)
+        return InputMessage(stored["role"], content, calls=calls, noted=stored.get("metadata", {}), **named)
     parts: list[str | Image] = [part if isinstance(part, str) else EncodedImage(part["image"]) for part in content]
-    return InputMessage(stored["role"], parts, name=stored.get("name"))
+    return InputMessage(stored["role"], parts, name=stored.get("name"), noted=stored.get("metadata", {}))
 
 
 async def ask_of_thread(db: DatabaseManager, team: str, name: ThreadName) -> Ask:

@@ -6,6 +6,7 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ModelCli
 from pydantic import BaseModel
 
 from drsai_backend.datamodel import RunStatus, TeamResult
+from drsai_backend.datamodel.file import made_in
 from drsai_backend.errors import RunFailed
 from drsai_backend.runs.events import MessageDone, RunEnded, RunEvent, TextDelta
 from drsai_backend.runs.feed.handle import Handle
@@ -22,11 +23,10 @@ def message_of(event: RunEvent) -> BaseAgentEvent | BaseChatMessage | None:
 def result_of(handle: Handle, end: RunEnded) -> TeamResult:
     """The result of a run that has ended. Raises RunFailed as `check_failure`."""
     check_failure(handle, end)
+    messages = [dump_of(done.message) for done in handle.transcript()]
     return TeamResult(
-        task_result={
-            "messages": [dump_of(done.message) for done in handle.transcript()],
-            "stop_reason": end.stop_reason,
-        },
+        task_result={"messages": messages, "stop_reason": end.stop_reason},
+        files=made_in(messages),
         usage=end.usage,
         duration=end.duration,
         thread_id=handle.thread_id,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, cast
 
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.file import MessageFile, files_of
 from drsai_backend.datamodel.run import KEPT
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.views import RunStep
@@ -122,8 +123,9 @@ class Derivation:
             model = self._model(source, config.get("metadata"))
             self._calls(_Answer(source, config.get("models_usage") or {}, model, row.seq), config["content"], now)
         elif kind == "ToolCallExecutionEvent":
+            files = files_of(config)
             for result in cast("list[JsonObject]", config["content"]):
-                self._result(source, result, now)
+                self._result(source, result, now, files)
         elif kind == "CodeExecutionEvent":
             result: JsonObject = config.get("result") or {}
             failed = bool(result.get("exit_code"))
@@ -167,12 +169,13 @@ class Derivation:
             made.append(step)
         return made
 
-    def _result(self, source: str, result: JsonObject, now: datetime | None) -> None:
+    def _result(self, source: str, result: JsonObject, now: datetime | None, files: Sequence[MessageFile] = ()) -> None:
         step = self._open.pop((source, result.get("call_id")), None)
         if step is not None:
             step.observation = str(result.get("content", ""))
             step.is_error = bool(result.get("is_error"))
             step.finished_at, step.is_over = now, True
+            step.files = [file for file in files if file.call_id == step.call_id]
 
     def _said(self, row: MessageRow, kind: str, source: str, now: datetime | None) -> None:
         config = row.config
@@ -214,7 +217,7 @@ class Derivation:
                 found = results.get((row.agent, f"{row.step}:t{step.call_id}"))
                 if found is not None:
                     result = _result_of(found.value)
-                    self._result(source, {**result, "call_id": step.call_id}, found.created_at)
+                    self._result(source, {**result, "call_id": step.call_id}, found.created_at, files_of(found.value))
                     now = max(now, found.created_at)
             self._last = now
 

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from pydantic import BaseModel, Field
 
+from drsai_backend.datamodel.file import MessageFile
 from drsai_backend.page import Page, read_cursor
 
 SHOWN: Final = 4000
@@ -46,6 +47,7 @@ class RunStep(BaseModel):
     call_id: str | None = Field(default=None, description="The model's id of the call.")
     input: str | None = Field(default=None, description="What the tool is called with: JSON text.")
     observation: str | None = Field(default=None, description="What the tool returned; null: nothing yet, or no call.")
+    files: list[MessageFile] = Field(default_factory=list, description="The files that the tool has made.")
     text: str | None = Field(default=None, description="What the agent said, where the step is an answer.")
     is_error: bool = Field(default=False, description="The tool has failed, or the run ended here before its end.")
     error: str | None = Field(default=None, description="How the run was cut off in or after this step.")

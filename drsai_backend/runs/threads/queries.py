@@ -20,6 +20,7 @@ from drsai_backend.database.runs.reads import head_of
 from drsai_backend.database.shares import granted_to, share
 from drsai_backend.datamodel import AutoGenMessage, Right, Run, RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.file import files_of
 from drsai_backend.datamodel.lifecycle import FINAL, SUSPENDED, UNFINISHED, WAITING
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import InvalidRequest, NotFound
@@ -274,6 +275,7 @@ def _message_view(row: sa.Row[int, JsonObject, datetime, str | None, bool | None
         created_at=row.created_at,
         run_id=row.run_id,
         shown=row.shown,
+        files=files_of(row.config),
         message=row.config,
     )
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from pydantic import BaseModel, Field
 
 from drsai_backend.datamodel import Right, RunStatus, Thread
+from drsai_backend.datamodel.file import MessageFile
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 
@@ -142,6 +143,9 @@ class StoredMessage(BaseModel):
     created_at: datetime
     run_id: str | None = None
     shown: bool | None = Field(default=None, description="Whether a chat window shows it; null: not known.")
+    files: list[MessageFile] = Field(
+        default_factory=list, description="What the user has sent with it by `file_id` or URL, or tools have made."
+    )
     message: JsonObject
 
 

@@ -14,7 +14,7 @@ with the transaction that stores the turn.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, FunctionExecutionResultMessage, RequestUsage
 from autogen_core.tools import ToolSchema
 
+from drsai_backend.datamodel.file import MessageFile
 from drsai_backend.errors import ReplayMismatch
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import ModelAnswer, ReasonedResult, ToolAnswer
@@ -124,6 +125,8 @@ class TurnSteps:
         self.on_tool = on_tool
         self.on_complete: Callable[[str, str], None] | None = None
         """Called with an agent's path and the name of its tool, when a call of that has completed the task."""
+        self.files: defaultdict[tuple[str, str | None], list[MessageFile]] = defaultdict(list)
+        """By agent and call, what tools have made."""
         self.saved = len(self._recorded)
         """Numbers the states of tools, so that the latest is known."""
 

@@ -10,9 +10,10 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any, TypeAlias, cast
 
 from autogen_core import CancellationToken
@@ -20,11 +21,13 @@ from autogen_core.tools import Tool, ToolResult, ToolSchema
 
 from drsai_backend.access.principal import Scope
 from drsai_backend.database import patiently
+from drsai_backend.database.files import FileInfo, sent_files
 from drsai_backend.datamodel import Thread
-from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import ToolError
+from drsai_backend.datamodel.file import files_of, to_note
+from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.errors import FileTooLarge, NotFound, ToolError
 from drsai_backend.files import Files
-from drsai_backend.files.store import OF_TOOLS
+from drsai_backend.files.store import OF_TOOLS, noted
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.context import RunContext
@@ -134,6 +137,8 @@ class ToolCalls:
             # The tool was not called in this process: bring it to where it was. The latest of several calls counts.
             self._states[call.name] = value["number"]
             await call.origin.load_state_json(value["state"])
+        if files := files_of(value):
+            self._turn.files[self.steps.source, call.id] = files
         kind = FinalResult if "completes" in value["result"] else ToolResult
         return kind.model_validate(value["result"])
 
@@ -146,6 +151,8 @@ class ToolCalls:
             await self._turn.flush()
             return
         value: JsonObject = {"result": result.model_dump(mode="json")}
+        if files := self._turn.files.get((self.steps.source, call.id)):
+            value["metadata"] = to_note(files)  # As the message will have them.
         if call.origin is not None and has_state(call.origin):
             self._turn.saved += 1
             value |= {"state": dict(await call.origin.save_state_json()), "number": self._turn.saved}
@@ -193,11 +200,17 @@ class ToolCalls:
             return self.broker.ask(self.steps.source, prompt, key=f"{name.key}@{next(numbers)}", **options)
 
         context = self._run_of.get(RunContext)
-        files = None
+        run = replace(self._run_of, agent=self.steps.path, call_id=call_id, emit=emit, ask=ask)
         if context is not None and context.files is not None:
-            owner = context.owner or context.principal.owner
-            files = RunFiles(context.files, owner, f"{context.run_id}/{self.steps.path}/{call_id}")
-        return replace(self._run_of, agent=self.steps.path, call_id=call_id, emit=emit, files=files, ask=ask)
+            asker = context.principal.owner
+            thread = (context.owner or asker).thread(context.thread_id)
+
+            def keep(file: FileInfo) -> None:
+                self._turn.files[self.steps.source, call.id].append(noted(file, call_id))
+
+            files = RunFiles(context.files, thread, asker, f"{context.run_id}/{self.steps.path}/{call_id}", keep)
+            run.files, run.given = files, files.given
+        return run
 
     def _show_end(self, call: Call, result: ToolResult) -> None:
         if self._turn.on_tool is not None:
@@ -371,25 +384,43 @@ class RunFiles:
 
     Args:
         files: those of the database.
-        owner: whose thread it is, and whose the files are.
+        thread: whose owner's the files are that are kept.
+        asker: who asks in the run.
         call: names the call in all of the database: run, agent and call id.
+        keep: is told of each that is kept.
     """
 
-    def __init__(self, files: Files, owner: Owner, call: str) -> None:
+    def __init__(
+        self, files: Files, thread: ThreadName, asker: Owner, call: str, keep: Callable[[FileInfo], None]
+    ) -> None:
         self._files = files
-        self._owner = owner
+        self._thread, self._asker = thread, asker
         self._call = hashlib.sha256(call.encode()).hexdigest()
         self._count = 0
+        self._keep = keep
 
     async def save(self, name: str, data: bytes, media_type: str) -> FileRef:
         """Keep a file, and wait for a database that is away: what the tool did would be told as a failure otherwise.
         The n-th one of a repeated call is the n-th that was kept before."""
         origin, self._count = f"{self._call}/{self._count}", self._count + 1
         how = {"purpose": OF_TOOLS, "media_type": media_type, "origin": origin}
-        create = partial(self._files.create, self._owner, name, data, **how)
+        create = partial(self._files.create, self._thread.owner, name, data, **how)
         kept = await patiently(lambda _: create(), self._files.outage)
+        self._keep(kept)
         return FileRef(kept.file_id, kept.filename, kept.bytes, kept.media_type)
 
     async def read(self, file_id: str) -> bytes:
         """The content of a file of the owner. Raises NotFound."""
-        return await self._files.read(self._owner, file_id)
+        return await self._files.read(self._thread.owner, file_id)
+
+    async def given(self, most: int) -> dict[str, bytes]:
+        """See `ToolRun.given`. Of files of the same name, the newest; what was deleted since is none any more."""
+        found: dict[str, bytes] = {}
+        sent = await self._files.database.read(partial(sent_files, name=self._thread))
+        # Who has made the file of a thread may have named anybody's: only theirs are read for whom the run is.
+        for file, owner in product(sent, dict.fromkeys((self._thread.owner, self._asker))):
+            if file.filename not in found:
+                with suppress(NotFound, FileTooLarge):
+                    found[file.filename] = await self._files.read(owner, file.id, limit=most)
+                    most -= len(found[file.filename])
+        return found

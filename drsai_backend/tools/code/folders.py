@@ -18,7 +18,7 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -91,6 +91,10 @@ class WorkFolders:
             else:
                 os.utime(lock)  # When it was used last.
             os.close(lock)
+
+    async def put(self, files: Mapping[str, bytes], folder: Path) -> list[str]:
+        """Put files into a folder that is held; see `tree.put`."""
+        return await through(in_thread(lambda: tree.put(files, folder))) if files else []
 
     def _check_root(self) -> None:
         # Code that runs as another user passes through it; its names cannot be guessed, nor listed.

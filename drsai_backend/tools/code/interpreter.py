@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
@@ -74,7 +75,11 @@ class CodeInterpreter(ToolBase):
         async with _slot():
             if self.folders is not None:
                 async with self.folders.held(await _key_of(run), WAIT_SECONDS) as folder:
+                    new = await self.folders.put(await run.given(self.limits.disk // 4), folder)
                     result = await self.sandbox.run(code, folder, self.limits)
+                if new:
+                    shown = f"Of the user, in the work folder and read-only: {', '.join(new)}."
+                    result = replace(result, notes=(*result.notes, shown))
             else:
                 result = await self.sandbox.run(code, None, self.limits)
         shown = await to_result(self.name, _parts(result), run, self.options.max_output)

@@ -20,6 +20,7 @@ NEW: Final = "new"
 _MOST_ENTRIES: Final = 1_000_000
 _MOST_OF_NAME: Final = 200
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -120,6 +121,22 @@ def after_run(path: Path | str, before: Marks, limits: CodeLimits) -> tuple[list
     return files, [shrunk, *notes]
 
 
+def put(files: Mapping[str, bytes], path: Path) -> list[str]:
+    """Put files into a work folder, read-only, in place of what has their names there; what the folder cannot have is
+    left out: the code has made a folder of that name, or it is too long. Returns the names that are new."""
+    with _opened(os.fspath(path), None, change=True) as top:
+        assert top is not None, "its lock is held"
+        there = {entry.name for entry in _entries(top)}
+        for name, data in files.items():
+            with contextlib.suppress(OSError):
+                if name in there:
+                    os.unlink(name, dir_fd=top)
+                with open(os.open(name, _NEW_FILE, 0o400, dir_fd=top), "wb") as file:
+                    os.fchown(file.fileno(), os.fstat(top).st_uid, os.fstat(top).st_gid)
+                    file.write(data)
+        return sorted(files.keys() & {entry.name for entry in _entries(top)} - there)
+
+
 def filled(inside: str, path: Path) -> Marks:
     """Copy a work folder into an empty one in a sandbox, whose code does not run yet. Returns what is there then."""
     with _as_owner_of(inside):
@@ -169,10 +186,10 @@ def _copy(source: str, target: str) -> None:
             os.mkdir(to, 0o700)
             _copy(entry.path, to)
         elif stat.S_ISREG(found.st_mode):
-            _open_up(entry.path, None, found.st_mode & 0o777 | 0o600)
+            _open_up(entry.path, None, found.st_mode & 0o777 | 0o400)
             with open(entry.path, "rb") as given, open(to, "xb") as made:
                 _copy_data(given.fileno(), made.fileno(), found.st_size)
-            os.chmod(to, found.st_mode & 0o777 | 0o600)
+            os.chmod(to, found.st_mode & 0o777 | 0o400)
         else:
             continue
         os.chown(to, found.st_uid, found.st_gid, follow_symlinks=False)

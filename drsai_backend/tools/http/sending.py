@@ -89,7 +89,7 @@ class Sender:
     async def send(
         self,
         method: str,
-        url: httpx.URL,
+        url: httpx.URL | str,
         headers: Mapping[str, str] | Mapping[str, bytes] | None = None,
         content: bytes | None = None,
     ) -> Answer:
@@ -101,7 +101,7 @@ class Sender:
         try:
             async with client(self.reachable, self.max_bytes, resolve=self.resolve, timeout=self.timeout) as http:
                 for _ in range(self.redirects + 1):
-                    url = self._upgraded(url)
+                    url = self._upgraded(httpx.URL(url))
                     self.reachable.check_url(str(url), "url")
                     response = await http.request(method, url, headers=cast("Any", headers), content=content)
                     if not response.is_redirect:

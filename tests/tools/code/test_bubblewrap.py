@@ -165,3 +165,21 @@ def in_sandboxes(root: Path) -> list[int]:
 def is_up(root: Path) -> bool:
     """Whether code in a sandbox has made its file `up`."""
     return any(Path(f"/proc/{pid}/root/mnt/data/up").exists() for pid in in_sandboxes(root))
+
+
+async def test_what_is_put_into_a_folder_is_read_only_in_every_call(bubblewrap: BubblewrapSandbox) -> None:
+    """Code may make another file of the name, and finds the user's again in the next call."""
+    change = "open('a.csv').read(), open('b.txt', 'w').write('b') and os.rename('b.txt', 'a.csv')"
+    refused = "open('a.csv', 'w')"
+    async with bubblewrap.folders.held("k", 5) as folder:
+        for expected in (["a.csv"], []):
+            new = await bubblewrap.folders.put({"a.csv": b"1,2", "x" * 300: b"too long"}, folder)
+            assert new == expected
+            result = await bubblewrap.run(refused, folder, CodeLimits())
+            assert "PermissionError" in result.stderr
+            assert not result.files, "what the user has sent is no result"
+            result = await bubblewrap.run(f"import os\n{change}", folder, CodeLimits())
+            assert (result.stdout.strip(), [file.data for file in result.files]) == ("('1,2', None)", [b"b"])
+        await bubblewrap.run("import os\nos.remove('a.csv'); os.mkdir('a.csv')", folder, CodeLimits())
+        assert await bubblewrap.folders.put({"a.csv": b"1,2"}, folder) == []
+        assert (folder / "a.csv").is_dir()

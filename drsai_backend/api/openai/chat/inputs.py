@@ -168,7 +168,7 @@ def parse_call(body: JsonObject, sender: Sender, *, max_messages: int) -> ChatCa
     api_key, key = model_key(chat.api_key, headers), headers.get("Idempotency-Key")
     thread_id = _thread_of(chat, headers)
     owner = None if chat.thread_owner is None else check_name(chat.thread_owner, "thread_owner")
-    messages, raw, results = read_messages(chat.messages, body["messages"])
+    messages, raw, results = read_messages(chat.messages, body["messages"], sender.noted)
     tools = None
     if tool_fields:
         tools = read_tools(chat.tools, chat.tool_choice, chat.functions, chat.function_call)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, TypeAlias
 
 from drsai_backend.errors import InvalidRequest
 
 IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """The media types of files that are shown to models as images."""
+Noted: TypeAlias = Mapping[str, Mapping[str, str]]
+"""By the path of a message of a request, the files that came with it, as metadata (`datamodel.file.to_note`)."""
 _NO_TEXT: Final = re.compile(r"audio/(?!.*mpegurl)|application/(pdf|rtf)\b|text/rtf\b")
 """Media types of what is no text, though its bytes may be some. Not of Office: browsers give those to CSV, too."""
 _HEADS: Final = (

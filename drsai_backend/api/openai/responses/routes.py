@@ -194,7 +194,7 @@ class ResponsesRoute(RunRoute):
         """See `RunRoute`."""
         given = sender.headers.get(b"idempotency-key")
         key = None if given is None else check_name(given.decode("latin-1"), "Idempotency-Key")
-        call = Call(sender.who, self._responses.read(body), key, repeated=sender.repeated)
+        call = Call(sender.who, self._responses.read(body), key, repeated=sender.repeated, noted=sender.noted)
         return _Exchange(self._responses, body, call)
 
 

@@ -124,6 +124,9 @@ class Responses:
         if call.idempotency_key is None:
             await self.engine.check_team(call.who, call.asked.model)
         read = await self.items.read(await self.items.expand(call.who, placed(call.asked.input)))
+        if call.noted:
+            placed_at = zip(read.messages, read.paths, strict=True)
+            read.messages = [replace(each, noted=call.noted.get(path, {})) for each, path in placed_at]
         if read.approval is None:
             check_last(read, "input")
         for _ in range(_ATTEMPTS):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 from drsai_backend.access.principal import Principal
+from drsai_backend.api.openai.files.contents import Noted
 from drsai_backend.api.openai.responses.request import items
 from drsai_backend.api.openai.responses.request.body import ApprovalResponseItem, NamedConversation, ResponseBody
 from drsai_backend.api.openai.responses.request.inputs import PreviousNotFound
@@ -33,6 +34,8 @@ class Call:
     """Of the body, where the client has named a key, or repeats requests by itself."""
     repeated: int | None = None
     """As in an `Origin`."""
+    noted: Noted = field(default_factory=dict[str, Mapping[str, str]])
+    """The files of its messages."""
     own_key: str = field(default_factory=lambda: f"response:{uuid4().hex}", init=False)
 
     @property
