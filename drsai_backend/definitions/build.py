@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from autogen_agentchat.base import ChatAgent, Team
 from autogen_agentchat.tools import AgentTool, TeamTool
@@ -16,7 +16,7 @@ from autogen_core.model_context import (
 from autogen_core.tools import BaseTool, StaticStreamWorkbench, Workbench
 
 from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, TokenBufferedContext
-from drsai_backend.definitions.functions import function_tool
+from drsai_backend.definitions.functions import NOT_FIXED, function_tool
 from drsai_backend.definitions.group_chats import build_group_chat
 from drsai_backend.definitions.means import Means
 from drsai_backend.definitions.schema import (
@@ -25,9 +25,9 @@ from drsai_backend.definitions.schema import (
     BufferedContext,
     BuiltinTool,
     CompactedContext,
-    Context,
     Definitions,
     EphemeralContext,
+    FixedPart,
     HttpEndpointTool,
     Limits,
     McpTools,
@@ -42,16 +42,22 @@ from drsai_backend.definitions.templates import prompt_of
 from drsai_backend.errors import TeamBuildError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams, RunModelClient
+from drsai_backend.models.facts import facts_of
 from drsai_backend.strategies import AgentParts
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.options import TeamOptions
+from drsai_backend.tools import ToolBase
 from drsai_backend.tools.builtin import builtin_tools
+from drsai_backend.tools.fixed import FixedTool
 from drsai_backend.tools.http import HttpTool
 from drsai_backend.tools.mcp import McpWorkbench
 from drsai_backend.tools.mcp.host import named_servers
-from drsai_backend.tools.registered.workbench import RegisteredTools
+from drsai_backend.tools.registered.workbench import Fix, RegisteredTools
 
+T = TypeVar("T", bound=BaseTool[Any, Any])
+_UNKNOWN_WINDOW: Final = 32_000
+"""Tokens of a model that does not say how many it takes."""
 _NO_PARAMETER: Final = frozenset({"profile", "messages", "cache_seed"})
 
 
@@ -130,7 +136,7 @@ class Builder:
             system_message=prompt_of(agent.prompt, agent.examples, self._context) or None,
             client=partial(self._client_of, agent.model),
             workbenches=partial(self._workbenches, agent.tools),
-            model_context=partial(self._model_context, agent.context),
+            model_context=partial(self._model_context, agent),
             handoffs=tuple(agent.handoffs),
             max_iterations=agent.max_iterations,
             tool_choice=agent.tool_choice,
@@ -147,8 +153,8 @@ class Builder:
     def _client_of(self, own: str | ModelChoice | None, profile: str | None) -> RunModelClient:
         return self.client(own if profile is None else profile)
 
-    def _model_context(self, given: Context | None) -> ChatCompletionContext:
-        match given:
+    def _model_context(self, agent: AgentDefinition) -> ChatCompletionContext:
+        match given := agent.context:
             case BufferedContext():
                 return BufferedChatCompletionContext(given.buffer_size)
             case EphemeralContext():
@@ -158,7 +164,7 @@ class Builder:
             case CompactedContext():
                 prompt: JsonObject = {} if given.prompt is None else {"prompt": given.prompt}
                 return CompactionContext(
-                    given.max_tokens,
+                    given.max_tokens or self._room(agent.model),
                     None if given.model is None else self.client(given.model),
                     share=given.share,
                     keep=given.keep,
@@ -169,15 +175,19 @@ class Builder:
             case _:
                 return UnboundedChatCompletionContext()
 
+    def _room(self, model: str | ModelChoice | None) -> int:
+        """Tokens that a prompt's messages may take, beside the system message, the tools and the answer."""
+        return (facts_of(self.client(model).inner).context_length or _UNKNOWN_WINDOW) * 3 // 4
+
     def _workbenches(self, entries: Sequence[ToolEntry]) -> list[Workbench]:
         tools: list[BaseTool[Any, Any]] = []
-        registered: list[str] = []
+        registered: dict[str, Fix] = {}
         rest: list[Workbench] = []
         for entry in entries:
             named = self._given.tools.get(entry, BuiltinTool(builtin=entry)) if isinstance(entry, str) else entry
             match named:
                 case RegisteredTool():
-                    registered.append(named.registered)
+                    registered[named.registered] = partial(_fixed, entry=named)
                 case McpTools():
                     rest.append(_mcp(named))
                 case _:
@@ -185,17 +195,17 @@ class Builder:
         if tools:
             rest.insert(0, StaticStreamWorkbench(tools))
         if registered:
-            rest.append(RegisteredTools(registered))
+            rest.append(RegisteredTools([*registered], registered))
         return rest
 
     def _tool(self, entry: ToolEntry) -> BaseTool[Any, Any]:
         match entry:
             case BuiltinTool():
-                return builtin_tools([entry.builtin])[0]
+                return _fixed(builtin_tools([entry.builtin], None, **{entry.builtin: entry.options})[0], entry)
             case HttpEndpointTool():
-                return HttpTool(entry.http, allowed_addresses=self._means.allowed_addresses)
+                return _fixed(HttpTool(entry.http, allowed_addresses=self._means.allowed_addresses), entry)
             case PythonTool():
-                return function_tool(entry.python, self._means.python)
+                return _fixed(function_tool(entry.python, self._means.python), entry)
             case AgentAsTool():
                 return self._agent_tool(entry.agent)
             case _:
@@ -210,9 +220,24 @@ class Builder:
         return cast("BaseTool[Any, Any]", TeamTool(built, name, description))
 
 
+def _fixed(tool: T, entry: FixedPart) -> T | ToolBase:
+    """The tool, with what its entry fixes."""
+    if not (entry.arguments or entry.requires_approval):
+        return tool
+    if not isinstance(tool, ToolBase):
+        raise TeamBuildError(f"a tool of the agent: {NOT_FIXED}")
+    return FixedTool(tool, entry.arguments, entry.requires_approval)
+
+
 def _mcp(entry: McpTools) -> McpWorkbench:
     server = named_servers().named(entry.mcp)
-    changed = {"exclude": (*server.exclude, *entry.exclude)}
+    changed: JsonObject = {"exclude": (*server.exclude, *entry.exclude), **entry.options.model_dump(exclude_none=True)}
+    # What the operator says of the server itself goes first.
+    changed["requires_approval"] = server.requires_approval or entry.requires_approval
+    changed["arguments"] = {
+        tool: {**entry.arguments.get(tool, {}), **server.arguments.get(tool, {})}
+        for tool in (*server.arguments, *entry.arguments)
+    }
     if entry.include is not None:
         kept = entry.include if server.include is None else [each for each in entry.include if each in server.include]
         changed["include"] = tuple(kept)

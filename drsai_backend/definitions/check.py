@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from pydantic import BaseModel, ValidationError
 
-from drsai_backend.definitions.functions import function_tool, is_allowed
+from drsai_backend.definitions.functions import NOT_FIXED, function_tool, is_allowed
 from drsai_backend.definitions.group_chats import wrong_graph
 from drsai_backend.definitions.means import Means
 from drsai_backend.definitions.schema import (
@@ -22,6 +22,7 @@ from drsai_backend.definitions.schema import (
     BuiltinTool,
     CompactedContext,
     Definitions,
+    FixedPart,
     GraphTeam,
     HttpEndpointTool,
     McpTools,
@@ -38,9 +39,13 @@ from drsai_backend.errors import DrSaiError
 from drsai_backend.explain import Wrong, did_you_mean, explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.strategies import Tools
+from drsai_backend.tools import ToolBase
+from drsai_backend.tools.builtin import NAMES, builtin_tools
+from drsai_backend.tools.fixed import wrong_arguments
 
 _TEXTS: Final = {
     "missing": "is required",
+    "unexpected_keyword_argument": "there is no such field",
     "union_tag_not_found": "is required",
     "string_type": "must be a text",
     "int_type": "must be a whole number",
@@ -150,7 +155,7 @@ def explained(error: ValidationError, data: JsonObject, kind: type[BaseModel]) -
     for each in found:
         path = each.path
         deeper = any(other.path[: len(path)] == path and len(other.path) > len(path) for other in found)
-        if path in told or (deeper and each.type in ("string_type", "model_type", "dict_type")):
+        if path in told or (deeper and each.type in ("bool_type", "string_type", "model_type", "dict_type")):
             continue
         told.add(path)
         yield path, _sentence(each, data, kind)
@@ -166,7 +171,8 @@ def _sentence(wrong: Wrong, data: JsonObject, kind: type[BaseModel]) -> str:
         return f"must be {expected}, and is {value!r}" + did_you_mean(value, re.findall(r"'([^']*)'", expected))
     if wrong.type == "string_pattern_mismatch" and ":" in str(wrong.values["pattern"]):
         return "must be the import path of a function, as `package.module:name`"
-    return _TEXTS.get(wrong.type, wrong.phrase).format_map(wrong.values)
+    ours = _TEXTS.get(wrong.type)
+    return wrong.phrase if ours is None else ours.format_map(wrong.values)
 
 
 def _at(data: Any, path: FieldPath) -> object:
@@ -292,9 +298,17 @@ def _wrong_tool(
             yield (*path, "builtin"), f"there is no tool {entry.builtin!r}{suggestion(entry.builtin, builtin)}"
         case AgentAsTool():
             yield from _no_parts({(*path, "agent"): entry.agent}, parts)
-        case PythonTool():
-            for sentence in _wrong_function(entry.python, means):
-                yield (*path, "python"), sentence
+        case PythonTool() if not is_allowed(module := entry.python.partition(":")[0], means.python):
+            allowed = ", ".join(sorted(means.python)) or "none"
+            yield (*path, "python"), f"{module} may not be named: DRSAI_DEFINITION_PACKAGES allows {allowed}"
+        case BuiltinTool() if entry.options and entry.builtin not in NAMES:
+            yield (*path, "options"), "it has no options"
+        case HttpEndpointTool():
+            yield from _wrong_arguments(path, entry.http.schema_of_parameters(), entry)
+        case BuiltinTool() if entry.builtin not in NAMES or not (entry.options or entry.arguments):
+            pass
+        case BuiltinTool() | PythonTool() if means.tries:
+            yield from _wrong_made(path, entry, means)
         case McpTools() if means.mcp is not None and entry.mcp not in (known := means.mcp()):
             hint = suggestion(entry.mcp, known) or ": DRSAI_MCP_SERVERS names none"
             yield (*path, "mcp"), f"there is no MCP server {entry.mcp!r}{hint}"
@@ -302,16 +316,29 @@ def _wrong_tool(
             pass
 
 
-def _wrong_function(path: str, means: Means) -> Iterator[str]:
-    module = path.partition(":")[0]
-    if not is_allowed(module, means.python):
-        allowed = ", ".join(sorted(means.python)) or "none"
-        yield f"{module} may not be named: DRSAI_DEFINITION_PACKAGES allows {allowed}"
-    elif means.tries:
-        try:
-            function_tool(path, means.python)
-        except DrSaiError as error:
-            yield error.message
+def _wrong_made(path: FieldPath, entry: BuiltinTool | PythonTool, means: Means) -> Iterator[tuple[FieldPath, str]]:
+    """What is wrong with a tool that is made to see whether it can be."""
+    field: FieldPath = (*path, "python")
+    options: JsonObject = getattr(entry, "options", {})
+    try:
+        if isinstance(entry, PythonTool):
+            tool = function_tool(entry.python, means.python)
+        else:
+            field = (*path, "options")
+            [tool] = builtin_tools([entry.builtin], means.settings, **{entry.builtin: options})
+    except DrSaiError as error:
+        text = error.message.removeprefix(f"{getattr(entry, 'builtin', '')}: ")
+        about = (name for name in options if re.match(rf"(it has no option ')?{re.escape(name)}\b", text))
+        yield (*field, *islice(about, 1)), text
+        return
+    if isinstance(tool, ToolBase):
+        yield from _wrong_arguments(path, tool.parameters, entry)
+    elif entry.arguments or entry.requires_approval:
+        yield field, NOT_FIXED
+
+
+def _wrong_arguments(path: FieldPath, parameters: JsonObject, entry: FixedPart) -> Iterator[tuple[FieldPath, str]]:
+    return (((*path, "arguments", name), text) for name, text in wrong_arguments(parameters, entry.arguments))
 
 
 def _wrong_participants(

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from drsai_backend.definitions.check import requires_done, speakers, suggestion, tool_names
-from drsai_backend.definitions.schema import AgentDefinition, BuiltinTool, Definitions, PythonTool, SwarmTeam, ToolEntry
+from drsai_backend.definitions.schema import (
+    AgentDefinition,
+    BuiltinTool,
+    Definitions,
+    PythonTool,
+    SwarmTeam,
+    ToolEntry,
+)
 from drsai_backend.definitions.source import FieldPath
 from drsai_backend.definitions.templates import variables_in
 from drsai_backend.definitions.termination import named_in
@@ -48,14 +55,18 @@ def without_effect(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
 
 
 def _of_tools(path: FieldPath, agent: AgentDefinition, given: Definitions) -> Iterator[tuple[FieldPath, str]]:
-    seen: list[ToolEntry] = []
+    seen, named = list[ToolEntry](), set[str]()
     for index, entry in enumerate(agent.tools):
         whole = given.tools.get(entry, BuiltinTool(builtin=entry)) if isinstance(entry, str) else entry
+        names = tool_names([entry], given) or set()
         if whole in seen:
             yield (*path, "tools", index), "has no effect: this tool is there twice"
+        elif names & named:
+            yield (*path, "tools", index), f"there is another tool {min(names & named)!r}: models take one of a name"
+        named |= names
         seen.append(whole)
         called = whole.python.rpartition(":")[2] if isinstance(whole, PythonTool) else ""
-        if requires_done(agent) and "done" in (called, *(tool_names([entry], given) or ())):
+        if requires_done(agent) and "done" in (called, *names):
             yield (*path, "tools", index), "is called as the tool `done` of `require_done`: give it another name"
     known = tool_names(agent.tools, given)
     for tool in getattr(agent.context, "ephemeral", ()):

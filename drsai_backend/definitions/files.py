@@ -40,7 +40,7 @@ def load(target: str, means: Means) -> dict[str, TeamFactory]:
     """
     if not target.endswith((".yaml", ".yml", ".json")) or is_of_components(target):
         return load_teams(target)
-    return dict(factories(read_definitions(target, means.python, builtin=means.builtin, mcp=means.mcp), means))
+    return dict(factories(_read(target, means, os.environ), means))
 
 
 def load_all(targets: Sequence[str], means: Means) -> dict[str, TeamFactory]:
@@ -99,10 +99,14 @@ def read_definitions(
     Raises:
         DefinitionError: all that is wrong, each with file, line and field.
     """
+    return _read(file, Means(tuple(python), (), builtin, mcp), os.environ if environment is None else environment)
+
+
+def _read(file: str, means: Means, environment: Mapping[str, str]) -> Definitions:
     folder = os.path.dirname(os.path.abspath(file))
-    if python and folder not in sys.path:
+    if means.python and folder not in sys.path:
         sys.path.append(folder)  # Last: a file of its own called json.py must replace nothing.
-    sources, problems = _read_all(file, os.environ if environment is None else environment)
+    sources, problems = _read_all(file, environment)
     data, doubles, origins = _merged(sources)
 
     def told(said: tuple[FieldPath, str]) -> Problem:
@@ -110,7 +114,7 @@ def read_definitions(
         return (origins.get(path[:2]) or origins.get(path[:1]) or sources[0]).problem(message, path)
 
     words = {path: word for each in sources for path, word in each.words.items()}
-    definitions, wrong = _checked(data, Means(tuple(python), (), builtin, mcp), words)
+    definitions, wrong = _checked(data, means, words)
     # What is in a field that could not be read, or missing because of one, is not told beside it.
     unread = {(each.file, each.path) for each in problems}
     found = [each for each in map(told, wrong) if each.path or not unread]
@@ -140,7 +144,7 @@ def as_written(file: str, means: Means, environment: Mapping[str, str] | None = 
     """What `read_definitions` reads, as data to be shown: a text that came from the environment is as the file has it
     (`${NAME}`), as it may be a secret. Arguments and errors as there."""
     environment = os.environ if environment is None else environment
-    found = read_definitions(file, means.python, environment, builtin=means.builtin, mcp=means.mcp)
+    found = _read(file, means, environment)
     data = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
     for source in _read_all(file, environment)[0]:
         for (*way, last), (value, written) in source.written.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from autogen_core.tools import BaseTool
 
@@ -11,6 +11,8 @@ from drsai_backend.errors import TeamBuildError
 from drsai_backend.explain import why_not_imported
 from drsai_backend.lazily import imported
 from drsai_backend.tools import Function
+
+NOT_FIXED: Final = "`arguments` and `requires_approval` are for functions and for tools of this package"
 
 
 def is_allowed(module: str, packages: Collection[str]) -> bool:

@@ -22,8 +22,9 @@ class Means:
         allowed_addresses: networks that HTTP tools may reach although they are not public.
         builtin: the names of tools that come along, with the package or with extensions.
         mcp: gives the names of the MCP servers that there are; None: that is not known.
-        tries: functions are imported to see whether they can be, and a team that nothing can end is refused; not where
-            what is read was stored.
+        tries: functions are imported, and tools with options made, to see whether they can be, and a team that nothing
+            can end is refused; not where what is read was stored.
+        settings: where options of tools come from that a definition leaves open; default: the environment.
     """
 
     python: Sequence[str] = ()
@@ -31,12 +32,13 @@ class Means:
     builtin: Collection[str] = NAMES
     mcp: Callable[[], Collection[str]] | None = None
     tries: bool = True
+    settings: Settings | None = None
 
     @classmethod
     def of(cls, settings: Settings, own_tools: Iterable[str] = ()) -> Means:
         """What the settings say, and the tools of extensions."""
         addresses = tuple(map(str, settings.allowed_addresses))
-        return cls(tuple(settings.definition_packages), addresses, (*NAMES, *own_tools))
+        return cls(tuple(settings.definition_packages), addresses, (*NAMES, *own_tools), settings=settings)
 
 
 NO_MEANS: Final = Means()

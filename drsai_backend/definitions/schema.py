@@ -6,9 +6,10 @@ code, endpoints and secrets; it holds none.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Final, Literal, TypeAlias, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from drsai_backend.definitions.means import NAME
 from drsai_backend.definitions.termination import Termination
@@ -17,6 +18,7 @@ from drsai_backend.strategies import StrategyChoice, Tools
 from drsai_backend.teams.permissions import wrong_permissions
 from drsai_backend.teams.shown import ShownChoice, check_names
 from drsai_backend.tools.http import HttpToolConfig
+from drsai_backend.tools.marks import ApprovalChoice
 
 Name: TypeAlias = Annotated[str, Field(pattern=NAME)]
 MAX_ITERATIONS: Final = 99
@@ -77,22 +79,50 @@ class Example(Part):
     assistant: str = Field(min_length=1)
 
 
-class BuiltinTool(Part):
+_APPROVED: Final = (
+    "A person approves each call of which the tool itself says nothing; an object of `by`, `not_by` and `deadline` "
+    "says who, and for how many seconds it waits."
+)
+
+
+class FixedPart(Part):
+    """What tools have of which something can be fixed."""
+
+    requires_approval: ApprovalChoice = Field(default=False, description=_APPROVED)
+    arguments: JsonObject = Field(
+        default_factory=dict,
+        max_length=50,
+        description="Arguments that are given at each call. The model neither sees nor changes them.",
+    )
+
+
+class BuiltinTool(FixedPart):
     """A tool of this package, by its name."""
 
     builtin: str
+    options: JsonObject = Field(default_factory=dict, description="Those of the tool: docs/builtin-tools.md.")
 
 
-class RegisteredTool(Part):
+class RegisteredTool(FixedPart):
     """A tool that the tenant has registered over the API (`POST /v1/tools`)."""
 
     registered: str
 
 
-class HttpEndpointTool(Part):
+class HttpEndpointTool(FixedPart):
     """An HTTP endpoint as a tool."""
 
     http: HttpToolConfig
+
+
+class McpOptions(Part):
+    """In place of what the server's own entry says."""
+
+    timeout: float | None = Field(default=None, gt=0, le=3600, description="Seconds that a call or a list may take.")
+    max_output: int | None = Field(default=None, ge=100, description="Characters of a result that the model gets.")
+    idempotent: bool | None = Field(default=None, description="After a crash calls are made again without asking.")
+    resources: bool | None = Field(default=None, description="Offer the server's resources as tools.")
+    prompts: bool | None = Field(default=None, description="Offer the server's prompts as tools.")
 
 
 class McpTools(Part):
@@ -101,9 +131,24 @@ class McpTools(Part):
     mcp: str = Field(min_length=1, description="Its name in `DRSAI_MCP_SERVERS`.")
     include: list[str] | None = Field(default=None, description="The tools that are offered, by the server's names.")
     exclude: list[str] = Field(default_factory=list, description="Those that are not.")
+    arguments: dict[str, JsonObject] = Field(
+        default_factory=dict,
+        max_length=128,
+        description="Of a tool, by the server's name, those that are given at each call. The model neither sees nor "
+        "changes them.",
+    )
+    options: McpOptions = Field(default_factory=McpOptions)
+    requires_approval: ApprovalChoice = Field(default=False, description=_APPROVED)
+
+    @model_validator(mode="after")
+    def _of_offered(self) -> McpTools:
+        for tool in self.arguments:
+            if tool in self.exclude or (self.include is not None and tool not in self.include):
+                raise ValueError(f"`arguments` are for {tool!r}, which is not offered")
+        return self
 
 
-class PythonTool(Part):
+class PythonTool(FixedPart):
     """A tool written in Python, by its import path. The operator says which packages may be named."""
 
     python: str = Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", description="`package.module:name`.")
@@ -119,23 +164,24 @@ _KINDS: Final = ("builtin", "registered", "http", "mcp", "python", "agent")
 
 
 def _kind(entry: object) -> str | None:
-    """By which alternative an entry is read: what it names decides, so that an error is about that one."""
+    """By which alternative an entry is read: what it names decides, so that an error is about that one. No tag is a
+    key, so that places lead to the key that is wrong."""
     if isinstance(entry, str):
-        return "name"
+        return "=name"
+    keys: Collection[object] = cast("dict[object, object]", entry) if isinstance(entry, dict) else ()
     if isinstance(entry, Part):
-        return next(iter(type(entry).model_fields))
-    keys = cast("dict[object, object]", entry) if isinstance(entry, dict) else {}
-    return next((kind for kind in _KINDS if kind in keys), None)
+        keys = type(entry).model_fields
+    return next((f"={kind}" for kind in _KINDS if kind in keys), None)
 
 
 ToolEntry: TypeAlias = Annotated[
-    Annotated[str, Tag("name")]
-    | Annotated[BuiltinTool, Tag("builtin")]
-    | Annotated[RegisteredTool, Tag("registered")]
-    | Annotated[HttpEndpointTool, Tag("http")]
-    | Annotated[McpTools, Tag("mcp")]
-    | Annotated[PythonTool, Tag("python")]
-    | Annotated[AgentAsTool, Tag("agent")],
+    Annotated[str, Tag("=name")]
+    | Annotated[BuiltinTool, Tag("=builtin")]
+    | Annotated[RegisteredTool, Tag("=registered")]
+    | Annotated[HttpEndpointTool, Tag("=http")]
+    | Annotated[McpTools, Tag("=mcp")]
+    | Annotated[PythonTool, Tag("=python")]
+    | Annotated[AgentAsTool, Tag("=agent")],
     Discriminator(
         _kind,
         custom_error_type="tool_kind",
@@ -176,7 +222,7 @@ class CompactedContext(Part):
     """A summary of what is older, made when the prompt gets long."""
 
     kind: Literal["compaction"]
-    max_tokens: int = Field(ge=1)
+    max_tokens: int | None = Field(default=None, ge=1, description="Default: three quarters of the model's window.")
     share: float = Field(default=0.8, gt=0, le=1)
     keep: float = Field(default=0.3, gt=0, lt=1)
     prompt: str | None = None
@@ -185,10 +231,19 @@ class CompactedContext(Part):
     ephemeral: dict[str, int] = Field(default_factory=dict)
 
 
+AnyContext: TypeAlias = UnboundedContext | BufferedContext | EphemeralContext | TokenContext | CompactedContext
+
+
+def _of_name(given: object) -> object:
+    return {"kind": given} if isinstance(given, str) else given
+
+
+_ContextName = Annotated[str, Field(json_schema_extra={"enum": ["unbounded", "ephemeral_outputs", "compaction"]})]
 Context: TypeAlias = Annotated[
-    UnboundedContext | BufferedContext | EphemeralContext | TokenContext | CompactedContext,
-    Field(discriminator="kind"),
+    Annotated[AnyContext, Field(discriminator="kind")],
+    BeforeValidator(_of_name, json_schema_input_type=_ContextName | AnyContext),
 ]
+"""A context by its name, or an object with `kind` and its options."""
 
 
 class Memory(Part):
@@ -240,7 +295,11 @@ class AgentDefinition(Part):
     tool_choice: str = Field(
         default="auto", description="`auto`, `required`, `none`, or the tool that has to be called."
     )
-    context: Context | None = Field(default=None, description="What of the thread the model is shown. Default: all.")
+    context: Context | None = Field(
+        default=None,
+        description="What of the thread the model is shown: a context by name, or an object with `kind` and its "
+        "options. Default: all.",
+    )
     handoffs: list[Name] = Field(default_factory=list, description="In a swarm: to whom it may hand over.")
     memory: Memory | None = Field(default=None, description="Not available yet.")
     knowledge: Knowledge | None = Field(default=None, description="Not available yet.")

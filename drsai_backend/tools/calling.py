@@ -14,6 +14,7 @@ from autogen_core.tools import ToolResult
 
 from drsai_backend.errors import DrSaiError, ToolError, TransientToolError
 from drsai_backend.tools.base import ToolBase
+from drsai_backend.tools.fixed import WrappedTool
 from drsai_backend.tools.middleware import ToolCall, chain
 from drsai_backend.tools.results import FinalResult, TaskComplete, ToolOutput, text_result, to_result
 from drsai_backend.tools.running import ToolRun, current_tool_run, tool_run
@@ -86,10 +87,12 @@ async def _limited(call: ToolCall) -> ToolResult:
     most = call.tool.options.concurrency
     if most is None:
         return await _attempts(call)
-    loop = asyncio.get_running_loop()
-    found = _limits.get(call.tool)
+    loop, tool = asyncio.get_running_loop(), call.tool
+    while isinstance(tool, WrappedTool):  # Made for this run alone: what it stands for may be another's, too.
+        tool = tool.inner
+    found = _limits.get(tool)
     if found is None or found[0] is not loop:
-        found = _limits[call.tool] = loop, asyncio.Semaphore(most)
+        found = _limits[tool] = loop, asyncio.Semaphore(most)
     async with found[1]:
         return await _attempts(call)
 

@@ -6,6 +6,7 @@ alternatives, by lists whose items are compared each with each. And the check ru
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -59,18 +60,32 @@ _patience: ContextVar[_Patience] = ContextVar("patience")
 
 
 def check_against(schema: JsonObject, arguments: object, tool: str = "") -> JsonObject:
-    """Arguments that fit a JSON Schema. No `$ref` out of the schema is followed.
+    """Arguments that fit a JSON Schema, with the defaults of those parameters that were left out. No `$ref` out of the
+    schema is followed.
 
     Raises:
         ToolError: they do not fit, or that cannot be told within `SECONDS`; the text says what to change.
     """
     if not isinstance(arguments, Mapping):
         raise not_an_object(tool, arguments)
-    values = dict(cast("JsonObject", arguments))
+    values, defaults = dict(cast("JsonObject", arguments)), _defaults(json.dumps(schema, sort_keys=True))
+    needed = schema.get("required", ())
+    # Of the others none is looked at: a schema may allow one of two parameters, and have defaults for both.
+    if problems := problems_in(schema, {name: defaults[name] for name in needed if name in defaults} | values, tool):
+        raise refusal(tool, problems)
+    return copy.deepcopy(defaults) | values
+
+
+def problems_in(schema: JsonObject, value: object, tool: str = "") -> list[str]:
+    """Return what is wrong with a value, by its schema.
+
+    Raises:
+        ToolError: the schema refers to something unknown.
+    """
     problems: list[str] = []
     token = _patience.set(_Patience())
     try:
-        for error in _validator(json.dumps(schema, sort_keys=True)).iter_errors(values):
+        for error in _validator(json.dumps(schema, sort_keys=True)).iter_errors(value):
             field = ".".join(str(part) for part in error.absolute_path)
             problems.append(f"`{field}`: {error.message[:200]}" if field else error.message[:200])
             if len(problems) > SHOWN_PROBLEMS:
@@ -78,12 +93,21 @@ def check_against(schema: JsonObject, arguments: object, tool: str = "") -> Json
     except Unresolvable as error:
         raise ToolError(f"The parameters of the tool {tool} refer to something unknown: it cannot be called") from error
     except (_TooLong, RecursionError):
-        raise refusal(tool, ["they take too long to check; send shorter or simpler ones"]) from None
+        return ["they take too long to check; send shorter or simpler ones"]
     finally:
         _patience.reset(token)
-    if problems:
-        raise refusal(tool, problems)
-    return values
+    return problems
+
+
+@lru_cache(maxsize=512)
+def _defaults(schema: str) -> JsonObject:
+    """The defaults of a schema's parameters. One that does not fit its parameter, or is null, was never meant to be
+    sent."""
+    read: JsonObject = json.loads(schema)
+    parts = cast("Mapping[str, JsonObject | bool]", read.get("properties", {}))
+    found = {name: each for name, each in parts.items() if isinstance(each, dict) and each.get("default") is not None}
+    defs: JsonObject = {"$defs": read.get("$defs", {})}
+    return {name: each["default"] for name, each in found.items() if not problems_in(defs | each, each["default"])}
 
 
 def check_schema(schema: JsonObject, what: str) -> None:

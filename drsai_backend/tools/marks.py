@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, TypeVar, overload
+from typing import Annotated, Literal, TypeAlias, TypeVar, overload
+
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 
 from drsai_backend.errors import ConfigurationError
 
 T = TypeVar("T")
 
+_SECONDS = WithJsonSchema({"type": "number", "exclusiveMinimum": 0})
 _APPROVAL = "_drsai_requires_approval"
 _IDEMPOTENT = "_drsai_idempotent"
 
@@ -23,9 +26,23 @@ _IDEMPOTENT = "_drsai_idempotent"
 class Approval:
     """By whom a call is approved, and for how long it waits for that; see `requires_approval`."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=False)
+
     by: str | None = None
     not_by: Literal["asker"] | None = None
-    deadline: timedelta | None = None
+    deadline: Annotated[timedelta, Field(gt=timedelta(), le=timedelta(3660)), _SECONDS] | None = None
+
+
+def _can_be(given: bool | Approval) -> bool | Approval:
+    try:
+        check_approvers(getattr(given, "by", None), getattr(given, "not_by", None))
+    except ConfigurationError as error:
+        raise ValueError(error.message) from None
+    return given
+
+
+ApprovalChoice: TypeAlias = Annotated[bool | Approval, AfterValidator(_can_be)]
+"""Whether a person approves each call, as data: by whom, and for how many seconds it waits for that."""
 
 
 def check_approvers(by: str | None, not_by: str | None) -> None:

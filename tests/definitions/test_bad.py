@@ -183,7 +183,7 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
     "a tool of two kinds": (
         AGENT + "    tools:\n    - {builtin: calculator, mcp: x}\n",
         5,
-        "agents.ann.tools[0].builtin",
+        "agents.ann.tools[0].mcp",
         "no such field",
     ),
     "tools that are a text": (AGENT + "    tools: calculator\n", 4, "agents.ann.tools", "must be a list"),

@@ -10,7 +10,7 @@ from typing import Final, cast
 from drsai_backend.definitions.check import check, suggestion
 from drsai_backend.definitions.effects import without_effect
 from drsai_backend.definitions.means import NAME, NO_MEANS, Means
-from drsai_backend.definitions.schema import Definitions, HttpEndpointTool
+from drsai_backend.definitions.schema import BuiltinTool, Definitions, HttpEndpointTool, McpTools
 from drsai_backend.definitions.source import FieldPath, Problem
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
@@ -20,6 +20,10 @@ MAX_BYTES: Final = 256 * 1024
 _SHOWN: Final = 10
 _RESERVED: Final = "schema"
 _NAME: Final = re.compile(NAME)
+_ANYBODY: Final = frozenset(
+    ["by", "count", "deadline", "hosts", "language", "max_output", "not_by", "permission", "units"]
+)
+"""Options of tools that reach no further than the operator lets them, and take no longer."""
 _VARIABLE: Final = re.compile(r"\$\{[A-Za-z_]\w*(:-[^}]*)?\}")
 
 
@@ -109,8 +113,8 @@ def _wrong_served(name: str, given: Definitions) -> Iterator[tuple[FieldPath, st
 
 
 def _for_files(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
-    """HTTP tools, which a file of the operator may have: they reach the addresses that the operator allows, and what
-    they hold of credentials would be stored as it is."""
+    """HTTP tools and options of tools, which a file of the operator may have: they reach the addresses that the
+    operator allows, and what they hold of credentials would be stored as it is; options say where keys are sent to."""
     entries: list[tuple[FieldPath, object]] = [(("tools", name), each) for name, each in given.tools.items()]
     for name, agent in given.agents.items():
         entries += [(("agents", name, "tools", index), each) for index, each in enumerate(agent.tools)]
@@ -119,3 +123,8 @@ def _for_files(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
             name = entry.http.name
             text = f"is for files: register the tool (POST /v1/tools) and name it here as {{registered: {name}}}"
             yield (*path, "http"), text
+        if isinstance(entry, BuiltinTool | McpTools):
+            named = entry.options if isinstance(entry, BuiltinTool) else entry.options.model_fields_set
+            for option in sorted({*named}.difference(_ANYBODY)):
+                text = f"is for files, which the operator writes; here there are {', '.join(_ANYBODY)}"
+                yield (*path, "options", option), text

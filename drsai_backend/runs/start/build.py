@@ -18,13 +18,14 @@ from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import Graph
 from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
 from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
 from autogen_core import CancellationToken, Image
+from autogen_core.model_context import UnboundedChatCompletionContext
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import Workbench
 
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
 from drsai_backend.agents import RunBound, bind
-from drsai_backend.agents.contexts import CompactionContext, OutputsContext
+from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, OutputsContext
 from drsai_backend.catalog import Recipe
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import ConfigurationError, DrSaiError, InvalidRequest, TeamBuildError
@@ -288,9 +289,7 @@ def inject(
             setattr(part, "_workbench", recorded)  # noqa: B010 - no class of this package declares it
             if allotted.client is not None and part is allotted.client:
                 offer = give_tools(allotted.client, allotted.tools, calls).offer
-        model_context = getattr(part, "_model_context", None)
-        if isinstance(model_context, OutputsContext):
-            model_context.bind_tools(ephemeral_tools(workbenches or ()))
+        model_context = _bind_context(part, ephemeral_tools(workbenches or ()))
         if isinstance(model_context, CompactionContext):
             model_context.bind_run(agent.once, lambda client: _summarising(client, context))
         model_client = getattr(part, "_model_client", None)
@@ -316,6 +315,18 @@ def inject(
             setattr(part, "input_func", _asking(part.name, broker))  # noqa: B010 - as above
             setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given
     return tree
+
+
+def _bind_context(part: object, marked: Mapping[str, int]) -> object:
+    """The context of an agent, which shows of the outputs of its `marked` tools the newest only."""
+    found = getattr(part, "_model_context", None)
+    if marked and type(found) is UnboundedChatCompletionContext:
+        # AutoGen's default one shows all; a state of the one is a state of the other.
+        found = EphemeralOutputsContext(initial_messages=found._messages)  # pyright: ignore[reportPrivateUsage]
+        setattr(part, "_model_context", found)  # noqa: B010 - no class of this package declares it
+    if isinstance(found, OutputsContext):
+        found.bind_tools(marked)
+    return found
 
 
 def _bound(tree: TeamTree, context: RunContext, broker: InputBroker) -> TeamTree:

@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from autogen_core.tools import StaticStreamWorkbench
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from drsai_backend.config import Settings
 from drsai_backend.errors import ConfigurationError, ToolError
-from drsai_backend.explain import did_you_mean
+from drsai_backend.explain import did_you_mean, explain
 from drsai_backend.lazily import imported
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.function import tool
+from drsai_backend.tools.marks import Approval, ApprovalChoice
 from drsai_backend.tools.shelf import shelf
 
 # Each module is imported when its tool is first named: some bring libraries along that others do not need.
@@ -35,6 +36,7 @@ _FACTORIES: Final = {
 }
 _SET_UP: Final = frozenset(("file_reader", "http_request", "weather", "web_fetch", "web_search"))
 """Those of which settings say something."""
+_APPROVAL: Final[TypeAdapter[bool | Approval]] = TypeAdapter(ApprovalChoice)
 NAMES: Final = tuple(sorted((*_FUNCTIONS, *_FACTORIES)))
 """All built-in tools."""
 
@@ -76,8 +78,12 @@ def _made(name: str, own: Mapping[str, ToolBase], settings: Settings | None, opt
     if unknown := sorted(options.keys() - known.keys()):
         raise ConfigurationError(f"{name}: it has no option {unknown[0]!r}. It has: {', '.join(known)}")
     try:
+        if isinstance(who := options.get("requires_approval"), Mapping):
+            options = {**options, "requires_approval": _APPROVAL.validate_python(who)}
         return make(**{**_of_settings(name, settings), **options})
-    except (ConfigurationError, ValueError, TypeError) as error:
+    except ValidationError as error:
+        raise ConfigurationError(f"{name}: requires_approval: {next(explain(error)).text}") from None
+    except (ConfigurationError, ValueError, TypeError, AttributeError) as error:
         raise ConfigurationError(f"{name}: {error}") from None
 
 

@@ -15,6 +15,7 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.classes import parameters_schema
 from drsai_backend.tools.http.placeholders import CONTEXT, names_in, secrets_in
 from drsai_backend.tools.http.sending import SAFE, check_headers
+from drsai_backend.tools.marks import ApprovalChoice
 
 MAX_BYTES: Final = 1_000_000
 """Bytes of an answer that are read unless the config says otherwise."""
@@ -86,7 +87,10 @@ class HttpToolConfig(BaseModel):
     idempotent: bool | None = Field(
         default=None, description="It may be sent again after a crash. Default: GET and HEAD may."
     )
-    requires_approval: bool = False
+    context_vars: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")], JsonValue] = Field(
+        default={}, max_length=50, description="Variables of its own, with their values; never the model's."
+    )
+    requires_approval: ApprovalChoice = False
     max_bytes: int = Field(default=MAX_BYTES, ge=1, le=10_000_000, description="Of an answer; a longer one is refused.")
     max_output: int = Field(default=50_000, ge=100, le=1_000_000, description="Characters that the model gets.")
     check: HttpEndpoint | None = Field(
@@ -117,13 +121,19 @@ class HttpToolConfig(BaseModel):
             raise ValueError(f"`parameters`: {error.message}") from None
         if clash := sorted(known & CONTEXT.keys()):
             raise ValueError(f"`parameters`: {clash[0]} is filled in by the system; the model must not send it")
+        own = self.context_vars.keys()
+        if clash := sorted(own & (known | CONTEXT.keys())):
+            whose = "a parameter, too" if clash[0] in known else "filled in by the system"
+            raise ValueError(f"`context_vars`: {clash[0]} is {whose}: give it another name")
         for field, endpoint in (("endpoint", self.endpoint), ("check", self.check)):
             if endpoint is None:
                 continue
-            allowed = known | CONTEXT.keys() if field == "endpoint" else set[str]()
+            allowed = own | known | CONTEXT.keys() if field == "endpoint" else own
             for name in names_in(endpoint.texts()):
                 if name not in allowed:
                     raise ValueError(f"`{field}`: the placeholder {{{name}}} is no parameter and no context variable")
+        if unused := sorted(own - set(names_in([each.texts() for each in (self.endpoint, self.check) if each]))):
+            raise ValueError(f"`context_vars`: {unused[0]} is nowhere: write {{{unused[0]}}} where it is to be sent")
         return self
 
     def schema_of_parameters(self) -> JsonObject:

@@ -92,7 +92,7 @@ class HttpTool(ToolBase):
         if self.config.check is not None:
             try:
                 async with asyncio.timeout(self.config.check.timeout):
-                    await self._send(self.config.check, Values({}, self._secrets))
+                    await self._send(self.config.check, Values(self.config.context_vars, self._secrets))
             except TimeoutError:
                 raise ToolError(f"{self.name} did not answer in time.") from None
 
@@ -101,7 +101,7 @@ class HttpTool(ToolBase):
         answer = await self._send(
             # What the system fills in is never the model's, also where the system does not know it.
             self.config.endpoint,
-            Values(_own(arguments) | context_values(run), self._secrets),
+            Values(_own(arguments) | self.config.context_vars | context_values(run), self._secrets),
         )
         if _is_json(answer.kind) and (path := self.config.result) is not None:
             content = await self._picked(path, answer)

@@ -47,6 +47,8 @@ class _Server(BaseModel):
         enabled: False: it is asked nothing, and offers nothing; who names it is as well without it.
         include: tools that are offered, by the server's own names; None: all.
         exclude: tools that are not.
+        arguments: of a tool, by the server's own name, those that are given at each call: the model neither sees nor
+            changes them.
         timeout: seconds that a call, a list or a read may take.
         connect_timeout: seconds until the server has said what it can do.
         max_bytes: bytes that one answer may have.
@@ -68,6 +70,7 @@ class _Server(BaseModel):
     enabled: bool = True
     include: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
+    arguments: Mapping[str, JsonObject] = Field(default_factory=dict)
     timeout: float = Field(default=30.0, gt=0, le=3600)
     connect_timeout: float = Field(default=15.0, gt=0, le=600)
     max_bytes: int = Field(default=_MANY, ge=1024)
@@ -91,7 +94,7 @@ class _Server(BaseModel):
     def key(self) -> str:
         """What makes two of them one connection: all that says how it is made."""
         of_offer = {"include", "exclude", "permission", "requires_approval", "idempotent", "trust_hints", "required"}
-        of_results = {"enabled", "timeout", "max_output", "resources", "prompts"}
+        of_results = {"arguments", "enabled", "timeout", "max_output", "resources", "prompts"}
         return self.model_dump_json(exclude={*of_offer, *of_results, "name", "backup"})
 
     def offers(self, tool: str) -> bool:

@@ -25,8 +25,10 @@ from pydantic import BaseModel
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.errors import ConfigurationError, DrSaiError
+from drsai_backend.explain import did_you_mean
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.base import ToolBase, ToolIdentity
+from drsai_backend.tools.fixed import without, wrong_arguments
 from drsai_backend.tools.marks import Approval, is_idempotent, requires_approval
 from drsai_backend.tools.mcp.failures import ServerFailed
 from drsai_backend.tools.mcp.host import McpHost, named_servers, pool
@@ -172,6 +174,7 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
 
         Raises:
             ServerFailed: one that is `required` cannot be.
+            ConfigurationError: a tool does not take the `arguments` that are fixed for it, or is not there.
         """
         lists = await asyncio.gather(*(self._list(each) for each in self._servers.values() if each.enabled))
         return [schema for each in lists for schema in each]
@@ -256,6 +259,7 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
             # The model is told, so that it can say so.
             text = f"Not a tool: the tools of {server.name} are missing, as {error}. Say so where they are needed."
             return [ToolSchema(name=self._name(_Offered(server, "unavailable")), description=text)]
+        _check_arguments(server, {tool.name: tool.input_schema for tool in tools})
         found: list[ToolSchema] = []
         for tool in tools:
             if server.offers(tool.name):
@@ -265,7 +269,7 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
                 )
                 offered = _Offered(server, tool.name, is_repeatable=repeatable)
                 shown = self._name(offered)
-                parameters = cast(ParametersSchema, tool.input_schema)
+                parameters = cast(ParametersSchema, without(tool.input_schema, server.arguments.get(tool.name, {})))
                 found.append(ToolSchema(name=shown, description=tool.description or "", parameters=parameters))
         for extra, (text, properties, required) in _EXTRAS.items():
             if server.resources if "resource" in extra else server.prompts:
@@ -325,10 +329,10 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
             if offered.extra is not None:
                 parts, is_error = await self._extra(server, offered.extra, arguments), False
             else:
-                shown = _Progress(run)
+                shown, whole = _Progress(run), {**arguments, **server.arguments.get(offered.name, {})}
                 async with self._pool.connection(server) as connection:
                     result = await connection.request(
-                        lambda client: client.call_tool(offered.name, arguments, progress_callback=shown),
+                        lambda client: client.call_tool(offered.name, whole, progress_callback=shown),
                         server.timeout,
                     )
                 parts, is_error = await of_call(result), bool(result.is_error)
@@ -373,6 +377,16 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
                 name = arguments["name"]
                 return await of_prompt(await self._read(server, lambda client: client.get_prompt(name, given)))
         return [TextResultContent(content=json.dumps(rows, ensure_ascii=False))]
+
+
+def _check_arguments(server: McpStdio | McpHttp | McpSse, tools: Mapping[str, JsonObject]) -> None:
+    """Raise ConfigurationError where what is fixed could not be given: else a model would choose it."""
+    for tool, arguments in server.arguments.items():
+        where = f"the MCP server {server.name!r}: arguments.{tool}"
+        if tool not in tools:
+            raise ConfigurationError(f"{where}: it has no such tool{did_you_mean(tool, tools)}")
+        for name, sentence in wrong_arguments(tools[tool], arguments):
+            raise ConfigurationError(f"{where}.{name}: {sentence}")
 
 
 def _row(listed: BaseModel, *fields: str) -> JsonObject:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from autogen_core.tools import ToolResult
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.base import ToolBase
+from drsai_backend.tools.fixed import WrappedTool
 from drsai_backend.tools.results import ToolOutput
 from drsai_backend.tools.running import ToolRun
 
@@ -23,28 +24,19 @@ class Count(Protocol):
     def __call__(self, seconds: float, *, failed: bool) -> None: ...
 
 
-class CountedTool(ToolBase):
+class CountedTool(WrappedTool):
     """The same tool; `count` is told of each attempt of a call, also one that was cancelled or out of time."""
 
     def __init__(self, inner: ToolBase, count: Count, clock: Callable[[], float] = time.perf_counter) -> None:
-        super().__init__(inner.identity, inner.description, inner.parameters, inner.options)
-        self._inner = self._func = inner  # The second name is that by which its marks are found.
+        super().__init__(inner)
         self._count = count
         self._clock = clock
 
-    def check(self, arguments: Mapping[str, object]) -> JsonObject:
-        """See `ToolBase.check`."""
-        return self._inner.check(arguments)
-
-    async def validate_credentials(self) -> None:
-        """See `ToolBase.validate_credentials`."""
-        await self._inner.validate_credentials()
-
-    async def invoke(self, arguments: JsonObject, run: ToolRun) -> ToolOutput:
+    async def invoke(self, arguments: JsonObject, run: ToolRun) -> ToolOutput | AsyncIterator[ToolOutput]:
         """See `ToolBase.invoke`."""
         began, failed = self._clock(), True
         try:
-            output = await self._inner.invoke(arguments, run)
+            output = await self.inner.invoke(arguments, run)
             failed = isinstance(output, ToolResult) and output.is_error
             return output
         finally:

@@ -14,6 +14,7 @@ from drsai_backend.explain import explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import Reachable
 from drsai_backend.tools.http.placeholders import Values, names_in, secrets_in
+from drsai_backend.tools.marks import ApprovalChoice
 from drsai_backend.tools.mcp import McpHttp, McpWorkbench
 from drsai_backend.tools.mcp.failures import ServerFailed
 from drsai_backend.tools.mcp.host import McpHost
@@ -30,7 +31,7 @@ class McpToolConfig(BaseModel):
         include: tools that are offered, by the server's own names; None: all.
         exclude: tools that are not.
         timeout: seconds that a call or a list may take.
-        requires_approval: a person approves each call.
+        requires_approval: a person approves each call; an object of `by`, `not_by`, `deadline` says who.
         idempotent: calls may be made twice: after a crash they are repeated without asking a person.
         resources: offer `name__list_resources` and `name__read_resource` as tools.
         prompts: offer `name__list_prompts` and `name__get_prompt` as tools.
@@ -43,7 +44,7 @@ class McpToolConfig(BaseModel):
     include: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
     timeout: float = Field(default=30.0, gt=0, le=300)
-    requires_approval: bool = False
+    requires_approval: ApprovalChoice = False
     idempotent: bool = False
     resources: bool = False
     prompts: bool = False

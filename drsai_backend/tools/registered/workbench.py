@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from autogen_core import CancellationToken, Component
 from autogen_core.tools import ToolResult, ToolSchema, Workbench
@@ -17,6 +18,8 @@ from drsai_backend.tools.registered.registry import SEPARATOR
 from drsai_backend.tools.results import text_result
 from drsai_backend.tools.running import ToolRun, current_tool_run
 from drsai_backend.tools.shelf import shelf
+
+Fix: TypeAlias = Callable[[ToolBase], ToolBase]
 
 
 class RegisteredToolsConfig(BaseModel):
@@ -33,9 +36,10 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
 
     Args:
         names: as they were registered.
+        fixed: for some of them, what makes the tool that the agent gets. It is no part of the component config.
 
     Raises:
-        ConfigurationError: made outside a team factory.
+        ConfigurationError: made outside a team factory; or in `list_tools`, a tool does not take what is fixed of it.
         NotFound: in `list_tools`: the tenant has none of a name.
     """
 
@@ -43,12 +47,12 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
     component_provider_override = "drsai_backend.RegisteredTools"
     component_type = "workbench"
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], fixed: Mapping[str, Fix] | None = None) -> None:
         found = shelf.get()
         if found is None or found.tools is None:
             raise ConfigurationError("RegisteredTools is made by a team factory: outside a run there is no tenant")
         self._registry, self._tenant, self._at = found.tools, found.principal.tenant, found.began_at
-        self._names = list(dict.fromkeys(names))
+        self._names, self._fixed = list(dict.fromkeys(names)), dict(fixed or {})
         self._tools: dict[str, ToolBase] | None = None
         self._servers: dict[str, CountedTools] = {}
 
@@ -78,7 +82,7 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
             found = await self._registry.find(self._tenant, self._names, self._at)
             made = {name: self._registry.make(self._tenant, found[name]) for name in self._names}
             self._servers = {name: each for name, each in made.items() if not isinstance(each, ToolBase)}
-            self._tools = {name: each for name, each in made.items() if isinstance(each, ToolBase)}
+            self._tools = {name: self._fix(name, each) for name, each in made.items() if isinstance(each, ToolBase)}
         return self._tools
 
     async def asks_servers(self) -> bool:
@@ -90,8 +94,11 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
         """The tool of a name, where it was looked up: it says who approves a call, and whether it may be repeated."""
         server, inner, _ = name.partition(SEPARATOR)
         if (tool := (self._tools or {}).get(name)) is None and inner and server in self._servers:
-            tool = self._servers[server].find_tool(name)
+            tool = self._fix(server, self._servers[server].find_tool(name))
         return tool
+
+    def _fix(self, name: str, tool: ToolBase) -> ToolBase:
+        return self._fixed[name](tool) if name in self._fixed else tool
 
     async def start(self) -> None:
         """Nothing: the tools hold nothing open."""

@@ -532,3 +532,24 @@ class TestOpenApi:
     def test_operations_that_cannot_be(self, operation: str, text: str) -> None:
         with pytest.raises(Exception, match=text):
             openapi_tools(DOCUMENT, [operation], {}, server="https://a.example")
+
+
+async def test_variables_of_its_own_and_defaults(site: Site) -> None:
+    days = {"name": "days", "type": "integer", "default": 3}
+    tool = made(
+        site,
+        "/{bot}",
+        method="POST",
+        body={"bot": "{bot}", "days": "{days}", "rest": "{rest}", "note": "for {bot}"},
+        parameters=[days, {"name": "rest", "type": "object"}],
+        context_vars={"bot": 7},
+        check={"url": site.url + "/check/{bot}"},
+    )
+    await said(tool)
+    await said(tool, days=1, bot=8)
+    assert [each.json for each in site.requests if each.method == "POST"] == [
+        {"bot": 7, "days": 3, "note": "for 7"},
+    ], "an argument of that name is refused, as it is no parameter"
+    await tool.validate_credentials()
+    assert site.requests[-1].path == "/check/7"
+    assert "bot" not in tool.schema["parameters"]["properties"]

@@ -47,6 +47,22 @@ async def names(workbench: McpWorkbench) -> list[str]:
     return [schema["name"] for schema in await workbench.list_tools()]
 
 
+async def test_arguments_that_are_fixed() -> None:
+    workbench = McpWorkbench([stdio(arguments={"double": {"number": 4}})])
+    schemas = {schema["name"]: schema for schema in await workbench.list_tools()}
+    parameters: Any = schemas["n__double"]["parameters"]
+    assert (parameters["properties"], parameters["required"]) == ({}, [])
+    assert await text(workbench, "n__double") == await text(workbench, "n__double", number=5) == "8"
+    assert await text(McpWorkbench([stdio()]), "n__double", number=5) == "10", "by the same connection"
+    for wrong, said in (
+        ({"doubel": {"number": 4}}, "arguments.doubel: it has no such tool; did you mean 'double'"),
+        ({"double": {"numbr": 4}}, "arguments.double.numbr: the tool has no such parameter; did you mean 'number'"),
+        ({"double": {"number": "x"}}, "arguments.double.number: is no value of this parameter"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            await McpWorkbench([stdio(arguments=wrong)]).list_tools()
+
+
 async def test_what_a_server_has(http: McpHttp) -> None:
     """Texts, images, resources and prompts, over stdio and HTTP, by one connection each."""
     workbench = McpWorkbench([stdio(resources=True, prompts=True), http])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -17,6 +18,8 @@ from drsai_backend import DrSai, DrSaiAgent, RegisteredTools, RunContext
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.tools import Approval, ToolBase, call_tool
+from drsai_backend.tools.fixed import FixedTool
 from drsai_backend.tools.registered.registry import ToolSpec
 from drsai_backend.tools.registered.statistics import bucket_of, quantile
 from tests.support.scripted import Answer, ScriptedClient
@@ -176,6 +179,30 @@ async def test_agents_call_it_in_runs(world: World, site: Site) -> None:
     assert [sent.path for sent in site.requests] == ["/w/Rome", "/y/Rome"]
     with pytest.raises(Exception, match="there is no tool 'weather'"):
         await world.drsai.user("eve", tenant="other").run("clerk", "The weather?")
+
+
+async def test_what_a_definition_fixes_of_it(world: World, site: Site) -> None:
+    """Its default is sent, an argument is the definition's, and who approves a call is asked."""
+    days = {"name": "days", "type": "integer", "default": 3}
+    city = {"name": "city", "type": "string", "required": True}
+    made = await world.put_in(
+        site,
+        parameters=[city, days],
+        endpoint={"url": site.url + "/{city}", "query": {"days": "{days}"}, "headers": {"K": "{secret:KEY}"}},
+        requires_approval={"by": "user:boss", "deadline": 60},
+    )
+    assert made.status_code == 201, made.text
+    registry = world.drsai.engine.tools
+    stored = (await registry.find("acme", ["weather"]))["weather"]
+    assert stored.definition["requires_approval"] == {"by": "user:boss", "deadline": "PT1M"}
+    tool = registry.make("acme", stored)
+    assert isinstance(tool, ToolBase)
+    assert tool.options.approval({}) == Approval("user:boss", None, timedelta(seconds=60))
+    fixed = FixedTool(tool, {"city": "Oslo"}, approval=True)
+    assert fixed.options.approval({}) == tool.options.approval({}), "its own goes first"
+    assert [*fixed.schema["parameters"]["properties"]] == ["days"]
+    assert not (await call_tool(fixed, {"city": "Rome"})).is_error
+    assert (site.requests[-1].path, site.requests[-1].query) == ("/Oslo", [("days", "3")])
 
 
 async def test_a_resumed_run_finds_it_as_it_was(world: World, site: Site) -> None:
