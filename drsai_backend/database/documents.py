@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
 from drsai_backend.database.locks import alone
-from drsai_backend.database.pages import Cursor
+from drsai_backend.database.pages import Cursor, Query
 from drsai_backend.datamodel import JsonObject, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
@@ -297,7 +297,7 @@ class Documents(Generic[V]):
         """All versions for which this is true."""
         return self._run(session, sa.select(self.table).where(*where))
 
-    def _run(self, session: Session, query: sa.Select[Any]) -> list[V]:
+    def _run(self, session: Session, query: Query) -> list[V]:
         return [self._version(row) for row in session.connection().execute(query).mappings()]
 
     def _version(self, row: Mapping[Any, Any]) -> V:

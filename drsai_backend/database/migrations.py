@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import alembic.command
 import alembic.util
@@ -142,7 +142,6 @@ def ensure_schema(database: Database | str, extensions: Sequence[Schema] = ()) -
 def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
     """A connection for migrations, in a transaction that is committed at the end."""
     parsed = parse_url(url)
-    options: dict[str, Any] = {"poolclass": NullPool, "hide_parameters": True}
 
     def begin(connection: sa.Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -150,7 +149,9 @@ def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
     if parsed.get_backend_name() == "sqlite":
         if not _in_memory(parsed):
             make_private(str(parsed.database))
-        engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT}, **options)
+        engine = sa.create_engine(
+            parsed, connect_args={"timeout": BUSY_TIMEOUT}, poolclass=NullPool, hide_parameters=True
+        )
         # Python's sqlite3 would commit before every DDL statement; a migration that fails half-way must leave nothing.
         # Foreign keys stay off (SQLite's default): rebuilding a table would cascade into the tables that refer to it.
         event.listen(engine, "connect", _prepare_sqlite)
@@ -158,7 +159,11 @@ def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
     else:
         args = connect_args(parsed, "drsai")
         engine = sa.create_engine(
-            "postgresql+psycopg://", connect_args=args, isolation_level="READ COMMITTED", **options
+            "postgresql+psycopg://",
+            connect_args=args,
+            isolation_level="READ COMMITTED",
+            poolclass=NullPool,
+            hide_parameters=True,
         )
     try:
         with engine.begin() as connection:

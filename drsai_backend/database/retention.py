@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -130,7 +130,7 @@ def _terms(
     return [*terms, *(_thread.c[name] == value for name, value in whose.items() if value is not None)]
 
 
-def delete_threads(session: Session, rows: Sequence[sa.Row[*tuple[Any, ...]]]) -> int:
+def delete_threads(session: Session, rows: Sequence[sa.Row[*tuple[object, ...]]]) -> int:
     """Delete threads with all that belongs to them; returns how many. `rows` have `id`
     and the columns of a `ThreadName`, and are locked."""
     for part in batches(rows):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError
@@ -60,7 +60,7 @@ def _parsed(url: str) -> sa.URL:
     raise _Wrong(f"is of {name!r}, which is not supported: use sqlite or postgresql")
 
 
-def connect_args(url: sa.URL, name: str, **settings: object) -> dict[str, Any]:
+def connect_args(url: sa.URL, name: str, **settings: object) -> dict[str, object]:
     """What psycopg connects by; what the URL says itself goes before what is said here.
 
     Args:
@@ -73,7 +73,7 @@ def connect_args(url: sa.URL, name: str, **settings: object) -> dict[str, Any]:
     # psycopg reads no other style of dates; and the guards are made for what others have committed meanwhile.
     ours = {"DateStyle": "ISO", "default_transaction_isolation": r"read\ committed"}
     said = [f"-c {key}={value}" for key, value in {**ours, **settings}.items()]
-    args: dict[str, Any] = {
+    args: dict[str, object] = {
         **_VANISHED,
         "connect_timeout": _ANOTHER_SECONDS if "," in asked.get("host", "") else _ONLY_SECONDS,
         # In random order, one host that is dead delays only some of the connections.

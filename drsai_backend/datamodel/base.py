@@ -1,7 +1,7 @@
 """What the tables share: column types, field defaults, and constraint names that Alembic can rely on."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
@@ -12,6 +12,8 @@ from sqlmodel import Field, SQLModel
 from drsai_backend.datamodel.lifecycle import RunStatus
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.json_types import JsonObject
+
+Column: TypeAlias = sa.Column[Any]  # of any type
 
 SCHEMA_VERSION: Final = "0.0.1"
 _SECRET: Final = "drsai_secret"
@@ -115,7 +117,7 @@ def secret_text(**kwargs: Any) -> Any:
     return long_text(repr=False, exclude=True, sa_column_kwargs={"info": {_SECRET: True}}, **kwargs)
 
 
-def is_secret(column: sa.Column[Any]) -> bool:
+def is_secret(column: Column) -> bool:
     """Whether it was declared with `secret_text`."""
     return _SECRET in column.info
 

@@ -2,7 +2,7 @@
 
 import json
 from datetime import datetime
-from typing import Any, Final, Self, cast
+from typing import Final, Self, cast
 
 import sqlalchemy as sa
 from pydantic import BaseModel, PrivateAttr
@@ -166,7 +166,7 @@ class TurnStep(SQLModel, table=True):
     turn: int
     epoch: int
     digest: str = Field(description="Hash of what was asked.")
-    value: Any = Field(default=None, sa_type=json_type(), nullable=False)  # pyright: ignore[reportArgumentType]
+    value: object = Field(default=None, sa_type=json_type(), nullable=False)  # pyright: ignore[reportArgumentType]
 
 
 class QueuedInput(KeyedRecord, table=True):

@@ -2,7 +2,7 @@
 
 import re
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 from sqlmodel import Field, SQLModel
@@ -113,7 +113,7 @@ class ThreadField(SQLModel, table=True):
 
     thread_key: int = thread_key_field(primary_key=True)
     name: str = Field(primary_key=True)
-    value: Any = Field(default=None, sa_type=json_type())  # pyright: ignore[reportArgumentType]
+    value: object = Field(default=None, sa_type=json_type())  # pyright: ignore[reportArgumentType]
 
 
 class ThreadBranch(SQLModel, table=True):

@@ -63,13 +63,13 @@ def conditions(
     return terms
 
 
-def ordering(info: ModelInfo, order: Order | None, dialect: str) -> list[sa.ColumnElement[Any]]:
+def ordering(info: ModelInfo, order: Order | None, dialect: str) -> list[sa.SQLColumnExpression[object]]:
     """The ORDER BY clause. The primary key comes last, so that pages neither overlap nor leave a row out."""
     if order is None:
         names: Sequence[str] = ("thread_key", "seq") if info.model is AutoGenMessage else ()
     else:
         names = (order,) if isinstance(order, str) else order
-    result: dict[str, sa.ColumnElement[Any]] = {}
+    result: dict[str, sa.SQLColumnExpression[object]] = {}
     for name in (*names, *info.primary_key):
         plain = name.removeprefix("-")
         if plain in result:
@@ -130,7 +130,7 @@ def _like(field: ModelField, pattern: object) -> sa.ColumnElement[bool]:
     return field.column.cast(sa.String).like(sa.literal(clean_text(pattern, name), sa.String), escape="\\")
 
 
-def _by_code_point(field: ModelField, dialect: str) -> sa.ColumnElement[Any]:
+def _by_code_point(field: ModelField, dialect: str) -> sa.SQLColumnExpression[object]:
     if dialect == "postgresql" and isinstance(field.base_type, sa.String):
         return sa.collate(field.column, "C")
     return field.column

@@ -20,7 +20,7 @@ from sqlmodel import SQLModel
 from drsai_backend.database.owned import NAME
 from drsai_backend.database.values import clean_json, clean_text, digest
 from drsai_backend.datamodel import AutoGenMessage, Record, Thread
-from drsai_backend.datamodel.base import is_secret
+from drsai_backend.datamodel.base import Column, is_secret
 from drsai_backend.errors import Conflict, InvalidRequest
 from drsai_backend.explain import explain
 
@@ -44,7 +44,7 @@ class ModelField:
     """One column of a table, under the name of its attribute."""
 
     name: str
-    column: sa.Column[Any]
+    column: Column
     base_type: sa.types.TypeEngine[object]
     adapter: TypeAdapter[object] | None
     is_secret: bool
@@ -124,7 +124,7 @@ class ModelInfo:
         return issubclass(self.model, Record)
 
     @property
-    def columns(self) -> list[sa.Column[Any]]:
+    def columns(self) -> list[Column]:
         return [field.column for field in self.fields.values()]
 
     def field(self, name: str) -> ModelField:
@@ -193,7 +193,7 @@ def _has_condition(index: sa.Index) -> bool:
     return any(options.get("where") is not None for options in index.dialect_options.values())
 
 
-def _field(model: type[SQLModel], name: str, column: sa.Column[Any]) -> ModelField:
+def _field(model: type[SQLModel], name: str, column: Column) -> ModelField:
     declared = model.model_fields.get(name)
     adapter: TypeAdapter[object] | None = None
     if declared is not None and declared.annotation is not None:

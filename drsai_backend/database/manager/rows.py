@@ -21,7 +21,7 @@ from drsai_backend.database.manager.model import ModelField, ModelInfo, Values, 
 from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.database.owned import NAME
 from drsai_backend.database.upserts import insert_into
-from drsai_backend.datamodel import utcnow
+from drsai_backend.datamodel.base import Column, utcnow
 from drsai_backend.errors import Conflict, InvalidRequest
 
 _MEMORY: Final = "drsai_backend.database"
@@ -168,7 +168,7 @@ class RowWriter:
         values = {**change.initial, **more}
         if info.touches:
             values["updated_at"] = utcnow()
-        row: dict[sa.Column[Any], object] = {}
+        row: dict[Column, object] = {}
         for name, item in info.fields.items():
             value, column = values.get(name), item.column
             if value is None:
@@ -206,7 +206,7 @@ class RowWriter:
 
     def update(self, session: Session, info: ModelInfo, stored: Values, fields: Values) -> Values:
         """Writes fields of a locked row; the row as it is then."""
-        values: dict[sa.Column[Any], object] = {
+        values: dict[Column, object] = {
             info.fields[n].column: self.sealed(info.fields[n], v) for n, v in fields.items()
         }
         if info.touches:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, cast
+from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -92,7 +92,7 @@ def copy_messages(session: Session, line: Line, key: int, name: ThreadName) -> N
     m = message.c
     # Without branches there are no gaps.
     seq = m.seq if line.branch is None else sa.func.row_number().over(order_by=m.seq)
-    given: dict[str, sa.ColumnElement[Any]] = {
+    given: dict[str, sa.SQLColumnExpression[object]] = {
         **{column: sa.literal(value) for column, value in name._asdict().items()},
         "thread_key": sa.literal(key),
         "seq": seq,

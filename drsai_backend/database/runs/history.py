@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.owned import owner_named
+from drsai_backend.database.pages import Query
 from drsai_backend.database.runs.paths import END, Line, on_path, segments
 from drsai_backend.database.runs.reads import ThreadHead, heads
 from drsai_backend.database.runs.statements import message, run, thread
@@ -40,7 +41,7 @@ _NEWEST = run.c.id.desc()
 
 
 @cache  # As `reads.read_head`.
-def _by_digest(dialect: str) -> sa.Select[*tuple[Any, ...]]:
+def _by_digest(dialect: str) -> Query:
     query = heads(dialect).add_columns(*_COLUMNS).join(run, run.c.thread_key == thread.c.id)
     query = query.where(run.c.point == sa.bindparam("named"), run.c.team == sa.bindparam("of"), *owner_named(thread))
     return query.order_by(_NEWEST).limit(_MOST)
@@ -89,7 +90,7 @@ def first_point(session: Session, head: ThreadHead) -> StoredPoint | None:
     return None if row is None else StoredPoint(*row)
 
 
-def _points_on_path(session: Session, head: ThreadHead) -> sa.Select[*tuple[Any, ...]]:
+def _points_on_path(session: Session, head: ThreadHead) -> Query:
     query = sa.select(*_COLUMNS).where(run.c.thread_key == head.key, run.c.point.is_not(None))
     if head.branch is None:
         return query

@@ -8,11 +8,12 @@ never rewound has no branch: all that it has is its path.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.pages import Query
 from drsai_backend.database.runs.statements import branch, journal, message, snapshot
 
 END: Final = 2**31 - 1
@@ -61,8 +62,8 @@ def segments(session: Session, line: Line) -> list[Segment]:
 
 
 def on_path(
-    table: sa.Table, line: Line, counted: Literal["turn", "seq"], *columns: sa.ColumnElement[Any]
-) -> sa.Select[*tuple[Any, ...]]:
+    table: sa.Table, line: Line, counted: Literal["turn", "seq"], *columns: sa.SQLColumnExpression[object]
+) -> Query:
     """A query of the rows of a table that are on a path. `counted`: what numbers them."""
     query, number = sa.select(*columns), table.c[counted]
     if line.branch is None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import Any, TypeAlias, TypedDict, cast
+from typing import TypeAlias, TypedDict, cast
 
 import orjson
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.owned import NAME, named, of_thread
+from drsai_backend.database.pages import Query
 from drsai_backend.database.runs.paths import Line, newest_snapshot, on_path
 from drsai_backend.database.runs.statements import journal, message, now_of, queue, run, snapshot, thread
 from drsai_backend.datamodel import RunStatus
@@ -128,10 +129,7 @@ class QueuedRow(TypedDict):
     api_key: str | None
 
 
-_Heads: TypeAlias = sa.Select[*tuple[Any, ...]]
-
-
-def heads(dialect: str) -> _Heads:
+def heads(dialect: str) -> Query:
     """The query of the columns of `ThreadHead`, in their order; `:now` is this machine's time."""
     t = thread.c
     expired = sa.func.coalesce(t.lease_expires_at < now_of(dialect), sa.true())
@@ -142,7 +140,7 @@ def heads(dialect: str) -> _Heads:
 
 
 @cache  # It takes longer to build one than to carry it out.
-def _head_by_name(dialect: str) -> _Heads:
+def _head_by_name(dialect: str) -> Query:
     return heads(dialect).where(*named(thread))
 
 
