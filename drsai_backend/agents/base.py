@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import autogen_agentchat.agents
 from autogen_agentchat.base import Handoff
@@ -21,6 +21,8 @@ from drsai_backend.tools import Middleware, check_approvers, registered_tool
 if TYPE_CHECKING:
     from drsai_backend.database import DatabaseManager
     from drsai_backend.teams.context import RunContext
+
+AnyTool: TypeAlias = BaseTool[Any, Any]  # whoever has made it, whatever its arguments and result
 
 
 class Asking(Protocol):
@@ -121,7 +123,7 @@ class DrSaiAgent(DrSaiAgentMixin, autogen_agentchat.agents.AssistantAgent):
         name: str,
         model_client: ChatCompletionClient,
         *,
-        tools: Sequence[BaseTool[Any, Any] | Callable[..., Any] | str] | None = None,
+        tools: Sequence[AnyTool | Callable[..., object] | str] | None = None,
         workbench: Workbench | Sequence[Workbench] | None = None,
         handoffs: list[Handoff | str] | None = None,
         model_context: ChatCompletionContext | None = None,
@@ -149,7 +151,7 @@ class DrSaiAgent(DrSaiAgentMixin, autogen_agentchat.agents.AssistantAgent):
             model_client,
             tools=None if tools is None else [registered_tool(t) if isinstance(t, str) else t for t in tools],
             workbench=workbench,
-            handoffs=cast("Any", handoffs),
+            handoffs=None if handoffs is None else [*handoffs],
             model_context=model_context,
             description=description,
             system_message=system_message,

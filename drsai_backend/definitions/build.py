@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
+from autogen_agentchat.agents import BaseChatAgent
 from autogen_agentchat.base import ChatAgent, Team
+from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_core.model_context import (
     BufferedChatCompletionContext,
     ChatCompletionContext,
     UnboundedChatCompletionContext,
 )
-from autogen_core.tools import BaseTool, StaticStreamWorkbench, Workbench
+from autogen_core.tools import StaticStreamWorkbench, Workbench
 
+from drsai_backend.agents.base import AnyTool
 from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, TokenBufferedContext
 from drsai_backend.definitions.functions import NOT_FIXED, function_tool
 from drsai_backend.definitions.group_chats import build_group_chat
@@ -180,7 +183,7 @@ class Builder:
         return (facts_of(self.client(model).inner).context_length or _UNKNOWN_WINDOW) * 3 // 4
 
     def _workbenches(self, entries: Sequence[ToolEntry]) -> list[Workbench]:
-        tools: list[BaseTool[Any, Any]] = []
+        tools: list[AnyTool] = []
         registered: dict[str, Fix] = {}
         rest: list[Workbench] = []
         for entry in entries:
@@ -198,7 +201,7 @@ class Builder:
             rest.append(RegisteredTools([*registered], registered))
         return rest
 
-    def _tool(self, entry: ToolEntry) -> BaseTool[Any, Any]:
+    def _tool(self, entry: ToolEntry) -> AnyTool:
         match entry:
             case BuiltinTool():
                 return _fixed(builtin_tools([entry.builtin], None, **{entry.builtin: entry.options})[0], entry)
@@ -211,13 +214,12 @@ class Builder:
             case _:
                 raise AssertionError("these have workbenches of their own")
 
-    def _agent_tool(self, name: str) -> BaseTool[Any, Any]:
-        built: Any = self.part(name)
+    def _agent_tool(self, name: str) -> AnyTool:
+        built = self.part(name)
         if isinstance(built, ChatAgent):
-            return cast("BaseTool[Any, Any]", AgentTool(cast("Any", built)))
-        agent = self._given.agents.get(name)
-        description = (agent or self._given.teams[name]).description or name
-        return cast("BaseTool[Any, Any]", TeamTool(built, name, description))
+            return AgentTool(cast(BaseChatAgent, built))
+        given = self._given.agents.get(name) or self._given.teams[name]
+        return TeamTool(cast(BaseGroupChat, built), name, given.description or name)
 
 
 def _fixed(tool: T, entry: FixedPart) -> T | ToolBase:

@@ -167,7 +167,7 @@ def _sentence(wrong: Wrong, data: JsonObject, kind: type[BaseModel]) -> str:
         return "there is no such field" + (f"; did you mean {near!r}?" if near else "")
     if wrong.type in ("literal_error", "union_tag_invalid"):
         expected = str(wrong.values.get("expected") or wrong.values.get("expected_tags"))
-        value = str(_at(data, wrong.path))
+        value = str(at(data, wrong.path))
         return f"must be {expected}, and is {value!r}" + did_you_mean(value, re.findall(r"'([^']*)'", expected))
     if wrong.type == "string_pattern_mismatch" and ":" in str(wrong.values["pattern"]):
         return "must be the import path of a function, as `package.module:name`"
@@ -175,7 +175,8 @@ def _sentence(wrong: Wrong, data: JsonObject, kind: type[BaseModel]) -> str:
     return wrong.phrase if ours is None else ours.format_map(wrong.values)
 
 
-def _at(data: Any, path: FieldPath) -> object:
+def at(data: Any, path: Sequence[str | int]) -> Any:
+    """What of some data is at a path."""
     for step in path:
         data = data[step]
     return data
@@ -190,7 +191,7 @@ def _right_field(path: FieldPath, data: JsonObject, kind: type[BaseModel]) -> st
         data = {section: {path[1]: data[section][path[1]]}}
     for near in difflib.get_close_matches(name[:64], _FIELDS, 5, 0.6):
         changed = copy.deepcopy(data)
-        holder = cast("JsonObject", _at(changed, path[:-1]))
+        holder = cast("JsonObject", at(changed, path[:-1]))
         if near in holder:
             continue
         holder[near] = holder.pop(name)

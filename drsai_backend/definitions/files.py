@@ -7,13 +7,11 @@ import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import reduce
-from operator import getitem
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from drsai_backend.definitions.build import factories
-from drsai_backend.definitions.check import check
+from drsai_backend.definitions.check import at, check
 from drsai_backend.definitions.effects import without_effect
 from drsai_backend.definitions.means import Means
 from drsai_backend.definitions.schema import Definitions
@@ -136,7 +134,7 @@ def _checked(
     found = check(data, means)
     texts = [path for path, _ in found[1] if path in words]
     for path in texts:
-        reduce(getitem, path[:-1], cast("Any", data))[path[-1]] = words.pop(path)
+        at(data, path[:-1])[path[-1]] = words.pop(path)
     return check(data, means) if texts else found
 
 
@@ -149,7 +147,7 @@ def as_written(file: str, means: Means, environment: Mapping[str, str] | None = 
     for source in _read_all(file, environment)[0]:
         for (*way, last), (value, written) in source.written.items():
             with suppress(KeyError, IndexError, TypeError):
-                holder = reduce(getitem, way, cast("Any", data))
+                holder = at(data, way)
                 if holder[last] == value:
                     holder[last] = written
     return data

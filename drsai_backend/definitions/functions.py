@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from autogen_core.tools import BaseTool
 
+from drsai_backend.agents.base import AnyTool
 from drsai_backend.errors import TeamBuildError
 from drsai_backend.explain import why_not_imported
 from drsai_backend.lazily import imported
@@ -20,7 +21,7 @@ def is_allowed(module: str, packages: Collection[str]) -> bool:
     return any(module == each or module.startswith(f"{each}.") for each in packages)
 
 
-def function_tool(path: str, packages: Collection[str]) -> BaseTool[Any, Any]:
+def function_tool(path: str, packages: Collection[str]) -> AnyTool:
     """The tool of `package.module:name`.
 
     Raises:
@@ -37,7 +38,7 @@ def function_tool(path: str, packages: Collection[str]) -> BaseTool[Any, Any]:
         why = f": {why_not_imported(error)}" if isinstance(error, ImportError | AttributeError) else ""
         raise TeamBuildError(f"the tool {path} cannot be imported: {type(error).__name__}{why}") from error
     if isinstance(found, BaseTool):
-        return cast("BaseTool[Any, Any]", found)
+        return cast(AnyTool, found)
     if not callable(found):
         raise TeamBuildError(f"the tool {path} is neither a function nor a tool")
     if not is_allowed(home, packages):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
 
 from autogen_agentchat.base import TerminationCondition
 from autogen_agentchat.conditions import (
@@ -87,7 +86,7 @@ def condition_of(termination: Termination) -> TerminationCondition:
 
 def _conditions(given: Termination) -> Iterator[TerminationCondition]:
     mention = Mention(text=given.text_mention) if isinstance(given.text_mention, str) else given.text_mention
-    made: list[tuple[Any, Any]] = [
+    made: list[tuple[object, Callable[..., TerminationCondition]]] = [
         (given.max_messages, MaxMessageTermination),
         (given.handoff, HandoffTermination),
         (given.source, SourceMatchTermination),

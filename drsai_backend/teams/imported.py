@@ -123,16 +123,14 @@ def imported_role(message: object) -> Role | None:
 
 def imported_results(config: Mapping[str, Any]) -> dict[str, str]:
     """What the client's tools have returned, of the dump of an imported message: by the ids of the calls."""
-    if imported_role(config) != "tool":
-        return {}
-    return {each["call_id"]: each["content"] for each in json.loads(config["metadata"][_CALLS])}
+    kept = json.loads(config["metadata"][_CALLS]) if imported_role(config) == "tool" else ()
+    return {each["call_id"]: each["content"] for each in kept}
 
 
 def imported_calls(config: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The names and arguments of the calls of the client's tools in the dump of an imported answer."""
-    if imported_role(config) != "calls":
-        return []
-    return [(each["name"], each["arguments"]) for each in json.loads(config["metadata"][_CALLS])]
+    kept = json.loads(config["metadata"][_CALLS]) if imported_role(config) == "calls" else ()
+    return [(each["name"], each["arguments"]) for each in kept]
 
 
 def answers(team: BaseGroupChat, text: str) -> list[TextMessage]:

@@ -83,7 +83,7 @@ def _option(**said: object) -> Callable[[F], F]:
         def build(*args: object) -> object:
             return factory(*args)
 
-        setattr(build, _HELD, replace(options_of(factory), **cast("dict[str, Any]", said)))
+        setattr(build, _HELD, replace(options_of(factory), **said))
         return cast("F", build)
 
     return mark

@@ -17,8 +17,9 @@ from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
 from autogen_agentchat.teams import BaseGroupChat, GraphFlow, MagenticOneGroupChat, RoundRobinGroupChat
 from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_core.model_context import ChatCompletionContext
-from autogen_core.tools import BaseTool, StaticWorkbench
+from autogen_core.tools import StaticWorkbench
 
+from drsai_backend.agents.base import AnyTool
 from drsai_backend.errors import TeamBuildError
 from drsai_backend.teams.messages import TeamMessages
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
 T = TypeVar("T")
-AnyTool: TypeAlias = BaseTool[Any, Any]
 Part: TypeAlias = ChatAgent | Team
 
 
@@ -148,7 +148,7 @@ def as_team(served: object) -> BaseGroupChat:
     )
 
 
-_STATELESS = cast(Any, BaseTool).save_state_json
+_STATELESS = AnyTool.save_state_json
 
 
 def has_state(tool: AnyTool) -> bool:

@@ -27,13 +27,12 @@ from autogen_core.model_context import ChatCompletionContext, UnboundedChatCompl
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import BaseTool, FunctionTool, StaticStreamWorkbench, Workbench
 
+from drsai_backend.agents.base import AnyTool
 from drsai_backend.datamodel.task_lists import TaskMark, dump_mark, mark_of
 from drsai_backend.strategies.plan_execute import prompts
 from drsai_backend.strategies.plan_execute.board import Board, Bounds, Next
 from drsai_backend.strategies.plan_execute.members import Answerer, Executor, Member, PlanChecker, Planner
 from drsai_backend.teams.group_chats import DrSaiGroupChat
-
-AnyTool = BaseTool[Any, Any] | Callable[..., Any]
 
 
 class PlanExecuteTeam(DrSaiGroupChat):
@@ -69,7 +68,7 @@ class PlanExecuteTeam(DrSaiGroupChat):
     def __init__(  # noqa: PLR0913 - options of a public class
         self,
         planner_client: ChatCompletionClient,
-        tools: Sequence[AnyTool] = (),
+        tools: Sequence[AnyTool | Callable[..., object]] = (),
         *,
         workbench: Callable[[], Sequence[Workbench]] | None = None,
         executor_client: ChatCompletionClient | None = None,
@@ -310,10 +309,8 @@ class PlanExecuteManager(RoundRobinGroupChatManager):
         return True
 
 
-def _as_tools(tools: Sequence[AnyTool]) -> list[BaseTool[Any, Any]]:
+def _as_tools(tools: Sequence[AnyTool | Callable[..., object]]) -> list[AnyTool]:
     return [
-        cast("BaseTool[Any, Any]", each)
-        if isinstance(each, BaseTool)
-        else FunctionTool(each, description=each.__doc__ or "")
+        cast(AnyTool, each) if isinstance(each, BaseTool) else FunctionTool(each, description=each.__doc__ or "")
         for each in tools
     ]

@@ -14,6 +14,7 @@ from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import BaseTool, StaticStreamWorkbench, Workbench
 
+from drsai_backend.agents.base import AnyTool
 from drsai_backend.errors import TeamBuildError
 from drsai_backend.strategies.router.answerer import Answerer
 from drsai_backend.strategies.router.flows.agent import FlowAgent
@@ -59,7 +60,7 @@ class RouterTeam(OwnSteps, DrSaiGroupChat):
         *,
         skills: Sequence[ChatAgent | Team] = (),
         when: Mapping[str, str] | None = None,
-        tools: Sequence[BaseTool[Any, Any] | Callable[..., Any]] = (),
+        tools: Sequence[AnyTool | Callable[..., object]] = (),
         workbenches: Callable[[], list[Workbench]] | None = None,
         router_client: ChatCompletionClient | None = None,
         description: str = "Finds who can help.",
@@ -78,8 +79,8 @@ class RouterTeam(OwnSteps, DrSaiGroupChat):
         def made() -> list[Workbench]:
             if workbenches is not None:
                 return workbenches()
-            found: list[BaseTool[Any, Any]] = [
-                cast("BaseTool[Any, Any]", each) if isinstance(each, BaseTool) else Function(each) for each in tools
+            found: list[AnyTool] = [
+                cast(AnyTool, each) if isinstance(each, BaseTool) else Function(each) for each in tools
             ]
             return [StaticStreamWorkbench(found)] if found else []
 

@@ -131,7 +131,7 @@ class Recorder:
         """The team's state as objects, for a later `adopt`. The team must not run again."""
         mine = self._structure
         cells = (*mine.cells, *mine.derived)
-        contents: list[Any] = [cell.release() for cell in cells]
+        contents: list[object] = [cell.release() for cell in cells]
         size = self._book.weight + sum(map(weight_of, cells, contents))
         return WarmState(mine.signature, contents, self._book, resume.conditions, mine.movable, size)
 

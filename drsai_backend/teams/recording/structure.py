@@ -242,7 +242,7 @@ def _agent(structure: Structure, agent: Any, path: Path) -> JsonObject:
     return {}
 
 
-_KNOWN: Final[Sequence[type[Any]]] = (
+_KNOWN: Final = (
     BaseGroupChat,
     AssistantAgent,
     SocietyOfMindAgent,
@@ -253,7 +253,7 @@ _KNOWN: Final[Sequence[type[Any]]] = (
 
 
 @lru_cache(maxsize=2048)  # bounded, as a factory may make a class of its own for every run
-def _known(cls: type[Any]) -> type[Any] | None:
+def _known(cls: type[object]) -> type[Any] | None:
     """Return the class of AutoGen's whose methods save and load the state of such an object; None: it has its own."""
     own = getattr(cls, "save_state", None), getattr(cls, "load_state", None)
     return next((known for known in _KNOWN if own == (known.save_state, known.load_state)), None)

@@ -12,9 +12,10 @@ import itertools
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import product
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from autogen_core import CancellationToken
 from autogen_core.tools import Tool, ToolResult, ToolSchema
@@ -194,10 +195,25 @@ class ToolCalls:
 
         numbers = itertools.count()
 
-        def ask(prompt: str, **options: Any) -> str:
-            check_approvers(options.get("by"), options.get("not_by"))
+        def ask(
+            prompt: str,
+            *,
+            choices: Sequence[str] | None = None,
+            deadline: datetime | timedelta | None = None,
+            by: str | None = None,
+            not_by: str | None = None,
+        ) -> str:
+            check_approvers(by, not_by)
             # By the call, as another call of the same answer may ask, too, and in another order the next time.
-            return self.broker.ask(self.steps.source, prompt, key=f"{name.key}@{next(numbers)}", **options)
+            return self.broker.ask(
+                self.steps.source,
+                prompt,
+                key=f"{name.key}@{next(numbers)}",
+                choices=choices,
+                deadline=deadline,
+                by=by,
+                not_by=not_by,
+            )
 
         context = self._run_of.get(RunContext)
         run = replace(self._run_of, agent=self.steps.path, call_id=call_id, emit=emit, ask=ask)

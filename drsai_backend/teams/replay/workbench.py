@@ -7,7 +7,6 @@ been made), `make_call` (a task of its own), `tools.calling` (permission, middle
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Any
 
 from autogen_core import CancellationToken
 from autogen_core.tools import StaticWorkbench, ToolResult, ToolSchema, Workbench
@@ -31,7 +30,7 @@ class RecordedWorkbench:
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
         return type(self.__inner)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("_RecordedWorkbench__"):  # Not there yet: somebody makes a copy.
             raise AttributeError(name)
         return getattr(self.__inner, name)

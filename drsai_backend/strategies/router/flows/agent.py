@@ -177,7 +177,7 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
         began: dt.datetime | None = getattr(context, "began_at", None)
         return (began or dt.datetime.now(dt.UTC)).date()
 
-    async def save_state(self) -> Mapping[str, Any]:
+    async def save_state(self) -> Mapping[str, object]:
         """Where it stands, and what it is to do next. A team to which others are added keeps it, by its name."""
         return {"type": _STATE, "progress": self._progress, "task": self._task}
 
