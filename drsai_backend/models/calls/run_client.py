@@ -281,7 +281,7 @@ class RunModelClient(ChatCompletionClient):
             call.answer = result
         return result
 
-    async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:
+    async def create(self, messages: Sequence[LLMMessage], **options: object) -> CreateResult:
         """One answer. Options are those of AutoGen's `create` and the wrapped client's.
 
         Raises:
@@ -289,7 +289,7 @@ class RunModelClient(ChatCompletionClient):
         """
         return await result_of(self.items(ModelCall(messages, options, streams=False)))
 
-    def create_stream(self, messages: Sequence[LLMMessage], **options: Any) -> Items:
+    def create_stream(self, messages: Sequence[LLMMessage], **options: object) -> Items:
         """Pieces of text, then the result. Options are those of AutoGen's `create_stream` and the wrapped client's.
 
         A thought comes in front of the text, between `<think>` and `</think>`; the result has it apart. An

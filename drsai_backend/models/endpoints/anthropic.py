@@ -247,11 +247,11 @@ class PooledAnthropicClient(BaseAnthropicChatCompletionClient):
     def _fresh(self) -> _Call:
         return _Call(self._client, self._forms, self._create_args, self._model_info)
 
-    async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:  # pyright: ignore[reportIncompatibleMethodOverride] - handed on
+    async def create(self, messages: Sequence[LLMMessage], **options: object) -> CreateResult:  # pyright: ignore[reportIncompatibleMethodOverride] - handed on
         """As AutoGen's."""
         return await self._fresh().create(messages, **_options(options))
 
-    def create_stream(self, messages: Sequence[LLMMessage], **options: Any) -> Items:  # pyright: ignore[reportIncompatibleMethodOverride] - handed on
+    def create_stream(self, messages: Sequence[LLMMessage], **options: object) -> Items:  # pyright: ignore[reportIncompatibleMethodOverride] - handed on
         """As AutoGen's."""
         return self._fresh().create_stream(messages, **_options(options))
 

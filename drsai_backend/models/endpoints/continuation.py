@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from autogen_core.models import AssistantMessage, ChatCompletionClient, CreateResult, LLMMessage
@@ -78,11 +78,11 @@ class ContinuingClient:
         self._text = text
         self._is_over = False
 
-    async def create(self, messages: Sequence[LLMMessage], **options: Any) -> CreateResult:
+    async def create(self, messages: Sequence[LLMMessage], **options: object) -> CreateResult:
         """As the client's own; after the answer, the same."""
         return await result_of(self._items(ModelCall(messages, options, streams=False)))
 
-    def create_stream(self, messages: Sequence[LLMMessage], **options: Any) -> Items:
+    def create_stream(self, messages: Sequence[LLMMessage], **options: object) -> Items:
         """As the client's own; after the answer, the same."""
         return self._items(ModelCall(messages, options, streams=True))
 

@@ -46,14 +46,14 @@ class Noted:
         """Note what a piece says, and take of it what may be taken."""
         raise NotImplementedError
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> object:
         length = self.notes.length
         assert length is not None
         if length.over:
             await self.close()
             raise StopAsyncIteration
         try:
-            piece: Any = await cast(Any, super()).__anext__()
+            piece: object = await cast(Any, super()).__anext__()
         except StopAsyncIteration as end:
             length.check_begun()
             self._end = end
@@ -68,7 +68,7 @@ class Noted:
             # AutoGen reads each piece in a task. The last one keeps its error, whose traceback keeps the task: a cycle.
             self._end.__traceback__ = None
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
+    async def __aiter__(self) -> AsyncIterator[object]:
         while (piece := await anext(self, None)) is not None:
             yield piece
 
@@ -86,7 +86,7 @@ class Read(Noted):
     timed_out: ClassVar[Callable[..., Exception]]
     broken: ClassVar[Callable[..., Exception]]
 
-    def piece(self, name: bytes, data: bytes) -> Any:
+    def piece(self, name: bytes, data: bytes) -> object:
         """What an event gives to whoever reads the stream; None: nothing.
 
         Raises:
@@ -98,7 +98,7 @@ class Read(Noted):
         super().__init__(**options)
         self._come = deque[tuple[bytes, bytes]]()  # Events that have come and were not handed on yet.
 
-    def __anext__(self) -> Awaitable[Any]:  # pyright: ignore[reportIncompatibleMethodOverride] - which is a coroutine
+    def __anext__(self) -> Awaitable[object]:  # pyright: ignore[reportIncompatibleMethodOverride] - which is a coroutine
         """Pieces that have come together are given as futures that are done: AutoGen makes a task for each of all
         others."""
         notes, piece = self.notes, None
@@ -119,7 +119,7 @@ class Read(Noted):
         notes.together = 0
         return super().__anext__()
 
-    async def __stream__(self) -> AsyncIterator[Any]:
+    async def __stream__(self) -> AsyncIterator[object]:
         response = self.response
         try:
             blocks = aiter(cast("AsyncIterator[bytes]", response.stream))

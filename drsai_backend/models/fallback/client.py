@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from autogen_core import CancellationToken, ComponentModel
 from autogen_core.models import (
@@ -109,11 +109,11 @@ class ProfileClient(ChatCompletionClient):
         """The client of its own model, without fallback: others do not continue what it has said."""
         return self._targets[0].client(self._api_key)
 
-    async def create(self, messages: Sequence[LLMMessage], **options: Any) -> ModelAnswer:  # pyright: ignore[reportIncompatibleMethodOverride] - options are handed on
+    async def create(self, messages: Sequence[LLMMessage], **options: object) -> ModelAnswer:  # pyright: ignore[reportIncompatibleMethodOverride] - options are handed on
         """One answer. Options are those of AutoGen's `create`."""
         return cast(ModelAnswer, await result_of(self._items(ModelCall(messages, options, streams=False))))
 
-    def create_stream(self, messages: Sequence[LLMMessage], **options: Any) -> Items:  # pyright: ignore[reportIncompatibleMethodOverride] - options are handed on
+    def create_stream(self, messages: Sequence[LLMMessage], **options: object) -> Items:  # pyright: ignore[reportIncompatibleMethodOverride] - options are handed on
         """Pieces of text, then the result. Options are those of AutoGen's `create_stream`."""
         return self._items(ModelCall(messages, options, streams=True))
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
 from autogen_core.models import ChatCompletionClient, ModelInfo
 from openai import AsyncOpenAI, Timeout
@@ -104,17 +105,17 @@ class Providers:
         place = (profile.provider, url, profile.api_version or "", seconds)
         pool = cast("AsyncOpenAI | None", self._pools.get(place))
         if pool is None:
-            common: dict[str, Any] = {
-                "api_key": "none",  # each client brings its own; local servers want some
-                "timeout": Timeout(float(seconds), connect=min(CONNECT_SECONDS, float(seconds))),
-                "max_retries": 0,  # `retries` of the profile counts
-                "http_client": client_of(self._settings),
-            }
-            if profile.provider == "azure":
-                pool = NotingAzure(azure_endpoint=url, api_version=profile.api_version, **common)
-            else:
-                pool = NotingOpenAI(base_url=url, **common)
-            self._pools[place] = pool
+            make = (
+                partial(NotingAzure, azure_endpoint=url, api_version=profile.api_version)
+                if profile.provider == "azure"
+                else partial(NotingOpenAI, base_url=url)
+            )
+            pool = self._pools[place] = make(
+                api_key="none",  # each client brings its own; local servers want some
+                timeout=Timeout(float(seconds), connect=min(CONNECT_SECONDS, float(seconds))),
+                max_retries=0,  # `retries` of the profile counts
+                http_client=client_of(self._settings),
+            )
         key = secret.get_secret_value() if secret is not None else "none"
         client = PooledOpenAIClient(
             pool.with_options(api_key=key),
