@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 import httpx
 
@@ -19,7 +19,7 @@ def client(
     package: ModuleType = httpx,
     resolve: Resolve | None = None,
     events: bool = False,
-    **options: Any,
+    **options: object,
 ) -> httpx.AsyncClient:
     """A client that asks for plain bytes. On reading an answer, it raises a `StreamError` of the package where that has
     more than `limit` bytes, and `Packed` where it is packed in a way that has no bound.

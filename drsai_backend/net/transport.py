@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache, partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -128,4 +128,4 @@ def checked_transport(
             `SSL_CERT_FILE`, as they were when the process has asked first.
     """
     kind = type("CheckedTransport", (_Checked, package.AsyncBaseTransport), {})
-    return cast("Any", kind)(package, reachable, resolve, verify)
+    return cast("Callable[..., httpx.AsyncBaseTransport]", kind)(package, reachable, resolve, verify)

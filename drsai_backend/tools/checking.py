@@ -126,7 +126,7 @@ def _validator(schema: str) -> Any:
 
 
 def _counted(keyword: Keyword) -> Keyword:
-    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    def counted(validator: object, value: object, instance: object, schema: object) -> Iterator[ValidationError]:
         _patience.get().spend()
         found: Iterator[ValidationError] | None = keyword(validator, value, instance, schema)
         yield from found or ()
@@ -142,7 +142,7 @@ def _found(pattern: str, text: str) -> bool:
         raise _TooLong from None
 
 
-def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _pattern(validator: object, pattern: str, instance: object, schema: object) -> Iterator[ValidationError]:
     if isinstance(instance, str) and not _found(pattern, instance):
         yield ValidationError(f"{instance[:100]!r} does not match {pattern!r}")
 
@@ -167,7 +167,7 @@ def _additional_properties(validator: Any, below: Any, instance: Any, schema: An
             yield from validator.descend(value, below, path=name)
 
 
-def _unique_items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _unique_items(validator: object, wanted: object, instance: object, schema: object) -> Iterator[ValidationError]:
     if not wanted or not isinstance(instance, list):
         return
     items = cast("list[object]", instance)

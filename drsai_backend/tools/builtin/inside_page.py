@@ -1,7 +1,7 @@
 """Reads HTML in the process that `tools.apart` starts. Nothing of the package is imported here."""
 
 import json
-from typing import Any
+from collections.abc import Callable
 
 import trafilatura
 
@@ -9,8 +9,8 @@ import trafilatura
 def main(data: bytes) -> bytes:
     """The text of a page, a JSON object with `page` and `url`; all of its text where no article is found."""
     given = json.loads(data)
-    extract: Any = trafilatura.extract
-    text: str | None = extract(
+    extract: Callable[..., str | None] = trafilatura.extract
+    text = extract(
         given["page"],
         url=given["url"],
         output_format="markdown",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import httpx
 
@@ -53,7 +53,7 @@ async def ask(
         ToolError: it did not answer with one. The text holds neither the URL nor a key.
     """
     sender = Sender(name=name, reachable=_ANYWHERE, timeout=timeout, max_bytes=MAX_BYTES, redirects=0)
-    sent = httpx.URL(url, params=cast("Any", query)) if query else httpx.URL(url)
+    sent = httpx.URL(url, params=query) if query else httpx.URL(url)
     accepted = {"accept": "application/json", **(headers or {})}
     if body is None:
         answer = await sender.send("GET", sent, accepted)

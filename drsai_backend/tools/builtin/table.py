@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Final
 
 from autogen_core.tools import StaticStreamWorkbench
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
@@ -162,7 +162,7 @@ class BuiltinTools(StaticStreamWorkbench):
     ) -> None:
         self._names = list(names)
         self._options = {name: dict(each) for name, each in (options or {}).items()}
-        super().__init__(cast("list[Any]", builtin_tools(self._names, settings, **self._options)))
+        super().__init__([*builtin_tools(self._names, settings, **self._options)])
 
     def _to_config(self) -> BuiltinToolsConfig:  # pyright: ignore[reportIncompatibleMethodOverride]
         return BuiltinToolsConfig(names=self._names, options=self._options)

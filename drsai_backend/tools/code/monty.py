@@ -12,7 +12,7 @@ import importlib.util
 from functools import cache
 from json import dumps, loads
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.apart import ApartError, apart
@@ -104,7 +104,7 @@ def _binary() -> str | None:
     """The worker's program, where pip has put it; None: where the package looks. An environment above another one has
     its packages, and not its programs."""
     try:
-        files: list[Any] = [*(importlib.metadata.files("pydantic-monty-runtime") or [])]
+        files = [*(importlib.metadata.files("pydantic-monty-runtime") or [])]
     except importlib.metadata.PackageNotFoundError:
         return None
     for file in files:

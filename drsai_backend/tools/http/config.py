@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import jsonpath
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
@@ -78,7 +78,7 @@ class HttpToolConfig(BaseModel):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     description: Annotated[str, Field(min_length=1, max_length=4000)]
-    parameters: list[dict[str, Any]] | dict[str, Any] = Field(
+    parameters: list[dict[str, object]] | dict[str, object] = Field(
         default=[], description="A JSON Schema of an object, or a list with `name`, `type`, `description`, `required`."
     )
     endpoint: HttpEndpoint

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
 import httpx
 
@@ -155,7 +155,7 @@ class HttpTool(ToolBase):
         """URL, headers and body of a request."""
         url = httpx.URL(values.url(endpoint.url))
         if pairs := values.query(endpoint.query):
-            url = url.copy_merge_params(httpx.QueryParams(cast("Any", pairs)))
+            url = url.copy_merge_params(httpx.QueryParams(tuple(pairs)))
         filled = {name: values.header(name, template) for name, template in endpoint.headers.items()}
         headers = {name: value.encode() for name, value in filled.items() if value is not None}
         body = values.body(endpoint.body)

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import Context
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Final, Self, TypeVar, cast
 
 import anyio
 from mcp.client._transport import ReadStream, TransportStreams  # types, which no public module has
@@ -51,7 +51,7 @@ class _Watched:
     def __init__(self, inner: ReadStream[SessionMessage | Exception], ended: asyncio.Event) -> None:
         self._inner, self._ended = inner, ended
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
     def __aiter__(self) -> Self:
@@ -209,7 +209,7 @@ class Connection:
                 async with Client(
                     self._transport(),
                     client_info=Implementation(name="drsai_backend", version="1"),
-                    message_handler=cast(Any, self._heard),
+                    message_handler=self._heard,
                     cache=None,
                 ) as client:
                     patience.deadline = math.inf
@@ -247,7 +247,7 @@ class Connection:
         watching = asyncio.create_task(watch())
         try:
             async with _streams(self.server) as (received, to_send):
-                yield cast(Any, _Watched(received, ended)), to_send
+                yield cast("ReadStream[SessionMessage | Exception]", _Watched(received, ended)), to_send
         finally:
             watching.cancel()
             with suppress(asyncio.CancelledError):

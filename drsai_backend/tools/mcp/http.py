@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import httpx2
 from mcp.client._transport import TransportStreams  # its type, which no public module has
@@ -43,20 +43,18 @@ class _Tokens:
 class _Credentials(ClientCredentialsOAuthProvider):
     """Asks for the scope that the operator has named, whatever the server advertises: the package asks for that."""
 
-    def __init__(self, *, scope: str | None, **given: Any) -> None:
-        super().__init__(scope=scope, **given)
-        self._scope = scope
+    named: str | None = None
 
     async def _perform_authorization(self) -> httpx2.Request:
-        if self._scope is not None:
-            self.context.client_metadata.scope = self._scope
+        if self.named is not None:
+            self.context.client_metadata.scope = self.named
         return await super()._perform_authorization()
 
 
 def _auth(server: McpHttp | McpSse) -> httpx2.Auth | None:
     if (oauth := server.oauth) is None:
         return None
-    return _Credentials(
+    made = _Credentials(
         server_url=str(server.url),
         storage=_Tokens(),
         client_id=oauth.client_id,
@@ -64,6 +62,8 @@ def _auth(server: McpHttp | McpSse) -> httpx2.Auth | None:
         scope=oauth.scope,
         issuer=oauth.issuer,
     )
+    made.named = oauth.scope
+    return made
 
 
 def _client(server: McpHttp | McpSse) -> httpx2.AsyncClient:
