@@ -51,13 +51,13 @@ class _Twin:
         self._inner = inner
         self._sync = sync
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         found: object = getattr(self._inner, name)
         if not isinstance(found, _CALLS):
             return self._twin(found)
-        function = cast("Callable[..., Any]", found)
+        function = cast("Callable[..., object]", found)
 
         @functools.wraps(function)
         def call(*args: object, **kwargs: object) -> object:

@@ -222,14 +222,14 @@ class _Decoder(jwt.PyJWT):
     or send on."""
 
     @override
-    def _decode_payload(self, decoded: dict[str, Any]) -> dict[str, Any]:
+    def _decode_payload(self, decoded: dict[str, Any]) -> dict[str, object]:
         try:
             claims = cast(object, orjson.loads(decoded["payload"]))
         except ValueError:
             raise jwt.DecodeError("the claims are not JSON") from None
         if not isinstance(claims, dict):
             raise jwt.DecodeError("the claims are not an object")
-        return cast(dict[str, Any], claims)
+        return cast(dict[str, object], claims)
 
 
 def _shared(secret: SecretStr) -> PyJWK:

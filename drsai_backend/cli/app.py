@@ -182,15 +182,14 @@ def serve(
         "models": models,
         "require_model": require_model or None,
     }
-    how: dict[str, Any] = {"insecure": insecure, "local_model": local_model, "access_log": access_log}
     if reload:
         from drsai_backend.cli import reload as reloading
 
-        reloading.reload(options, teams or [], **how)
+        reloading.reload(options, teams or [], insecure=insecure, local_model=local_model, access_log=access_log)
     else:
         from drsai_backend.cli import serve
 
-        serve.serve(read_settings(**options), teams, **how)
+        serve.serve(read_settings(**options), teams, insecure=insecure, local_model=local_model, access_log=access_log)
 
 
 @app.command()

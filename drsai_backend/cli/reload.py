@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from socket import socket
-from typing import Any, Final
+from typing import Final
 
 from uvicorn import Config
 from uvicorn.supervisors.statreload import StatReload
@@ -37,7 +37,7 @@ class _Reload(StatReload):
                 yield from (Path(folder, name) for name in files if {Path(name).suffix, name} & _WATCHED)
 
 
-def reload(options: Mapping[str, object], teams: list[str], **how: Any) -> None:
+def reload(options: Mapping[str, object], teams: list[str], **how: bool) -> None:
     """Serve, and serve again after each change in this folder, or in that of a file of teams, until told to stop.
 
     Args:
@@ -53,7 +53,7 @@ def reload(options: Mapping[str, object], teams: list[str], **how: Any) -> None:
     _Reload(config, partial(_serve, dict(options), teams, how), sockets).run()
 
 
-def _serve(options: dict[str, object], teams: list[str], how: dict[str, Any], sockets: list[socket] | None) -> None:
+def _serve(options: dict[str, object], teams: list[str], how: dict[str, bool], sockets: list[socket] | None) -> None:
     """Be one of these servers. What is wrong with the teams is told, and the next change is waited for."""
     assert sockets is not None
     if hasattr(os, "setsid"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from typing import Final
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -30,7 +30,7 @@ def with_detail(body: JsonObject) -> JsonObject:
 class DetailRoute(KeyFirstRoute):
     """A route whose errors have `detail`."""
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[object, object, Response]]:
         handle = super().get_route_handler()
 
         async def handled(request: Request) -> Response:

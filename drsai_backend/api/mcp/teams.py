@@ -39,7 +39,7 @@ from drsai_backend.runs.events import MessageDone
 from drsai_backend.runs.feed.live_run import as_done
 
 _log = logging.getLogger(__name__)
-Context: TypeAlias = ServerRequestContext[Any, Any]
+Context: TypeAlias = ServerRequestContext[object, object]
 
 MAX_TEXT: Final = 1_000_000
 """Characters of a message or an answer."""
@@ -87,7 +87,7 @@ class TeamTools:
         self._engine = engine
         self._who = who
 
-    def server(self) -> Server[Any]:
+    def server(self) -> Server[object]:
         """The server, for a transport of the `mcp` package to serve."""
         return Server(
             "drsai_backend",
