@@ -8,7 +8,7 @@ before its `end`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Final, Generic, TypeVar, cast
@@ -109,7 +109,7 @@ def still_reads(
     return check
 
 
-def broken(body: JsonObject) -> bytes:
+def broken(body: Mapping[str, object]) -> bytes:
     """Says why the stream breaks off. Without an id: the log continues, and so does a reader who comes back."""
     return b"event: error\ndata: " + dumps({"type": "error", **body}) + b"\n\n"
 
@@ -172,11 +172,11 @@ class _Frames:
     def __init__(self, thread_id: str) -> None:
         self._thread_id = thread_id
 
-    def _frame(self, position: object, run_id: str, name: str, fields: JsonObject) -> bytes:
+    def _frame(self, position: object, run_id: str, name: str, fields: Mapping[str, object]) -> bytes:
         """A frame that stands at a place of the log; None: it is no part of it."""
         return _placed(position, name, self._data(run_id, name, fields))
 
-    def _data(self, run_id: str, name: str, fields: JsonObject) -> bytes:
+    def _data(self, run_id: str, name: str, fields: Mapping[str, object]) -> bytes:
         return dumps({"type": name, "thread_id": self._thread_id, "run_id": run_id, **fields})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -64,7 +64,7 @@ class Translation:
     failed: set[str] = field(default_factory=set[str])
     aside: list[str] = field(default_factory=list[str])
 
-    def add(self, message: JsonObject, place: str, parts: Sequence[str] = ()) -> None:
+    def add(self, message: Mapping[str, object], place: str, parts: Sequence[str] = ()) -> None:
         """One more message."""
         self.body.setdefault("messages", []).append(message)
         self.places.append(place)

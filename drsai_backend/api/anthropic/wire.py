@@ -11,7 +11,7 @@ Fields that Anthropic does not have, for programs (its clients keep unknown fiel
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Final, cast
@@ -57,7 +57,7 @@ def error_event(body: JsonObject) -> bytes:
     return _event("error", anthropic_error(body))
 
 
-def _event(name: str, fields: JsonObject) -> bytes:
+def _event(name: str, fields: Mapping[str, object]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), dumps({"type": name, **fields}))
 
 
@@ -212,5 +212,5 @@ class SideMessage(SideCompletion):
         return opening + (blocks.piece(answer.text) if answer.text else b"") + blocks.ending(whole)
 
 
-def _usage_of(used: JsonObject) -> JsonObject:
+def _usage_of(used: Mapping[str, object]) -> JsonObject:
     return {"input_tokens": used["prompt_tokens"], "output_tokens": used["completion_tokens"]}

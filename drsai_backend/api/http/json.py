@@ -139,7 +139,7 @@ def listed(page: Page[JsonObject, N]) -> JsonObject:
     }
 
 
-def page_of(schema: JsonObject) -> JsonObject:
+def page_of(schema: Mapping[str, object]) -> JsonObject:
     """The JSON schema of a page of such objects."""
     properties = {
         "object": {"const": "list"},
@@ -152,7 +152,9 @@ def page_of(schema: JsonObject) -> JsonObject:
     return {"type": "object", "required": list(properties), "properties": properties}
 
 
-def answers(status: int, schema: JsonObject, description: str = "As it is now.") -> dict[int | str, JsonObject]:
+def answers(
+    status: int, schema: Mapping[str, object], description: str = "As it is now."
+) -> dict[int | str, JsonObject]:
     """What a route answers with when all is well, for the OpenAPI document."""
     return {status: {"description": description, "content": {"application/json": {"schema": schema}}}}
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple
 from uuid import uuid4
@@ -151,7 +151,7 @@ class SocketSession:
             await asyncio.sleep(self.endpoint.heartbeat)
             await self.write(self.heartbeat())
 
-    async def write(self, event: JsonObject) -> None:
+    async def write(self, event: Mapping[str, object]) -> None:
         """Tell the client something. Raises SocketClosed."""
         await self._say({"type": "websocket.send", "text": dumps(event).decode()})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from mcp_types import CallToolResult, TextContent
@@ -55,7 +55,7 @@ def told(
     return CallToolResult(content=[*content], structured_content=data, is_error=status is RunStatus.ERROR)
 
 
-def how_to_answer(question: JsonObject) -> str:
+def how_to_answer(question: Mapping[str, object]) -> str:
     """The argument that answers a question, in words."""
     choices = _choices(question)
     return next((how for choice, how in _HOW.items() if choice in choices), "`answer`: your answer")
@@ -69,7 +69,7 @@ def refused(error: DrSaiError) -> CallToolResult:
     return CallToolResult(content=[text], structured_content=data, is_error=True)
 
 
-def decision_of(given: str, question: JsonObject) -> JsonObject:
+def decision_of(given: str, question: Mapping[str, object]) -> JsonObject:
     """What the text of an answer says to a question: the fields of an `Answer`. "deny: too late" is a decision with its
     reason, JSON an object of the fields, where the question wants a decision."""
     choices = _choices(question)
@@ -89,5 +89,5 @@ def decision_of(given: str, question: JsonObject) -> JsonObject:
     return {"decision": word, **({"reason": rest.strip()} if rest.strip() else {})}
 
 
-def _choices(question: JsonObject) -> list[str]:
+def _choices(question: Mapping[str, object]) -> list[str]:
     return cast("list[str]", question.get("choices") or [])

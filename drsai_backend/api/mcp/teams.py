@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Annotated, Any, Final, TypeAlias, cast
 
@@ -33,7 +33,6 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, UnknownModel
 from drsai_backend.explain import explain
-from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Answer, Ask, Engine, Handle, InputMessage, Origin, RunEnded, RunEvent, Where
 from drsai_backend.runs.events import MessageDone
 from drsai_backend.runs.feed.live_run import as_done
@@ -132,7 +131,7 @@ class TeamTools:
             text = TextContent(type="text", text="internal_error: something went wrong here; the log has it")
             return CallToolResult(content=[text], is_error=True)
 
-    async def _ask(self, context: Context, tool: str, given: JsonObject) -> CallToolResult:
+    async def _ask(self, context: Context, tool: str, given: Mapping[str, object]) -> CallToolResult:
         who = self._who(context)
         team = self._names().get(tool, tool)
         arguments = _read(given)
@@ -187,7 +186,7 @@ def _of(handle: Handle) -> tuple[AsyncGenerator[RunEvent], str, str, None]:
     return handle.events(), handle.thread_id, handle.run_id, None
 
 
-def _read(given: JsonObject) -> Arguments:
+def _read(given: Mapping[str, object]) -> Arguments:
     try:
         arguments = Arguments.model_validate(given)
     except ValidationError as error:
@@ -201,7 +200,7 @@ def _read(given: JsonObject) -> Arguments:
     return arguments
 
 
-def _answer(question: str, fields: JsonObject) -> Answer:
+def _answer(question: str, fields: Mapping[str, object]) -> Answer:
     text = fields.get("content", fields.get("text"))
     decision, reason, arguments = fields.get("decision"), fields.get("reason"), fields.get("arguments")
     for name, value, kind in (

@@ -9,7 +9,7 @@ conversation.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from itertools import dropwhile
@@ -263,8 +263,8 @@ class _Conversations:
         who: Principal,
         conversation: str,
         *,
-        metadata: JsonObject | None = None,
-        add: Sequence[JsonObject] = (),
+        metadata: Mapping[str, object] | None = None,
+        add: Sequence[Mapping[str, object]] = (),
         remove: int | None = None,
     ) -> JsonObject:
         """Change a conversation; see `database.responses.change_conversation`. Raises NotFound."""
@@ -380,5 +380,5 @@ def _is_of(item: JsonObject, seq: int | None) -> bool:
     return _seq_of(item["id"]) == seq
 
 
-def _is_thought(config: JsonObject) -> bool:
+def _is_thought(config: Mapping[str, object]) -> bool:
     return config.get("type") == "ThoughtEvent"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import mimetypes
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias, cast
@@ -318,7 +318,7 @@ def read_results(messages: Sequence[InputMessage], places: Sequence[str] | None 
     return results
 
 
-def is_heavy(body: JsonObject) -> bool:
+def is_heavy(body: Mapping[str, object]) -> bool:
     """Tell whether to look at a request's messages takes long: they are many, or bring images or files."""
     messages = as_list(body.get("messages"))
     if len(messages) > _FEW:

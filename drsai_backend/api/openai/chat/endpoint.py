@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Final
@@ -142,7 +142,7 @@ class ChatExchange(Exchange):
         return engine.stops_on_disconnect(self.call.ask.team) if said is None else said
 
 
-def describe_answers(body: JsonObject, stream: str) -> dict[int | str, JsonObject]:
+def describe_answers(body: Mapping[str, object], stream: str) -> dict[int | str, JsonObject]:
     """What such a route answers with, for the OpenAPI document: `body` is the schema of an answer in one piece,
     `stream` says how a streamed one ends."""
     return {

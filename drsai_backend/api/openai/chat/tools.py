@@ -7,7 +7,7 @@ https://platform.openai.com/docs/api-reference/chat: `tools` and `tool_choice`, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field
@@ -149,7 +149,7 @@ def _name(named: NamedFunction | NamedCustom) -> str:
 # --- how calls are told ----------------------------------------------------------------------------------------------
 
 
-def finish_reason_of(calls: Sequence[JsonObject]) -> str:
+def finish_reason_of(calls: Sequence[Mapping[str, object]]) -> str:
     """The `finish_reason` of an answer that asks for these calls."""
     return "function_call" if calls[0]["type"] == "legacy" else "tool_calls"
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Final
@@ -58,7 +58,7 @@ COMPLETION_SCHEMA: Final = {
 }
 
 
-def error_frame(body: JsonObject) -> bytes:
+def error_frame(body: Mapping[str, object]) -> bytes:
     """The frame that ends a stream which failed. No `[DONE]` follows: the answer is not complete."""
     return b"data: " + dumps(body) + b"\n\n"
 

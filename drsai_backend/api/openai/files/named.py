@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -84,7 +84,7 @@ async def with_files(bodies: Bodies, files: Files, body: JsonObject, who: Princi
         yield {message: to_note(given) for message, given in sent.items()}
 
 
-def _named(body: JsonObject, *, fetches: bool) -> Iterator[_Named]:
+def _named(body: Mapping[str, object], *, fetches: bool) -> Iterator[_Named]:
     """Each part that names a file, or, where images are fetched, the URL of a user's: its list, its place there, the
     path of its message, its kind, the id or the URL, and whether it is that."""
     for field in ("messages", "input"):
@@ -100,14 +100,14 @@ def _named(body: JsonObject, *, fetches: bool) -> Iterator[_Named]:
                     yield parts, index, path, kind, name, False
 
 
-def _url_of(part: JsonObject, kind: str) -> str | None:
+def _url_of(part: Mapping[str, object], kind: str) -> str | None:
     """The URL of the image that a part is; None: it has none."""
     given = part.get(_URLS.get(kind, ""))
     url = as_object(given).get("url", given)
     return url if isinstance(url, str) and url[:6].lower().startswith(("http:", "https:")) else None
 
 
-def _id_of(part: JsonObject, kind: str, where: str) -> str | None:
+def _id_of(part: Mapping[str, object], kind: str, where: str) -> str | None:
     """The file that a part names; None: it names none. Raises InvalidRequest: it brings another."""
     field = _FIELDS[kind]
     inner = part if field is None else as_object(part.get(field))

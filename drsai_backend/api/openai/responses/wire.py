@@ -7,7 +7,7 @@ Completions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -107,7 +107,7 @@ def incomplete_reason(ended: RunEnded) -> str | None:
 def response_object(
     subject: Subject,
     status: str,
-    output: Sequence[JsonObject],
+    output: Sequence[Mapping[str, object]],
     ended: RunEnded | None = None,
     *,
     completed_at: int | None = None,

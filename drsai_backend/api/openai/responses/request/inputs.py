@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Final, TypeVar, cast
 
@@ -55,7 +55,7 @@ def parse(kind: type[_Body], body: JsonObject, max_items: int) -> _Body:
     return checked(kind.model_validate, body, COMPACT_TEXTS if kind is CompactBody else TEXTS)
 
 
-def fingerprint_of(body: JsonObject) -> str:
+def fingerprint_of(body: Mapping[str, object]) -> str:
     """SHA-256 of what makes a request with an idempotency key the same request: all that it says, but how it is told.
     Takes a while for a large one."""
     said = {name: value for name, value in body.items() if name not in ("stream", "stream_options")}

@@ -6,7 +6,7 @@ Pure functions; who looks items up that are only named (`item_reference`, `compa
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
@@ -239,7 +239,7 @@ def approval_item(run_id: str, asked: JsonObject, arguments: str) -> JsonObject:
     }
 
 
-def approval_answer_item(run_id: str, asked: JsonObject, *, approve: bool, reason: str | None) -> JsonObject:
+def approval_answer_item(run_id: str, asked: Mapping[str, object], *, approve: bool, reason: str | None) -> JsonObject:
     """The answer to such a question, as the conversation keeps it."""
     question = str(asked["id"])
     return {
