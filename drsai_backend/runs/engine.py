@@ -47,7 +47,6 @@ from drsai_backend.definitions.means import Means
 from drsai_backend.definitions.stored.store import StoredDefinitions
 from drsai_backend.errors import InvalidRequest, NotFound, ShuttingDown, ThreadBusy, UnknownModel
 from drsai_backend.files import Files
-from drsai_backend.json_types import JsonObject
 from drsai_backend.lazily import imported
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.commands.commands import Commands
@@ -249,7 +248,7 @@ class Engine(StoredThreads):
         own = self.teams.get(team).options.stop_on_disconnect if team in self.teams else None
         return self._settings.on_disconnect == "cancel" if own is None else own
 
-    async def check_name(self, who: Principal, body: JsonObject) -> None:
+    async def check_name(self, who: Principal, body: Mapping[str, object]) -> None:
         """Raises UnknownModel where the `model` of a request's body is one that who asks cannot ask. It is cheap, and
         looked at before the rest, which may be long. What cannot be a name is left to who reads the rest, to say so;
         and so is a team on the thread of another user, who may share one of theirs."""

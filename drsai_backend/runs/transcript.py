@@ -56,14 +56,14 @@ SAID_BEFORE: Final = "said_before"
 """In a stored question: what its client was shown while the turn that asks it was under way."""
 
 
-def asked_text(question: JsonObject) -> str:
+def asked_text(question: Mapping[str, object]) -> str:
     """What a chat window is shown of a question: its prompt, and the number of an approval, which tells it from an
     equal one of another chat where clients name none."""
     prompt, number = str(question.get("prompt") or ""), question.get("number")
     return prompt if number is None else f"{prompt} (No. {number})"
 
 
-def asked_after(question: JsonObject | None, last: str | None) -> str:
+def asked_after(question: Mapping[str, object] | None, last: str | None) -> str:
     """What a client is shown of a question after the message `last`: its text, unless that message ends with it, or
     what was said beside calls of the client's tools; and before that what it has read of the turn; "": nothing."""
     if question is None:
@@ -94,7 +94,7 @@ class Transcript:
 
     """
 
-    def __init__(self, tree: TeamTree, shown: Shown, stored: Mapping[int, JsonObject], first: int) -> None:
+    def __init__(self, tree: TeamTree, shown: Shown, stored: Mapping[int, Mapping[str, object]], first: int) -> None:
         self._people = frozenset(agent.name for agent in tree.agents if is_class(type(agent), UserProxyAgent))
         self._members = frozenset(tree.team._participant_names)  # pyright: ignore[reportPrivateUsage]
         self._given: set[str] = set()

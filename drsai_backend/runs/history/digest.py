@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, NamedTuple, Self, cast
@@ -101,7 +101,7 @@ def flat(content: str | Sequence[str | Image]) -> str:
     return "".join(part if isinstance(part, str) else picture(part.to_base64()) for part in content)
 
 
-def flat_dump(config: JsonObject) -> str:
+def flat_dump(config: Mapping[str, object]) -> str:
     """What `flat` makes of the message of a dump as it came."""
     content = config.get("content")
     if not isinstance(content, list):

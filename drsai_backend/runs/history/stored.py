@@ -3,7 +3,7 @@ said since."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from autogen_agentchat.messages import BaseAgentEvent
@@ -134,7 +134,7 @@ class Walk:
             elif role == "user" or (role is None and config.get("source") == "user" and aside_of(config) is None):
                 self._user(flat_dump(config))
 
-    def asks(self, question: JsonObject | None) -> None:
+    def asks(self, question: Mapping[str, object] | None) -> None:
         """A question comes next."""
         if shown := asked_after(question, self._last):
             self._last = shown
@@ -149,11 +149,11 @@ class Walk:
         if not self.passed:
             self.began = self.conversation.said
 
-    def _is_shown(self, config: JsonObject, shown: bool | None) -> bool:
+    def _is_shown(self, config: Mapping[str, object], shown: bool | None) -> bool:
         return is_shown(read_message(config)) if shown is None else shown
 
 
-def _text(config: JsonObject) -> str:
+def _text(config: Mapping[str, object]) -> str:
     content = config.get("content")
     if isinstance(content, str) and "format_string" not in config:
         return content

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -40,7 +40,6 @@ from drsai_backend.errors import (
     UnknownModel,
     UnsupportedStateVersion,
 )
-from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.commands.stored_request import ask_of_thread
 from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
@@ -69,7 +68,7 @@ _HOLD: Final = timedelta(seconds=60)
 state."""
 
 
-def _reason(question: JsonObject) -> str:
+def _reason(question: Mapping[str, object]) -> str:
     """Why a call is denied that nobody has decided on."""
     by = question.get("by")
     return f"nobody {'answered' if by is None else f'of {by} answered'} until {question['deadline']}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
@@ -20,7 +20,6 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DrSaiError, RunFailed
-from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory, RunModelClient, UsageMeter
 from drsai_backend.runs.failures import safe_message
 from drsai_backend.runs.requests import Ask, InputMessage
@@ -66,7 +65,7 @@ class SideCalls:
             return (self._rule.kind_of(messages) or "other") if said else None
         return self._rule.kind_of(messages)
 
-    async def ask(self, ask: Ask, who: Principal, kind: str, form: JsonObject | None = None) -> SideAnswer:
+    async def ask(self, ask: Ask, who: Principal, kind: str, form: Mapping[str, object] | None = None) -> SideAnswer:
         """Ask the model what a request asks, with its parameters and its key. `form`: its `response_format`.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import takewhile
@@ -309,7 +309,7 @@ def _answers_so_far(thread: StoredThread) -> list[JsonObject]:
     return [] if thread.run is None else list(thread.run["answers"] or [])
 
 
-def _check_current(question: JsonObject | None, answer: Answer) -> None:
+def _check_current(question: Mapping[str, object] | None, answer: Answer) -> None:
     """Raises `StaleAnswer` unless `question`, which the thread waits for, is the one that is answered."""
     if question is None:
         raise StaleAnswer("the thread waits for no answer", param="id")
@@ -341,7 +341,7 @@ def _text_of(answer: Answer) -> str:
     return answer.content
 
 
-def _answer_from_text(question: JsonObject, text: str) -> JsonObject:
+def _answer_from_text(question: Mapping[str, object], text: str) -> JsonObject:
     """What a plain chat message says to a question, as `Run.answers` keeps it.
 
     Raises:
@@ -409,12 +409,12 @@ def last_messages(
     return [JsonText(storable(dump_message(each))) for each in last]
 
 
-def _frame(question: JsonObject) -> JsonObject:
+def _frame(question: Mapping[str, object]) -> JsonObject:
     key = question.get("key")
     return {"source": question["source"], **({} if key is None else {"key": key})}
 
 
-def _from_text(question: JsonObject, text: str) -> JsonObject:
+def _from_text(question: Mapping[str, object], text: str) -> JsonObject:
     try:
         return _answer_from_text(question, text)
     except InvalidRequest as error:

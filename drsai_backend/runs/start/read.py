@@ -29,7 +29,6 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import UNFINISHED
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.files import Files
-from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.history.digest import Conversation
 from drsai_backend.runs.history.stored import read_conversation
@@ -171,7 +170,7 @@ def _newest_user_texts(state: StoredState, limit: int) -> list[str]:
     return found[::-1]
 
 
-def _text(config: JsonObject) -> str:
+def _text(config: Mapping[str, object]) -> str:
     content = config.get("content")
     if isinstance(content, list):
         return "\n\n".join(part for part in cast("list[object]", content) if isinstance(part, str))

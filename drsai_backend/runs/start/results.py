@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from drsai_backend.database import Database
@@ -61,7 +61,7 @@ def _waits(head: ThreadHead, request: Admitted) -> bool:
 
 
 def match_results(
-    question: JsonObject, results: Sequence[ToolOutput], said: Sequence[InputMessage] = ()
+    question: Mapping[str, object], results: Sequence[ToolOutput], said: Sequence[InputMessage] = ()
 ) -> list[JsonObject]:
     """A result for each call of a question, in its order, as `Run.answers` keeps them.
 
@@ -120,7 +120,7 @@ def stale_results(results: Sequence[ToolOutput]) -> StaleAnswer:
     )
 
 
-def raw_results(question: JsonObject, matched: Sequence[JsonObject]) -> list[JsonObject]:
+def raw_results(question: Mapping[str, object], matched: Sequence[Mapping[str, object]]) -> list[JsonObject]:
     """The results as messages in OpenAI's shape, where they came otherwise."""
     pairs = zip(calls_of(question), matched, strict=True)
     return [{"role": "tool", "tool_call_id": call["id"], "content": result["content"]} for call, result in pairs]

@@ -3,7 +3,7 @@ gets own threads, except where a function says otherwise."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final, NamedTuple, cast
@@ -280,7 +280,7 @@ def _message_view(row: sa.Row[int, JsonObject, datetime, str | None, bool | None
     )
 
 
-def text_of(config: JsonObject) -> str:
+def text_of(config: Mapping[str, object]) -> str:
     """A message's content as text, whatever kind of message it is."""
     content = config.get("content")
     if isinstance(content, str):
