@@ -8,7 +8,7 @@ import importlib
 import logging
 import shlex
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -210,7 +210,7 @@ class _Remote:
         page = await self._get("/threads", {**self._user, "limit": limit})
         return [ThreadSummary.model_validate(item) for item in page["data"]]
 
-    async def _get(self, path: str, query: JsonObject) -> JsonObject:
+    async def _get(self, path: str, query: Mapping[str, object]) -> JsonObject:
         return cast("JsonObject", await self._client.get(path, cast_to=object, options={"params": query}))
 
     def explain(self, error: openai.APIError) -> str:

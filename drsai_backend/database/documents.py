@@ -228,7 +228,7 @@ class Documents(Generic[V]):
         ended = (self.are_of(stored.owner), c.ended_at.is_not(None), ~self.is_used)
         session.connection().execute(sa.delete(self.table).where(*ended, sa.or_(is_surplus, is_old)))
 
-    def _note(self, session: Session, actor: Actor, action: Action, version: V, told: JsonObject) -> None:
+    def _note(self, session: Session, actor: Actor, action: Action, version: V, told: Mapping[str, object]) -> None:
         owner = version.owner if version.owner.user_id else version.owner.tenant or None
         audit(session, actor, action, version.name, owner, {"version": version.version, **told})
 

@@ -3,7 +3,7 @@ however far it is. Synchronous functions of a `Session`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
@@ -51,7 +51,7 @@ class Cursor:
         order = (column.desc() if self.newest_first else column for column in self.columns)
         return self.behind(query, after).order_by(*order)
 
-    def place(self, row: JsonObject) -> str:
+    def place(self, row: Mapping[str, object]) -> str:
         """Return the `next` of a page that ends with a row."""
         return self.join.join(_text(row[column.name]) for column in self.columns)
 

@@ -7,7 +7,7 @@ the items that were added to it and no run has taken yet. Neither is part of a p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -106,12 +106,12 @@ def row_of(session: Session, name: ThreadName, run_id: str, idempotency_key: str
     return None if part is None else part["run_id"]
 
 
-def save_response(session: Session, key: int, run_id: str, record: JsonObject) -> None:
+def save_response(session: Session, key: int, run_id: str, record: Mapping[str, object]) -> None:
     """Keep what a response tells of its request, on the thread of that key."""
     _write(session, key, _name_of(run_id), record)
 
 
-def take_items(session: Session, key: int, items: Sequence[JsonObject]) -> bool:
+def take_items(session: Session, key: int, items: Sequence[Mapping[str, object]]) -> bool:
     """Take items that wait on a conversation away, for the run that is stored in the same transaction. False: somebody
     else has taken one of them, or it is another one."""
     # Two that read the same items have both come here, and the second is to see what the first has left.
@@ -137,7 +137,7 @@ def is_temporary(session: Session, name: ThreadName) -> bool:
     return bool(kept) and _CONVERSATION not in fields and all(each.get("store") is False for each in kept)
 
 
-def drop_response(session: Session, name: ThreadName, run_id: str, kept: JsonObject) -> None:
+def drop_response(session: Session, name: ThreadName, run_id: str, kept: Mapping[str, object]) -> None:
     """Forget what a response told of its request but `kept`."""
     key = lock_thread(session, name)
     if key is not None:
@@ -157,7 +157,7 @@ def read_conversation(session: Session, name: ThreadName) -> ConversationRows | 
     return ConversationRows(name, Line(row.id, row.branch), row.created_at, fields.get(_CONVERSATION, {}), record)
 
 
-def make_conversation(session: Session, name: ThreadName, value: JsonObject) -> ConversationRows:
+def make_conversation(session: Session, name: ThreadName, value: Mapping[str, object]) -> ConversationRows:
     """A new conversation, with `value` as its field. Raises Conflict: there is a thread of its name."""
     _write(session, make_thread(session, name), _CONVERSATION, value)
     made = read_conversation(session, name)
@@ -166,7 +166,12 @@ def make_conversation(session: Session, name: ThreadName, value: JsonObject) -> 
 
 
 def change_conversation(
-    session: Session, name: ThreadName, *, metadata: JsonObject | None, add: Sequence[JsonObject], remove: int | None
+    session: Session,
+    name: ThreadName,
+    *,
+    metadata: Mapping[str, object] | None,
+    add: Sequence[Mapping[str, object]],
+    remove: int | None,
 ) -> JsonObject:
     """Change the metadata of a conversation, add items, or take one that waits away. Returns the field as it is now.
     An item that is not there (any more) is not missed.
@@ -212,7 +217,7 @@ def _read(session: Session, key: int, name: str) -> JsonObject | None:
     return session.connection().execute(query).scalar()
 
 
-def _write(session: Session, key: int, name: str, value: JsonObject) -> None:
+def _write(session: Session, key: int, name: str, value: Mapping[str, object]) -> None:
     connection = session.connection()
     connection.execute(sa.delete(_field).where(_field.c.thread_key == key, _field.c.name == name))
     connection.execute(sa.insert(_field).values(thread_key=key, name=name, value=value))

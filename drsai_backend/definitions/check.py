@@ -103,7 +103,7 @@ def check(data: JsonObject, means: Means) -> tuple[Definitions | None, list[tupl
     return definitions, wrong
 
 
-def _right_part(data: JsonObject) -> Definitions | None:
+def _right_part(data: Mapping[str, object]) -> Definitions | None:
     """The definitions without what is wrong with their form, so that the names in the rest can be looked at; None: too
     little is left. A part that is wrong as a whole has something of its name in its place."""
     left = copy.deepcopy(data)

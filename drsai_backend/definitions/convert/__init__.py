@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, cast
 
@@ -110,7 +110,7 @@ def _format(source: Source, wanted: str | None) -> Format:
     raise DefinitionError([source.problem(f"is of no format that is known: {known}")])
 
 
-def _checked(draft: Draft, data: JsonObject) -> Definitions:
+def _checked(draft: Draft, data: Mapping[str, object]) -> Definitions:
     """The definitions, read as their reader will. What is wrong is told of the source."""
     variables = {name: f"${{{name}}}" for name in draft.secrets.found}
     definitions, wrong = check(parse(write_data(data), draft.source.file, variables).data, NO_MEANS)
@@ -127,7 +127,7 @@ def _origin(draft: Draft, path: FieldPath) -> FieldPath:
     return path
 
 
-def _variables(draft: Draft, data: JsonObject) -> Iterator[tuple[str, str]]:
+def _variables(draft: Draft, data: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """By the environment variable that a secret is to be put into, where it stood."""
     written = json.dumps(data, ensure_ascii=False)
     for name, path in draft.secrets.found.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -63,7 +63,7 @@ class Converted:
         return escaped(json.dumps(self.data, ensure_ascii=False, indent=2)) + "\n"
 
 
-def write_data(data: JsonObject) -> str:
+def write_data(data: Mapping[str, object]) -> str:
     """Data as YAML."""
     return _dump(data)
 
@@ -113,5 +113,5 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def _dump(data: JsonObject) -> str:
+def _dump(data: Mapping[str, object]) -> str:
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)  # pyright: ignore[reportUnknownMemberType]

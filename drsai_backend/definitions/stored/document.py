@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, cast
 
 from drsai_backend.definitions.check import check, suggestion
@@ -27,7 +27,7 @@ _ANYBODY: Final = frozenset(
 _VARIABLE: Final = re.compile(r"\$\{[A-Za-z_]\w*(:-[^}]*)?\}")
 
 
-def checked(name: str, given: JsonObject, means: Means = NO_MEANS) -> Definitions:
+def checked(name: str, given: Mapping[str, object], means: Means = NO_MEANS) -> Definitions:
     """The definitions of a stored document.
 
     Args:
@@ -62,7 +62,7 @@ def warnings_of(given: Definitions) -> list[str]:
     return [f"`{_field(Problem(message, path))}` {message}" for path, message in without_effect(given)]
 
 
-def _check_size(given: JsonObject) -> None:
+def _check_size(given: Mapping[str, object]) -> None:
     try:
         text = json.dumps(given, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -83,7 +83,7 @@ def _field(problem: Problem) -> str:
     return ".".join(each for each in ("definition", problem.field) if each)
 
 
-def _of_files(given: JsonObject) -> Iterator[tuple[FieldPath, str]]:
+def _of_files(given: Mapping[str, object]) -> Iterator[tuple[FieldPath, str]]:
     if "include" in given:
         yield ("include",), "is for files: put what it includes into the definition"
     for path, text in _texts(given, ()):
