@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, Final, cast
@@ -109,7 +109,7 @@ class OpenAIProvider(ModelProvider):
             await pool.close()
 
 
-def info_of(model: str, said: JsonObject, default: ModelInfo = UNKNOWN_MODEL) -> ModelInfo:
+def info_of(model: str, said: Mapping[str, object], default: ModelInfo = UNKNOWN_MODEL) -> ModelInfo:
     """Return what AutoGen knows of a model, or a default for one it does not know; what is `said` and not None wins."""
     try:
         info = _model_info.get_info(model)

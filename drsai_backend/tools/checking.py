@@ -59,7 +59,7 @@ class _Patience:
 _patience: ContextVar[_Patience] = ContextVar("patience")
 
 
-def check_against(schema: JsonObject, arguments: object, tool: str = "") -> JsonObject:
+def check_against(schema: Mapping[str, object], arguments: object, tool: str = "") -> JsonObject:
     """Arguments that fit a JSON Schema, with the defaults of those parameters that were left out. No `$ref` out of the
     schema is followed.
 
@@ -110,7 +110,7 @@ def _defaults(schema: str) -> JsonObject:
     return {name: each["default"] for name, each in found.items() if not problems_in(defs | each, each["default"])}
 
 
-def check_schema(schema: JsonObject, what: str) -> None:
+def check_schema(schema: Mapping[str, object], what: str) -> None:
     """Raises ConfigurationError: it is no JSON Schema; the text begins with `what`."""
     try:
         jsonschema.Draft202012Validator.check_schema(schema)

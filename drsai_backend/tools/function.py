@@ -99,14 +99,14 @@ class Function(ToolBase, Generic[P, R]):
         async with AsyncExitStack() as stack:
             return await self._called({**arguments, **await solve(self._wanted, run, stack)})
 
-    async def _called(self, arguments: JsonObject) -> ToolOutput:
+    async def _called(self, arguments: Mapping[str, object]) -> ToolOutput:
         function = cast("Callable[..., Any]", self._func)
         if self._is_async:
             return await function(**arguments)
         value = await in_thread(functools.partial(function, **arguments))
         return await value if inspect.isawaitable(value) else value
 
-    async def _stream(self, arguments: JsonObject, run: ToolRun) -> AsyncIterator[ToolOutput]:
+    async def _stream(self, arguments: Mapping[str, object], run: ToolRun) -> AsyncIterator[ToolOutput]:
         async with AsyncExitStack() as stack:
             values = {**arguments, **await solve(self._wanted, run, stack)}
             stream = cast("Callable[..., Any]", self._func)(**values)

@@ -222,7 +222,7 @@ def checked(config: JsonObject, stored: JsonObject | None) -> JsonObject:
     return given
 
 
-def _headers(config: JsonObject) -> Iterator[tuple[str, JsonObject, str]]:
+def _headers(config: Mapping[str, object]) -> Iterator[tuple[str, JsonObject, str]]:
     """The path of each part of a config with headers, the part, and a header's name. Nothing is checked yet."""
     parts: dict[str, object] = {"": config, **{f"{name}.": config.get(name) for name in ("endpoint", "check")}}
     for path, found in parts.items():

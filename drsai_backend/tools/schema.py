@@ -139,7 +139,7 @@ def _has_mapping(discriminator: object) -> bool:
     return isinstance(discriminator, dict) and "mapping" in discriminator
 
 
-def _name(schema: JsonObject) -> str:
+def _name(schema: Mapping[str, object]) -> str:
     ref = schema.get("$ref")
     return ref.removeprefix("#/$defs/") if isinstance(ref, str) else ""
 
@@ -159,7 +159,7 @@ def _refs(schema: object) -> set[str]:
     return own
 
 
-def _looping(schema: JsonObject, defs: JsonObject) -> set[str]:
+def _looping(schema: Mapping[str, object], defs: Mapping[str, object]) -> set[str]:
     """Which of `defs` are not to be put in place of what refers to them."""
     if len(defs) > _MOST_DEFS:
         return {*defs}

@@ -14,7 +14,9 @@ from pydantic import BaseModel
 from drsai_backend.json_types import JsonObject
 
 
-def request_key(place: JsonObject, messages: Sequence[LLMMessage], options: Mapping[str, object]) -> str | None:
+def request_key(
+    place: Mapping[str, object], messages: Sequence[LLMMessage], options: Mapping[str, object]
+) -> str | None:
     """The digest of a whole request, 64 hexadecimal digits; None: it has something that JSON does not say, and so must
     not be kept.
 

@@ -80,7 +80,7 @@ class ModelParams:
         return {name: value for name, value in self._given.items() if name not in _COLUMNS}
 
     @classmethod
-    def of_stored(cls, columns: Mapping[str, float | None], extra: JsonObject) -> tuple[Self, JsonObject]:
+    def of_stored(cls, columns: Mapping[str, float | None], extra: Mapping[str, object]) -> tuple[Self, JsonObject]:
         """The parameters that a `UserInput` keeps, and what else is in its `extra_requests`."""
         kept = {name: value for name, value in extra.items() if name in PARAMETERS and name not in _COLUMNS}
         return cls(**columns, **kept), {name: value for name, value in extra.items() if name not in kept}  # pyright: ignore[reportArgumentType] - columns are typed by the table
@@ -90,7 +90,7 @@ PARAMETERS: Final = tuple(each.name for each in fields(ModelParams) if each.init
 """The names of all of them."""
 
 
-def of_a_manager(args: JsonObject) -> JsonObject:
+def of_a_manager(args: Mapping[str, object]) -> JsonObject:
     """What of the arguments of an agent's calls a group chat's own calls get."""
     return {name: value for name, value in args.items() if name not in _OF_SPEECH}
 

@@ -214,7 +214,9 @@ class RunModelClient(ChatCompletionClient):
         self._agent.seen = self._agent.seen or self._agent.images()
         return await self._agent.seen.shown(messages)
 
-    def _sent(self, messages: Sequence[LLMMessage], rules: Rules, options: JsonObject) -> Sequence[LLMMessage]:
+    def _sent(
+        self, messages: Sequence[LLMMessage], rules: Rules, options: Mapping[str, object]
+    ) -> Sequence[LLMMessage]:
         """What the endpoint gets of an agent's messages."""
         if self._agent.prompt is not None:
             messages = with_prompt(messages, self._agent.prompt)
@@ -239,7 +241,7 @@ class RunModelClient(ChatCompletionClient):
         family = self.inner.model_info.get("family", ModelFamily.UNKNOWN)
         return self.rules.of(self._where, family, self.messages), options
 
-    def _asked(self, options: JsonObject) -> JsonObject:
+    def _asked(self, options: Mapping[str, object]) -> JsonObject:
         """The request's parameters for one call."""
         args = self._args
         if "parallel_tool_calls" in args and not options.get("tools"):

@@ -7,7 +7,7 @@ is the same: the fields of their models, None where they are not there, `model_e
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import ClassVar, Final, Literal, Self, cast, get_args, get_origin
 
@@ -107,7 +107,7 @@ def answer_of(body: bytes) -> ChatCompletion:
     return cast(ChatCompletion, _ANSWER(loads(body)))
 
 
-def chunk_of(data: JsonObject) -> ChatCompletionChunk:
+def chunk_of(data: Mapping[str, object]) -> ChatCompletionChunk:
     """A piece of an answer."""
     return cast(ChatCompletionChunk, _CHUNK(data))
 

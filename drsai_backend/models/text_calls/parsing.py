@@ -319,7 +319,7 @@ def _is_of_action(between: str) -> bool:
     return found is not None and found.lastgroup == "action" and not between[found.end() :].strip(" \t\n`json")
 
 
-def _call_of(value: JsonObject, tools: Mapping[str, JsonObject], depth: int = 0) -> tuple[str, object] | None:
+def _call_of(value: Mapping[str, object], tools: Mapping[str, JsonObject], depth: int = 0) -> tuple[str, object] | None:
     lowered = {_KEYS.get(key.lower(), key.lower()): each for key, each in value.items()}
     for key, inputs in _CALLS:
         name = lowered.get(key)
@@ -408,7 +408,7 @@ def _of_python(word: re.Match[str]) -> str:
     return {"true": "True", "false": "False", "null": "None"}[word[0]]
 
 
-def _arguments(text: str, schema: JsonObject) -> str:
+def _arguments(text: str, schema: Mapping[str, object]) -> str:
     """The arguments as JSON, if it can be found out what is meant; else the text."""
     text = _FENCE.sub("", text.strip()).strip()
     properties = cast("JsonObject", schema.get("properties") or {})
@@ -473,7 +473,7 @@ def _dumped(value: object) -> str | None:
         return None
 
 
-def _pairs(text: str, properties: JsonObject) -> JsonObject:
+def _pairs(text: str, properties: Mapping[str, object]) -> JsonObject:
     """`name=value` or `name: value`, as often as there are parameters of these names."""
     found: JsonObject = {}
     for count, pair in enumerate(_PAIR.finditer(text)):
@@ -486,7 +486,7 @@ def _pairs(text: str, properties: JsonObject) -> JsonObject:
     return found
 
 
-def _typed(value: object, schema: JsonObject) -> object:
+def _typed(value: object, schema: Mapping[str, object]) -> object:
     """A text as what the schema asks for; quotes around it are dropped."""
     if not isinstance(value, str):
         return value

@@ -110,7 +110,7 @@ def http_request(  # noqa: PLR0913 - a tool's options
     if isinstance(hosts, str) or any("/" in each for each in hosts or ()):
         raise ConfigurationError("hosts: a list of hosts such as api.example.org, without scheme or path")
 
-    def is_unsafe(arguments: JsonObject) -> bool:
+    def is_unsafe(arguments: Mapping[str, object]) -> bool:
         return arguments.get("method", methods[0]) not in SAFE
 
     if isinstance(requires_approval, str) and requires_approval != "unsafe":

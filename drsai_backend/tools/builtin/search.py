@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -179,7 +179,7 @@ def _is_link(value: object) -> bool:
     return isinstance(value, str) and value.startswith(("http://", "https://"))
 
 
-def _entry(found: JsonObject, engine: _Engine) -> str:
+def _entry(found: Mapping[str, object], engine: _Engine) -> str:
     title = _plain(found.get("title"), _TITLE) or "(no title)"
     snippet = _plain(found.get(engine.snippet), _SNIPPET)
     link = "".join(str(found[engine.link]).split())

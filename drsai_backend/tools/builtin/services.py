@@ -40,7 +40,7 @@ async def ask(
     query: Mapping[str, str | int | float] | None = None,
     *,
     headers: Mapping[str, str] | None = None,
-    body: JsonObject | None = None,
+    body: Mapping[str, object] | None = None,
     timeout: float,
 ) -> JsonObject:
     """The JSON object that a service answers with: to a GET, or, with a `body`, to a POST.
@@ -70,7 +70,7 @@ async def ask(
     return cast("JsonObject", found)
 
 
-def rows(name: str, found: JsonObject, *path: str, optional: bool = False) -> list[JsonObject]:
+def rows(name: str, found: Mapping[str, object], *path: str, optional: bool = False) -> list[JsonObject]:
     """The objects of the list at `path`. `optional`: where nothing is there, they are none.
 
     Raises:

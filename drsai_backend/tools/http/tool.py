@@ -185,7 +185,7 @@ def _is_json(kind: str) -> bool:
     return kind == "application/json" or kind.endswith("+json")
 
 
-def _own(arguments: JsonObject) -> JsonObject:
+def _own(arguments: Mapping[str, object]) -> JsonObject:
     """The arguments that a model may give."""
     return {name: value for name, value in arguments.items() if name not in CONTEXT}
 
