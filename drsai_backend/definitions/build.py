@@ -58,7 +58,7 @@ from drsai_backend.tools.mcp import McpWorkbench
 from drsai_backend.tools.mcp.host import named_servers
 from drsai_backend.tools.registered.workbench import Fix, RegisteredTools
 
-T = TypeVar("T", bound=BaseTool[Any, Any])
+T = TypeVar("T", bound=AnyTool)
 _UNKNOWN_WINDOW: Final = 32_000
 """Tokens of a model that does not say how many it takes."""
 _NO_PARAMETER: Final = frozenset({"profile", "messages", "cache_seed"})

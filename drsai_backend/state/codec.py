@@ -21,7 +21,7 @@ import binascii
 import json
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
 import orjson
@@ -206,7 +206,7 @@ def _is_canonical(text: str, raw: bytes) -> bool:
     return base64.b64encode(raw[whole * 3 :]).decode() == text[whole * 4 :]
 
 
-def encode_state(state: JsonObject) -> str:
+def encode_state(state: Mapping[str, object]) -> str:
     """A team's state (what `team.save_state()` returns) as base64 text.
 
     Raises:

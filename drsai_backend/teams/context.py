@@ -190,7 +190,7 @@ _KEYS: Final = ("api_key", "azure_ad_token")
 # --- component configs -----------------------------------------------------------------------------------------------
 
 
-def completed(config: JsonObject) -> JsonObject:
+def completed(config: Mapping[str, object]) -> JsonObject:
     """A copy of a component config with what AutoGen wants to have spelled out: model clients and plain defaults.
 
     AutoGen's config classes require fields such as `description` or `reflect_on_tool_use` that their constructors
@@ -253,7 +253,7 @@ def _violations(provider: str, schema: type[BaseModel], value: object) -> list[s
     return []
 
 
-def _components_in(config: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+def _components_in(config: Mapping[str, object]) -> Iterator[tuple[str, JsonObject]]:
     for name, value in config.items():
         for part in cast("list[object]", value) if isinstance(value, list) else [value]:
             if isinstance(part, Mapping) and "provider" in part and "config" in part:
@@ -279,7 +279,7 @@ def _drop_masked(values: JsonObject) -> None:
             del values[name]
 
 
-def _complete(component: JsonObject) -> None:
+def _complete(component: Mapping[str, object]) -> None:
     config = component.get("config")
     if not isinstance(config, dict):
         return

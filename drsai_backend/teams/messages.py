@@ -233,7 +233,7 @@ def _is_part_of(given: object, made: object) -> bool:
     return bool(given == made)
 
 
-def create_message(factory: MessageFactory, config: JsonObject, seq: int) -> Message:
+def create_message(factory: MessageFactory, config: Mapping[str, object], seq: int) -> Message:
     """The message of the dump of message `seq` of a thread.
 
     Raises:

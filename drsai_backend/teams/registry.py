@@ -154,7 +154,7 @@ def factory_problems(name: object, factory: object) -> Iterable[str]:
             yield str(error)
 
 
-def _of_autogen(config: JsonObject) -> JsonObject:
+def _of_autogen(config: Mapping[str, object]) -> JsonObject:
     """A component config is AutoGen's; the keys of options beside it are ours."""
     return {name: value for name, value in config.items() if name not in KEYS}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -69,14 +69,14 @@ def check_against(schema: Mapping[str, object], arguments: object, tool: str = "
     if not isinstance(arguments, Mapping):
         raise not_an_object(tool, arguments)
     values, defaults = dict(cast("JsonObject", arguments)), _defaults(json.dumps(schema, sort_keys=True))
-    needed = schema.get("required", ())
+    needed = cast("Sequence[str]", schema.get("required", ()))
     # Of the others none is looked at: a schema may allow one of two parameters, and have defaults for both.
     if problems := problems_in(schema, {name: defaults[name] for name in needed if name in defaults} | values, tool):
         raise refusal(tool, problems)
     return copy.deepcopy(defaults) | values
 
 
-def problems_in(schema: JsonObject, value: object, tool: str = "") -> list[str]:
+def problems_in(schema: Mapping[str, object], value: object, tool: str = "") -> list[str]:
     """Return what is wrong with a value, by its schema.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -98,7 +98,7 @@ def _read_steps(given: Sequence[object]) -> list[Step]:
     return steps
 
 
-def _needs_of(fields: JsonObject) -> list[str]:
+def _needs_of(fields: Mapping[str, object]) -> list[str]:
     value: object = next((fields[name] for name in _NEEDS if name in fields), None)
     if value is None or value == "":
         return []

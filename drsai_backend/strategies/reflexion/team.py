@@ -7,7 +7,7 @@ and the judge say themselves is shown as thoughts, as nobody knows yet whether i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 # Private: the group chat protocol. tests/teams/test_upstream.py fails when it changes.
@@ -234,7 +234,7 @@ class ReflexionManager(RoundRobinGroupChatManager):
 
     # --- attempts ---------------------------------------------------------------------------------------------------
 
-    async def _judged(self, verdict: Verdict | None, attempt: JsonObject) -> bool:
+    async def _judged(self, verdict: Verdict | None, attempt: Mapping[str, object]) -> bool:
         """Note a verdict. True: it was the last one, and the answer is given."""
         number = len(self._attempts) + 1
         self._attempt = None
@@ -288,7 +288,7 @@ class ReflexionManager(RoundRobinGroupChatManager):
             topic_id=DefaultTopicId(type=self._participant_name_to_topic_type[name]),
         )
 
-    def _question(self, attempt: JsonObject) -> str:
+    def _question(self, attempt: Mapping[str, object]) -> str:
         parts = [("Task", self._task), ("Criteria", self._criteria)]
         message = cast("BaseChatMessage", self._message_factory.create(attempt))
         parts.append(("Attempt", shortened(message.to_model_text()) or "(it is empty)"))

@@ -57,7 +57,7 @@ class ToolCaller(OwnSteps):
         yield ToolCallExecutionEvent(content=[made], source=source)
 
 
-def _fitting(arguments: JsonObject, schema: ToolSchema) -> JsonObject:
+def _fitting(arguments: Mapping[str, object], schema: ToolSchema) -> JsonObject:
     """The arguments, with numbers as texts where the tool takes texts: what a person has said has no type to them."""
     properties: JsonObject = schema.get("parameters", {}).get("properties", {})
     texts = {name for name, each in properties.items() if each.get("type") == "string"}
@@ -65,7 +65,7 @@ def _fitting(arguments: JsonObject, schema: ToolSchema) -> JsonObject:
 
 
 async def _result(
-    workbench: Workbench, call: FunctionCall, arguments: JsonObject, token: CancellationToken
+    workbench: Workbench, call: FunctionCall, arguments: Mapping[str, object], token: CancellationToken
 ) -> ToolResult:
     if not isinstance(workbench, StaticStreamWorkbench):
         return await workbench.call_tool(call.name, arguments, token, call.id)

@@ -137,7 +137,7 @@ def read(result: CreateResult, choices: Sequence[Choice], tools: Sequence[ToolSc
     return Decision("tool", call.name, confidence, "model", arguments=arguments)
 
 
-def _chosen(given: JsonObject | None, choices: Sequence[Choice]) -> Decision:
+def _chosen(given: Mapping[str, object] | None, choices: Sequence[Choice]) -> Decision:
     if given is None:
         raise Nonsense("it is no JSON object")
     name = str(given.get("to") or "").strip()
