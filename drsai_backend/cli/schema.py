@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ from rich.markup import escape
 
 from drsai_backend.cli.database import check_exists, read_settings, show_url
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
-from drsai_backend.cli.screen import confirm, make_console, print_json
+from drsai_backend.cli.screen import confirm, make_console, print_json, warn
 from drsai_backend.cli.verbs import Verbs
 
 if TYPE_CHECKING:
@@ -53,6 +54,31 @@ def downgrade(
     confirm(question, yes=yes)
     migrations.downgrade(database.url, revision, extensions)
     _print(database, extensions, as_json=as_json)
+
+
+@app.command()
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The URL of the database that is copied.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The URL of an empty one, or of an SQLite file to make.")],
+    again: Annotated[bool, typer.Option("--again", help="Empty a copy that was not finished, and begin anew.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy all of a database into another one, SQLite or PostgreSQL, and compare each table by a digest. Stop what
+    works on it before."""
+    from drsai_backend.database.copying import copy_database, left_behind
+    from drsai_backend.runs.recovery.leases import is_proven_dead
+
+    (database, extensions), (to, _) = _named(source), _named(target)
+    check_exists(database)
+    console, tables = make_console(stderr=as_json), list[dict[str, object]]()
+    for each in copy_database(database.url, to.url, extensions, again=again, is_dead=is_proven_dead):
+        tables.append(asdict(each))
+        console.print(f"{each.table:<20} {each.rows:>10} rows  {each.digest[:16]}", soft_wrap=True)
+    for sentence in left_behind(database.url, extensions):
+        warn(sentence)
+    console.print(f"[green]{escape(show_url(to))} has all of {escape(show_url(database))}[/]", soft_wrap=True)
+    if as_json:
+        print_json(tables)
 
 
 @app.command()

@@ -29,11 +29,14 @@ from drsai_backend.database.backends.sqlite import make_private
 from drsai_backend.database.engine import Database
 from drsai_backend.database.schemas import CORE, Schema
 from drsai_backend.database.urls import connect_args, parse_url
+from drsai_backend.database.values import dump_json, load_json
 from drsai_backend.errors import ConfigurationError, DatabaseUnavailable, InvalidRequest, SchemaOutdated
 
 LOCK_SQL: Final = "SELECT pg_advisory_xact_lock(7231983340128)"
 _LOCK_TIMEOUT: Final = 120.0
 BUSY_TIMEOUT: Final = 30.0  # Seconds that SQLite waits for a writer of another process.
+UNFINISHED: Final = "unfinished_copy"
+"""The revision of a database into which another one is being copied: none that any release serves."""
 
 
 def upgrade(database_url: str, revision: str = "head", extensions: Iterable[Schema] = ()) -> None:
@@ -102,7 +105,7 @@ def check_schema(database: Database | str, extensions: Iterable[Schema] = ()) ->
         if serves(found, schema):
             continue
         if found is not None and found not in {script.revision for script in _scripts(schema).walk_revisions()}:
-            raise _unknown_revision(schema)
+            raise _unknown_revision(schema, found)
         if schema is not CORE:
             now = f"the tables {schema.whose} are at {found}" if found else f"the database has no tables {schema.whose}"
         else:
@@ -142,6 +145,12 @@ def ensure_schema(database: Database | str, extensions: Sequence[Schema] = ()) -
 def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
     """A connection for migrations, in a transaction that is committed at the end."""
     parsed = parse_url(url)
+    options: dict[str, Any] = {
+        "poolclass": NullPool,
+        "hide_parameters": True,
+        "json_serializer": dump_json,
+        "json_deserializer": load_json,
+    }
 
     def begin(connection: sa.Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -149,9 +158,7 @@ def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
     if parsed.get_backend_name() == "sqlite":
         if not _in_memory(parsed):
             make_private(str(parsed.database))
-        engine = sa.create_engine(
-            parsed, connect_args={"timeout": BUSY_TIMEOUT}, poolclass=NullPool, hide_parameters=True
-        )
+        engine = sa.create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT}, **options)
         # Python's sqlite3 would commit before every DDL statement; a migration that fails half-way must leave nothing.
         # Foreign keys stay off (SQLite's default): rebuilding a table would cascade into the tables that refer to it.
         event.listen(engine, "connect", _prepare_sqlite)
@@ -162,8 +169,7 @@ def connecting(url: str, *, write: bool = True) -> Generator[sa.Connection]:
             "postgresql+psycopg://",
             connect_args=args,
             isolation_level="READ COMMITTED",
-            poolclass=NullPool,
-            hide_parameters=True,
+            **options,
         )
     try:
         with engine.begin() as connection:
@@ -224,8 +230,9 @@ def _migrate(url: str, command: Callable[[Config, str], None], revision: str, sc
     except Timeout as error:
         raise DatabaseUnavailable("another process is upgrading the database") from error
     except alembic.util.CommandError as error:
-        if revision != "head" or not serves(current(url, schema), schema):
-            raise _unknown_revision(schema) from error
+        found = current(url, schema)
+        if revision != "head" or not serves(found, schema):
+            raise _unknown_revision(schema, found) from error
 
 
 def _refuse_taken(connection: sa.Connection, schema: Schema) -> None:
@@ -263,7 +270,11 @@ def _revision_of(connection: sa.Connection, schema: Schema) -> str | None:
     return MigrationContext.configure(connection, opts=options).get_current_revision()
 
 
-def _unknown_revision(schema: Schema) -> SchemaOutdated:
+def _unknown_revision(schema: Schema, found: str | None) -> SchemaOutdated:
+    if found == UNFINISHED:
+        return SchemaOutdated(
+            "the database is a copy that was not finished: `drsai db copy FROM TO --again` empties it and begins anew"
+        )
     if schema is not CORE:
         return SchemaOutdated(f"the tables {schema.whose} were made by a later version of it: upgrade the extension")
     return SchemaOutdated(

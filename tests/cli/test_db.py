@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,25 @@ def test_a_later_schema_that_serves_this_version(commands: Commands, tmp_path: P
         said = commands.run("db", action, "--database-url", url, cwd=tmp_path)
         assert said.wait() == 0, said.stderr
         assert f"{later}; this version needs {migrations.head()}, and all of it is there" in said.stdout
+
+
+def test_a_whole_database_is_copied(commands: Commands, tmp_path: Path, empty_url: str) -> None:
+    source = f"sqlite:///{tmp_path}/from.db"
+    migrations.upgrade(source)
+    with migrations.connecting(source) as connection:
+        values = "'2026', '2026', '1', 'default', 'u', '{}'"
+        columns = "created_at, updated_at, version, tenant, user_id, component"
+        connection.execute(sa.text(f"INSERT INTO agentjson ({columns}) VALUES ({values})"))
+        connection.execute(sa.text("CREATE TABLE mine (id INTEGER)"))
+    copied = commands.run("db", "copy", source, empty_url, "--json", cwd=tmp_path)
+    assert copied.wait() == 0, copied.stderr
+    assert "mine" in copied.stderr
+    told = {each["table"]: each for each in json.loads(copied.stdout)}
+    assert told.keys() == schemas.own_tables()
+    assert told["agentjson"]["rows"] == 1
+    assert len(told["agentjson"]["digest"]) == 64
+    again = commands.run("db", "copy", source, empty_url, "--again", cwd=tmp_path)
+    assert again.wait() == 1
+    assert "the target is not empty: there are rows in agentjson" in again.stderr
+    missing = commands.run("db", "copy", "sqlite:///nothing.db", empty_url, cwd=tmp_path)
+    assert "there is no database" in missing.stderr

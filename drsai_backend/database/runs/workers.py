@@ -19,7 +19,7 @@ from drsai_backend.datamodel.run import Worker
 
 ANNOUNCE_SECONDS: Final = 10.0
 """Between two announcements of a worker."""
-_GAP: Final = timedelta(seconds=30)
+GAP: Final = timedelta(seconds=30)
 """A worker that was seen within this time lives."""
 _KEPT: Final = timedelta(days=1)
 """For how long the rows of workers that are gone are kept, beyond the time that a team is waited for."""
@@ -41,7 +41,7 @@ def announce(session: Session, worker_id: str, teams: Collection[str], patience:
         known |= dict.fromkeys(connection.execute(_SILENT).scalars())
     for each, names in known.items():
         insert = insert_into(_worker, dialect).values(worker_id=each, teams=names, since=now, seen_at=now)
-        since = sa.case((_worker.c.seen_at < now - _GAP, insert.excluded.since), else_=_worker.c.since)
+        since = sa.case((_worker.c.seen_at < now - GAP, insert.excluded.since), else_=_worker.c.since)
         changed = {"teams": names, "seen_at": now, "since": since}
         connection.execute(insert.on_conflict_do_update(index_elements=["worker_id"], set_=changed))
     connection.execute(sa.delete(_worker).where(_worker.c.seen_at < now - patience - _KEPT))
@@ -52,10 +52,10 @@ def unknown_for(session: Session, team: str) -> timedelta:
     connection = session.connection()
     now = began = connection.execute(sa.select(now_of(connection.dialect.name)), {"now": utcnow()}).scalar_one()
     for row in connection.execute(sa.select(_worker).order_by(_worker.c.seen_at.desc())):
-        if row.seen_at < began - _GAP:
+        if row.seen_at < began - GAP:
             break  # In between, no worker lived.
         if row.teams is None or team in row.teams:
-            began = now if row.seen_at > now - _GAP else max(began, row.seen_at)
+            began = now if row.seen_at > now - GAP else max(began, row.seen_at)
             break
         began = min(began, row.since)
     return now - began
