@@ -401,6 +401,14 @@ class Caller:
         """Have a thread forget what was said: as `rewind` to its beginning. What was there stays, on a branch."""
         return await self.rewind(thread_id, turn=0)
 
+    async def set_meta(self, thread_id: str, meta: JsonObject | None) -> ThreadDetail:
+        """Replace what programs keep of a thread, `Thread.meta`; None: nothing. Also while a run is live.
+
+        Raises:
+            InvalidRequest: it is no object of JSON that can be stored, or has more than 64 KiB.
+        """
+        return await self.engine.set_meta(self.who, self._named(thread_id), meta)
+
     async def delete_thread(self, thread_id: str) -> None:
         """Delete a thread of the user with all that belongs to it. Raises ThreadBusy when a run is live on it."""
         if self._owner not in (None, self.who.user_id):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from drsai_backend.access.principal import Principal
@@ -39,7 +40,7 @@ class DrSai(Caller):
     Args:
         teams: team factories by name; default: the built-in `assistant` and `writers`. A factory builds a fresh team
             for every run: a callable, sync or async, of no argument or one `RunContext`, or an AutoGen component
-            config.
+            config. Or the file of them, as `drsai serve` takes it: `"team.yaml"`, `"team.py"`, a module.
         database_url: `sqlite:///file` or `postgresql://…`; default: the settings' (`DRSAI_DATABASE_URL`, else
             `sqlite:///drsai.db`).
         database: in place of a URL, one with a backend of its own, say; closed with this object.
@@ -70,7 +71,7 @@ class DrSai(Caller):
 
     def __init__(  # noqa: PLR0913 - what programs make it with
         self,
-        teams: Mapping[str, TeamFactory] | TeamRegistry | None = None,
+        teams: Mapping[str, TeamFactory] | TeamRegistry | str | Path | None = None,
         database_url: str | None = None,
         *,
         database: Database | None = None,
@@ -88,7 +89,7 @@ class DrSai(Caller):
         from drsai_backend.definitions.modes import add_modes
         from drsai_backend.features.audit.extension import Audit
         from drsai_backend.features.base import Host
-        from drsai_backend.features.extensions import Extensions, kinds_of, schemas_of
+        from drsai_backend.features.extensions import Extensions, kinds_of, means_of, schemas_of
         from drsai_backend.features.users.users import Users
         from drsai_backend.models.factory import ModelClientFactory
         from drsai_backend.runs.engine import Engine
@@ -125,6 +126,10 @@ class DrSai(Caller):
             if can_call:
                 builtin_tools(settings.assistant_tools, settings)  # What is wrong with them is said now.
             teams = builtin_teams(tools=can_call)
+        elif isinstance(teams, str | Path):
+            from drsai_backend.definitions import load
+
+            teams = load(str(teams), means_of(settings))
         if not isinstance(teams, TeamRegistry):
             teams = TeamRegistry(teams)
         if worker:

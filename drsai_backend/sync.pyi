@@ -247,6 +247,13 @@ class SyncCaller:
     def clear_history(self, thread_id: str) -> ThreadDetail:
         """Have a thread forget what was said: as `rewind` to its beginning. What was there stays, on a branch."""
 
+    def set_meta(self, thread_id: str, meta: JsonObject | None) -> ThreadDetail:
+        """Replace what programs keep of a thread, `Thread.meta`; None: nothing. Also while a run is live.
+
+        Raises:
+            InvalidRequest: it is no object of JSON that can be stored, or has more than 64 KiB.
+        """
+
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread of the user with all that belongs to it. Raises ThreadBusy when a run is live on it."""
 

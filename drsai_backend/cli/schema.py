@@ -112,6 +112,8 @@ def _print(database: Database, extensions: Sequence[Schema], *, as_json: bool) -
             state = f"[green]{escape(found)}[/]; this version needs {head}, and all of it is there"
         elif found is None:
             state = f"[yellow]no tables[/] {schema.whose}; `drsai db upgrade` makes those of {head}"
+        elif found == migrations.UNFINISHED:
+            state = "[yellow]a copy that was not finished[/]; `drsai db copy FROM TO --again` begins anew"
         else:
             state = f"[yellow]{escape(found)}[/]; this version needs {head}: `drsai db upgrade`"
         what = escape(show_url(database)) if schema is schemas.CORE else f"extension {schema.name}"

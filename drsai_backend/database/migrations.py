@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import alembic.command
 import alembic.util

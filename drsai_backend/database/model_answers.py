@@ -6,6 +6,7 @@ same gets it. It is found by the digest of a whole request, so that who gets it 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -14,12 +15,12 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.upserts import insert_into
-from drsai_backend.datamodel import StoredAnswer, table_of, utcnow
+from drsai_backend.datamodel import RunStatus, StoredAnswer, Thread, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
 
 _AT_ONCE: Final = 500
 """Rows that one transaction deletes."""
-_answer = table_of(StoredAnswer)
+_answer, _thread = table_of(StoredAnswer), table_of(Thread)
 
 
 def read_answer(session: Session, *, tenant: str, digest: str) -> str | None:
@@ -67,3 +68,12 @@ def trim_answers(session: Session, *, tenant: str, max_entries: int, max_bytes: 
 def forget_answers(session: Session, *, owner: Owner) -> int:
     """Delete all answers of a user; returns how many."""
     return session.connection().execute(sa.delete(_answer).where(*owned_by(_answer, owner))).rowcount
+
+
+def forget_answers_of(session: Session, keys: Sequence[int]) -> None:
+    """Delete the answers that were kept for the owners of threads while those were in use. What was asked elsewhere at
+    the same time goes, too: a row does not say of what thread it is, and is asked for again."""
+    was_used = sa.or_(_answer.c.created_at <= _thread.c.updated_at, _thread.c.status == RunStatus.RUNNING)
+    same = (_thread.c.tenant == _answer.c.tenant, _thread.c.user_id == _answer.c.user_id)
+    of_them = sa.exists().where(_thread.c.id.in_(keys), *same, _answer.c.created_at >= _thread.c.created_at, was_used)
+    session.connection().execute(sa.delete(_answer).where(of_them))

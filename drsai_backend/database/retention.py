@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
 from drsai_backend.database.manager.thread_parts import is_live
+from drsai_backend.database.model_answers import forget_answers_of
 from drsai_backend.database.owned import NAME, any_of_threads, of_thread
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import PlanCheck, RunStatus, SingleTask, Tasks, Thread, UserInput, table_of, utcnow
@@ -137,5 +138,7 @@ def delete_threads(session: Session, rows: Sequence[sa.Row[*tuple[object, ...]]]
         names = [ThreadName(row.tenant, row.user_id, row.thread_id) for row in part]
         for table in map(table_of, NAMED):
             session.execute(sa.delete(table).where(any_of_threads(table)), {"threads": names})
-        session.execute(sa.delete(_thread).where(_thread.c.id.in_([row.id for row in part])))
+        keys = [row.id for row in part]
+        forget_answers_of(session, keys)
+        session.execute(sa.delete(_thread).where(_thread.c.id.in_(keys)))
     return len(rows)

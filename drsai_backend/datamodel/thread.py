@@ -77,12 +77,12 @@ class Thread(NamedRecord, table=True):
     input_request: JsonObject | None = json_field()
 
     user_input: JsonObject | None = json_field()
-    # The empty list is the attribute's default and not the column's.
+    # What is empty is the attribute's default and not the column's.
     messages: list[JsonObject] = json_field(default_factory=list, nullable=True, sa_column_kwargs={"default": None})
-    tasks: list[JsonObject] | JsonObject | None = json_field()
+    tasks: list[JsonObject] | JsonObject | None = json_field(default_factory=list, sa_column_kwargs={"default": None})
     team_result: JsonObject | None = json_field()
     state: str | None = long_text()
-    meta: JsonObject | None = json_field()
+    meta: JsonObject | None = json_field(default_factory=dict, sa_column_kwargs={"default": None})
 
     team: str | None = Field(default=None, description="Model id of the team that ran last.")
     title: str | None = Field(default=None, description="The first words of the first user message.")
@@ -186,7 +186,9 @@ class UserInput(NamedRecord, table=True):
 
     __table_args__ = (sa.UniqueConstraint("user_id", "tenant", "thread_id"),)
 
-    user_messages: list[JsonObject] | None = json_field(description="The request's new messages, OpenAI shape.")
+    user_messages: list[JsonObject] | None = json_field(
+        default_factory=list, description="The request's new messages, OpenAI shape."
+    )
     user_last_message: str | None = long_text()
     api_key: str | None = secret_text()
     temperature: float | None = None
@@ -195,7 +197,9 @@ class UserInput(NamedRecord, table=True):
     cache_seed: int | None = Field(default=None, sa_type=sa.BigInteger, description="The request's `seed`.")
     n: int | None = None
     stream: bool | None = None
-    extra_requests: JsonObject | None = json_field(description="Body fields this service does not know.")
+    extra_requests: JsonObject | None = json_field(
+        default_factory=dict, description="Body fields this service does not know."
+    )
 
 
 class SingleTask(NamedRecord, table=True):

@@ -206,6 +206,18 @@ def _is_canonical(text: str, raw: bytes) -> bool:
     return base64.b64encode(raw[whole * 3 :]).decode() == text[whole * 4 :]
 
 
+def _of_plain(text: str) -> object:
+    """The value of JSON in base64, without magic and checksum; None: it is none."""
+    try:
+        raw = base64.b64decode(text, validate=True)
+        if not raw.startswith(b"{"):
+            return None
+        check_json(raw, MAX_JSON_BYTES)
+        return load_json(raw)
+    except (ValueError, RecursionError):  # TooLarge and errors of base64 among them
+        return None
+
+
 def encode_state(state: Mapping[str, object]) -> str:
     """A team's state (what `team.save_state()` returns) as base64 text.
 
@@ -218,13 +230,14 @@ def encode_state(state: Mapping[str, object]) -> str:
 
 
 def decode_state(text: str) -> JsonObject:
-    """What `team.load_state()` takes, from the text that `encode_state` gave.
+    """What `team.load_state()` takes, from the text that `encode_state` gave, or from base64 of nothing but a JSON
+    object, as other systems store states.
 
     Raises:
         DamagedState: not base64, cut short, wrong checksum, or not a JSON object.
         UnsupportedStateVersion: written by a later version of this package.
     """
-    state = decode_value(text)
+    state = _of_plain(text) or decode_value(text)
     if not isinstance(state, dict):
         raise DamagedState("the stored state is not an object", param="state")
     return cast("JsonObject", state)

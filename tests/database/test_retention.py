@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.retention import OVER, count_prunable, prune
-from drsai_backend.datamodel import RunStatus, Thread, utcnow
+from drsai_backend.datamodel import RunStatus, StoredAnswer, Thread, utcnow
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.errors import InvalidRequest
 from tests.support.every_row import add_thread, rows_of, tables_of_threads
@@ -51,6 +51,24 @@ async def test_nothing_is_left_of_a_deleted_thread(db: DatabaseManager, delete: 
     assert set((await db.database.read(_count)).values()) == {2}
     assert not any((await db.database.read(lambda session: rows_of(session, "ada", "old", key))).values())
     assert await db.database.read(lambda session: rows_of(session, "ada", "new", other)) == before
+
+
+async def test_answers_that_were_cached_for_a_deleted_thread_go_with_it(db: DatabaseManager) -> None:
+    began = utcnow() - 9 * DAY
+
+    def store(session: Session) -> None:
+        add_thread(session, "ada", "old", created_at=began, updated_at=began + DAY)
+        session.execute(sa.delete(table_of(StoredAnswer)))
+        kept = [("of it", "ada", 0.5), ("before", "ada", -1), ("after", "ada", 2), ("bob's", "bob", 0.5)]
+        for digest, user, days in kept:
+            answer = {"tenant": "default", "digest": digest, "expires_at": utcnow() + DAY, "bytes": 1, "answer": "x"}
+            values = {**answer, "user_id": user, "created_at": began + days * DAY}
+            session.execute(sa.insert(StoredAnswer).values(**values))
+
+    await db.database.write(store)
+    await _by_manager(db)
+    answers = sa.select(table_of(StoredAnswer).c.digest)
+    assert {*await db.database.read(lambda session: session.scalars(answers).all())} == {"before", "after", "bob's"}
 
 
 async def _left(db: DatabaseManager) -> set[str]:

@@ -30,6 +30,23 @@ async def test_long_attributes_are_stored_apart_and_read_back(db: DatabaseManage
     assert {field.name for field in await db.get(ThreadField)} == {"tasks", "team_result", "meta"}
 
 
+async def test_what_is_not_given_is_empty_and_not_stored(db: DatabaseManager):
+    new = thread()
+    stored = await db.upsert(new)
+    for row in (new, stored, await the(db)):
+        assert (row.tasks, row.meta, row.messages) == ([], {}, [])
+    await db.upsert(thread(thread_id="explicit", tasks=[], meta={}))
+    assert await db.get(ThreadField) == []
+    given = UserInput(user_id="u", thread_id="t")
+    assert (given.user_messages, given.extra_requests) == ([], {})
+    row = await the(db)
+    row.meta, row.tasks = {"a": 1}, [{"b": 2}]
+    await db.upsert(row)
+    row.meta, row.tasks = {}, []
+    await db.upsert(row)
+    assert await db.get(ThreadField) == []
+
+
 async def test_each_long_attribute_changes_alone(db: DatabaseManager):
     await db.upsert(thread(**LONG))
     row = await the(db)
@@ -45,7 +62,7 @@ async def test_each_long_attribute_changes_alone(db: DatabaseManager):
     assert read.revision == 2
     assert read.meta == {"color": {"r": 2}}
     assert (await db.get(UserInput))[0].temperature == 1.5
-    assert (read.tasks, read.team_result) == (None, {"files": []})
+    assert (read.tasks, read.team_result) == ([], {"files": []})
     assert {field.name for field in await db.get(ThreadField)} == {"team_result", "meta"}
     await db.upsert(read)
     assert (await the(db)).revision == 2

@@ -177,3 +177,19 @@ def test_what_would_come_back_as_something_else_is_refused(value: object) -> Non
     with pytest.raises(TypeError):
         dump_exact({"a": [1, {"b": value}]})
     assert not_json({"a": [1, {"b": value}]}) == f"a.1.b is a {type(value).__name__}"
+
+
+def test_json_in_base64_alone_is_a_state() -> None:
+    for state in (SMALL, LARGE):
+        plain = base64.b64encode(json.dumps(state).encode()).decode()
+        assert decode_state(plain) == state
+        for bad in (
+            plain[:-4],
+            f"{plain}AAAA",
+            base64.b64encode(b'{"a": }').decode(),
+            base64.b64encode(b"[1]").decode(),
+        ):
+            with pytest.raises(DamagedState):
+                decode_state(bad)
+        with pytest.raises(DamagedState):  # nothing of this package is stored so
+            decode_value(plain)

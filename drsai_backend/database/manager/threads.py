@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -29,6 +29,8 @@ from drsai_backend.errors import ConfigurationError, Conflict, InvalidRequest, M
 from drsai_backend.json_types import JsonObject
 
 _message = table_of(AutoGenMessage)
+# What these attributes are where nothing is stored of them.
+_EMPTY: Final = {"messages": list[JsonObject], "tasks": list[JsonObject], "meta": JsonObject}
 
 # Built once: to put a statement together takes longer than to run it.
 _configs_of = (
@@ -92,16 +94,20 @@ def refresh_thread(thread: Thread, change: ThreadChange, stored: StoredThread) -
     for name, value in stored.long.items():
         now: object = held.get(name) or ([] if name == "messages" else None)
         # An equal value stays: the caller may hold on to that very list.
-        if is_still(digest, now, change.seen[name]) and digest(value) != change.seen[name]:
-            set_committed_value(thread, name, value)
+        if is_still(digest, now, change.seen[name]) and (digest(value) != change.seen[name] or held.get(name) is None):
+            set_committed_value(thread, name, _or_empty(name, value))
     memory_of(thread)["long"] = stored.loaded
 
 
 def show(thread: Thread, stored: StoredThread) -> None:
     """Fills a thread that was just read with its long attributes."""
     for name, value in stored.long.items():
-        set_committed_value(thread, name, value)
+        set_committed_value(thread, name, _or_empty(name, value))
     memory_of(thread)["long"] = stored.loaded
+
+
+def _or_empty(name: str, value: object) -> object:
+    return _EMPTY[name]() if value is None and name in _EMPTY else value
 
 
 def _refuse_kept(row: Change) -> None:
@@ -115,7 +121,7 @@ def _refuse_kept(row: Change) -> None:
 
 
 def _clean_long(name: str, value: object) -> object:
-    if value is None:
+    if value is None or (name in _EMPTY and value in ([], {})):
         return None
     if name == "state":
         if not isinstance(value, str):

@@ -76,6 +76,7 @@ from drsai_backend.runs.threads.views import ThreadDetail
 from drsai_backend.teams.client_tools.definitions import MAX_RESULT_BYTES, MAX_RESULTS, ToolOutput
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
+Editor = Annotated[Principal | None, allowed_caller(Scope.THREADS_WRITE)]
 Deleter = Annotated[Principal, allowed(Scope.THREADS_DELETE)]
 Chatter = Annotated[Principal | None, allowed_caller(Scope.CHAT)]
 Canceller = Annotated[Principal | None, allowed_caller(Scope.RUNS_CANCEL)]
@@ -95,6 +96,12 @@ class _ThreadName(PathConvertor):
 
 
 register_url_convertor("thread", _ThreadName())
+
+
+class EditBody(UserBody):
+    """What of a thread is to be replaced."""
+
+    meta: JsonObject | None = Field(description="For programs of one's own, up to 64 KiB; null: nothing.")
 
 
 class ResultBody(BaseModel):
@@ -167,6 +174,14 @@ def _thread_routes(web: Web) -> APIRouter:
     async def get_thread(thread_id: ThreadId, who: Reader, owner: ThreadOwner = None) -> Response:
         """A thread, without its messages and state."""
         return json_response(thread_object(await engine.get_thread(who, named(who, thread_id, owner))))
+
+    @router.patch("/{thread_id:thread}", responses=answers(200, THREAD_SCHEMA), openapi_extra=described(EditBody))
+    async def edit_thread(
+        request: Request, thread_id: ThreadId, caller: Editor, user: NamedUser = None, owner: ThreadOwner = None
+    ) -> Response:
+        """Replace what programs keep of a thread (`meta`), also while a run is live."""
+        body, who = await read_body(web.bodies, request, EditBody, caller, user)
+        return json_response(thread_object(await engine.set_meta(who, named(who, thread_id, owner), body.meta)))
 
     @router.delete("/{thread_id:thread}", responses=answers(200, deletion("thread.deleted")))
     async def delete_thread(thread_id: ThreadId, who: Deleter) -> Response:

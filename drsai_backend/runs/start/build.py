@@ -228,7 +228,7 @@ def context_of(
         "cache_seed": ask.params.seed,
         "n": ask.n,
         "stream": ask.stream,
-        "extra_requests": {**ask.extra, **ask.params.without_columns(), **own} or None,
+        "extra_requests": {**ask.extra, **ask.params.without_columns(), **own},
     }
     who = (principal, name.thread_id, run_id, values)
     rest = (services.db.of_tenant(principal.tenant), services.models, ask.params, ask.api_key)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.database.audit import audit
 from drsai_backend.database.hooks import Hooks
+from drsai_backend.database.manager.thread_fields import write_fields
 from drsai_backend.database.runs.reads import head_of
 from drsai_backend.database.shares import Grantee, add_share, list_shares, remove_share
+from drsai_backend.database.values import clean_json, dump_json
 from drsai_backend.datamodel import Right, RunStatus, Thread
 from drsai_backend.datamodel.audit import Action
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.sharing import read_right
-from drsai_backend.errors import NotFound
+from drsai_backend.errors import InvalidRequest, NotFound
+from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.runs.events import Logged, Position
 from drsai_backend.runs.feed.feed import Feeds
@@ -44,6 +47,8 @@ from drsai_backend.state.travel import Place
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+MAX_META_BYTES: Final = 64 * 1024
 
 
 class StoredThreads:
@@ -260,6 +265,25 @@ class StoredThreads:
         self.check_open()
         place = place or Place()
         return await self._travel.fork(who, thread_id, place, thread_id=new_thread_id, to_user=to_user)
+
+    async def set_meta(self, who: Principal, thread_id: Named, meta: JsonObject | None) -> ThreadDetail:
+        """Replace what programs keep of a thread (`Thread.meta`); None: nothing. Also while a run is live.
+
+        Raises:
+            NotFound, Forbidden: an unknown thread, or one that the user may not write to.
+            InvalidRequest: it is no object of JSON that can be stored, or longer than `MAX_META_BYTES`.
+        """
+        self.check_open()
+        name = await self._rights.thread(who, thread_id, Right.WRITE)
+        value: JsonObject = clean_json(meta or {}, "meta")
+        if len(dump_json(value)) > MAX_META_BYTES:
+            raise InvalidRequest(f"`meta` has at most {MAX_META_BYTES} bytes as JSON", param="meta")
+
+        def write(session: Session) -> None:
+            write_fields(session, head_of(session, name).key, None, {"meta": value or None}, {})
+
+        await self.db.database.write(write)
+        return await self.get_thread(who, thread_id)
 
     # --- with whom it is shared ---------------------------------------------------------------------------------
 

@@ -153,4 +153,5 @@ def detail_of(thread: Thread) -> ThreadDetail:
     """A thread row, as the manager gives it, as shown."""
     shown = ThreadDetail.model_validate(thread, from_attributes=True)
     shown.message_count = thread.last_seq
+    shown.tasks, shown.meta = shown.tasks or None, shown.meta or None
     return shown
