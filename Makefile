@@ -1,7 +1,7 @@
 # `make help` lists what can be made. BIN: where the tools are (a virtual environment with `pip install -e '.[dev]'`).
 BIN ?= .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help install check lint types contracts format test test-all clients reference stub demo-svg chaos bench serve demo ci
+.PHONY: help install check lint types contracts format test test-all clients docs stub demo-svg chaos bench serve demo ci
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -34,8 +34,8 @@ test-all: ## All tests, as CI runs them: 16 minutes
 clients: ## Real clients and coding agents, each in an environment of its own, against a real server: 10 minutes at first, then 2
 	$(BIN)/pytest -n 0 -rs tests/clients/contracts.py
 
-reference: ## docs/reference.md, from the docstrings
-	$(BIN)/python docs/make_reference.py
+docs: ## The documents as a site with search, strictly: build/documents/site (needs `pip install -e '.[docs]'`)
+	$(BIN)/python docs/make_site.py
 
 stub: ## drsai_backend/sync.pyi, from the signatures of the asynchronous calls
 	$(BIN)/python docs/make_stub.py

@@ -1,4 +1,4 @@
-"""Writes docs/reference.md from the docstrings: `make reference`."""
+"""The page of the Python interface is made of the docstrings: `reference()`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 import griffe
 
 ROOT = Path(__file__).resolve().parents[1]
-REFERENCE = ROOT / "docs/reference.md"
 CHAPTERS = {
     "Running teams": "DrSai caller.Caller caller.RunOptions TeamResult RunStatus RunLimits limited runs.ModelParams "
     "Answer ClientTools ClientTool ToolOutput client_tools answered_by shows stop_on_disconnect",
@@ -36,15 +35,15 @@ CHAPTERS = {
 }
 HEAD = """# The Python interface
 
-Made from the docstrings by `make reference`; do not edit. What stands with a dot is imported from the module before it:
+Made of the docstrings. What stands with a dot is imported from the module before it:
 `runs.ModelParams` is `from drsai_backend.runs import ModelParams`. Beside this: [settings](settings.md) for
-`drsai_backend.config.Settings`, [database](database.md) for the tables, and [examples](../examples/README.md). A
+`drsai_backend.config.Settings`, [database](database.md) for the tables, and [examples](examples.md). A
 `JsonObject` is a `dict[str, Any]` that holds JSON.
 """
 
 
 def reference() -> str:
-    """The whole document.
+    """Return the whole page.
 
     Raises:
         ValueError: a public class or function has no docstring, or an attribute is described nowhere.
@@ -167,7 +166,3 @@ def _items(body: str) -> dict[str, str]:
 
 def _names(text: str) -> str:
     return re.sub(r"\b\w+\b(?![^(]*\))", r"`\g<0>`", text)
-
-
-if __name__ == "__main__":
-    REFERENCE.write_text(reference(), encoding="utf-8")

@@ -8,10 +8,12 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
+import pytest
 from pydantic import ByteSize, SecretStr
 
 import drsai_backend
@@ -62,22 +64,32 @@ def test_settings_defaults_hold_no_secret() -> None:
     assert not any(isinstance(field.default, SecretStr) for field in Settings.model_fields.values())
 
 
-def test_http_names_every_route_and_error() -> None:
+def test_the_page_of_the_routes_has_each_of_them() -> None:
+    made = runpy.run_path(str(ROOT / "docs/make_routes.py"))["routes"]()
+    document = DrSai(database_url="sqlite://").app().openapi()
+    routes = [f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods]
+    assert sorted(re.findall(r"^### `(.*)`\n\n\w", made, re.MULTILINE)) == sorted(routes)
+    assert len(routes) > 60, "or nothing was compared"
+
+
+def test_http_says_where_each_group_of_routes_is_told() -> None:
     text = (ROOT / "docs/http.md").read_text(encoding="utf-8")
-    app = DrSai(database_url="sqlite://").app()
-    paths = {re.sub(r"{.*?}", "{}", path) for path in app.openapi()["paths"]}
-    # Some have a page of their own.
-    tables = text + "".join((ROOT / f"docs/{each}.md").read_text("utf-8") for each in ("responses", "engine-api"))
-    told = re.findall(r"`(?:GET|POST|DELETE) (/[^`?]*)", tables)
-    assert paths - {re.sub(r"{.*?}", "{}", path) for path in told} == set()
-    assert len(paths) >= 8, "or nothing was compared"
+    rows = re.findall(r"^\| (`.*?) \|.*\]\(", text[: text.index("\n## ")], re.MULTILINE)
+    told = [path.rstrip("…") for row in rows for path in re.findall(r"`(?:POST )?(/.*?)`", row)]
+    paths = DrSai(database_url="sqlite://").app().openapi()["paths"]
+    assert [path for path in paths if not path.startswith(tuple(told))] == []
+    assert [each for each in told if each != "/mcp" and not any(path.startswith(each) for path in paths)] == []
+
+
+def test_http_names_every_error() -> None:
+    text = (ROOT / "docs/http.md").read_text(encoding="utf-8")
     codes = {cls.code for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, errors.DrSaiError)}
     assert codes - set(re.findall(r"`(\w+)`", text)) == set()
 
 
 def test_the_packages_of_the_architecture_are_those_there_are() -> None:
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
-    block = re.search(r"^## Packages\n.*?^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    text = (ROOT / "docs/architecture/packages.md").read_text(encoding="utf-8")
+    block = re.search(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert block is not None
     told = {
         entry.split()[0]: set(re.findall(r"\b(\w+)/", entry))
@@ -94,7 +106,8 @@ def test_the_packages_of_the_architecture_are_those_there_are() -> None:
 
 
 def test_the_modules_that_the_architecture_names_are_there() -> None:
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    pages = [*(ROOT / "docs/architecture").glob("*.md"), *(ROOT / "docs/decisions").glob("*.md")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     packages = [path.stem for path in (ROOT / "drsai_backend").iterdir()]
     names = [name for name in re.findall(r"`(\w+(?:\.\w+)+)`", text) if name.partition(".")[0] in packages]
     assert len(names) > 40
@@ -103,7 +116,7 @@ def test_the_modules_that_the_architecture_names_are_there() -> None:
 
 
 async def test_the_journal_entry_of_the_architecture_is_a_real_one() -> None:
-    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/architecture/state.md").read_text(encoding="utf-8")
     payload = re.findall(r"^```text\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)[0]
     decoded = json.loads(re.findall(r"^```json\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0])
     assert decode_value(payload) == decoded
@@ -114,14 +127,44 @@ async def test_the_journal_entry_of_the_architecture_is_a_real_one() -> None:
     assert [decode_value(entry.payload) for entry in entries] == [decoded]
 
 
-def test_the_reference_is_what_the_docstrings_say() -> None:
-    script = runpy.run_path(str(ROOT / "docs/make_reference.py"))
-    made = script["reference"]()
+def test_the_page_of_the_python_interface_has_each_public_name() -> None:
+    made = runpy.run_path(str(ROOT / "docs/make_reference.py"))["reference"]()
     headings = set(re.findall(r"^### (?:\w+\.)*(\w+)$", made, re.MULTILINE))
     assert set(drsai_backend.__all__) - headings == set()
-    assert script["REFERENCE"].read_text(encoding="utf-8") == made, (
-        "docs/reference.md is out of date: run `make reference`"
-    )
+
+
+@pytest.mark.parametrize("folder", ["architecture", "decisions"])
+def test_an_index_lists_each_page_of_its_folder(folder: str) -> None:
+    listed = re.findall(r"^\| \[.*?\]\(([^)]*)\)", (ROOT / f"docs/{folder}/index.md").read_text(), re.MULTILINE)
+    assert sorted(["index.md", *listed]) == sorted(path.name for path in (ROOT / f"docs/{folder}").iterdir())
+
+
+def test_a_decision_has_its_number_a_date_and_a_reason() -> None:
+    pages = sorted((ROOT / "docs/decisions").glob("0*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    index = (ROOT / "docs/decisions/index.md").read_text(encoding="utf-8")
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        told = re.match(
+            r"# (.*)\n\nDecided on (2\d{3}-\d\d-\d\d)\.\n\n## Decision\n\n\S.*## Reason\n\n\S", text, re.DOTALL
+        )
+        assert told is not None, page.name
+        assert f"| [{page.name[:4]}]({page.name}) | {told[2]} | {told[1]} |" in index
+
+
+def test_the_site_has_each_page_and_its_navigation_all_but_that_of_the_tests(tmp_path: Path) -> None:
+    script = runpy.run_path(str(ROOT / "docs/make_site.py"))
+    script["write"](tmp_path)
+    there = {path.relative_to(tmp_path / "pages").as_posix() for path in (tmp_path / "pages").rglob("*.md")}
+    assert {"index.md", "http.md", "architecture/run.md", "reference.md", "routes.md", "changelog.md"} <= there
+    config = tomllib.loads((tmp_path / "zensical.toml").read_text(encoding="utf-8"))
+    groups = config["project"]["nav"]
+    assert [name for group in groups for name in group] == ["Start", "Use", "Operate", "Extend", "Reference"]
+    assert there - set(re.findall(r"[\w/-]+\.md", json.dumps(groups))) == {"tests.md"}
+    for page in there:
+        text = re.sub(r"^```.*?^```$", "", (tmp_path / "pages" / page).read_text(encoding="utf-8"), flags=re.M | re.S)
+        for target in re.findall(r"\]\(([^)#\s]+)", text):
+            assert target.startswith("http") or (tmp_path / "pages" / page).parent.joinpath(target).exists(), target
 
 
 def test_the_code_about_relationships_runs(tmp_path: Path) -> None:

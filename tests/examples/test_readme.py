@@ -153,7 +153,7 @@ def _anchors(document: Path) -> set[str]:
         *sorted(path.name for path in ROOT.glob("*.md")),
         "examples/README.md",
         "tests/README.md",
-        *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+        *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
     ],
 )
 def test_links_lead_somewhere(document: str) -> None:

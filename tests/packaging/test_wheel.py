@@ -84,6 +84,6 @@ def test_the_source_distribution_is_complete(tmp_path: Path) -> None:
         "drsai_backend/py.typed",
         "examples/teams.yaml",
         "tests/conftest.py",
-        "docs/architecture.md",
+        "docs/architecture/index.md",
     } <= names
     assert [name for name in names if name.endswith((".pyc", ".db", ".env", ".key"))] == []
