@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import WebSocketRoute
 from starlette.types import Lifespan
 
+from drsai_backend import __version__
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.api.anthropic.endpoint import CountTokensRoute, MessagesRoute
 from drsai_backend.api.auth import Access, open_to_all
@@ -80,6 +81,7 @@ def create_app(  # noqa: PLR0913 - what an application is made of
     app = FastAPI(
         title="drsai_backend",
         summary="Multi-agent group chats behind Chat Completions.",
+        version=__version__,
         lifespan=lifespan,
         redirect_slashes=False,
         docs_url=None,  # FastAPI's pages load their scripts from other hosts.
@@ -142,7 +144,7 @@ def _health_routes(engine: Engine, model: str | None) -> APIRouter:
     @router.get("/healthz")
     async def healthz() -> dict[str, str]:
         """Alive."""
-        return {"status": "ok"}
+        return {"status": "ok", "version": __version__}
 
     @router.get("/readyz")
     async def readyz() -> dict[str, str]:

@@ -9,6 +9,7 @@ import openai
 import pytest
 from fastapi import FastAPI
 
+from drsai_backend import __version__
 from drsai_backend.errors import DatabaseUnavailable
 from tests.api.conftest import OPEN, FakeSettings
 from tests.api.fakes import FakeEngine
@@ -120,7 +121,7 @@ async def test_cors(engine: FakeEngine) -> None:
 
 
 async def test_health(http: httpx.AsyncClient, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (await http.get("/healthz")).json() == {"status": "ok"}
+    assert (await http.get("/healthz")).json() == {"status": "ok", "version": __version__}
     answers = await asyncio.gather(*(http.get("/readyz") for _ in range(20)))
     assert {response.text for response in answers} == {'{"status":"ready"}'}
     assert (await http.get("/readyz")).status_code == 200
@@ -147,6 +148,7 @@ async def test_models(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:
 
 async def test_the_chat_endpoint_is_in_the_openapi_document(http: httpx.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
+    assert document["info"]["version"] == __version__
     assert {CHAT, "/v1/models", "/v1/threads", "/healthz"} <= set(document["paths"])
     schema = document["components"]["schemas"]["ChatBody"]
     assert schema["required"] == ["model", "messages"]

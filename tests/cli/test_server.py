@@ -43,7 +43,7 @@ def connect(server: Command) -> socket.socket:
 
 
 def healthy(server: Command) -> bool:
-    return httpx.get(server.base_url().removesuffix("/v1") + "/healthz", timeout=20).json() == {"status": "ok"}
+    return httpx.get(server.base_url().removesuffix("/v1") + "/healthz", timeout=20).json()["status"] == "ok"
 
 
 def read(client: socket.socket) -> tuple[int, Any]:
