@@ -1,4 +1,4 @@
-"""What each log line says of where it belongs: `request_id`, `thread_id` and `run_id`.
+"""The log's context is where each line belongs: `request_id`, `thread_id` and `run_id`.
 
 They are kept in a context variable, which tasks inherit: a request's task gives its id to the run that it starts, the
 run's task gives all three to its agents and tools. `AddIds` puts them on the records of a handler; the command line

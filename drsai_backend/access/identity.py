@@ -1,4 +1,4 @@
-"""Who asks, by the key or token that a request brings."""
+"""The identity of who asks is found by the key or token that a request brings."""
 
 from __future__ import annotations
 

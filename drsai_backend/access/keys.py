@@ -1,4 +1,4 @@
-"""What an API key looks like: `sk-drsai-`, 43 characters of secret, 6 of checksum.
+"""An API key is `sk-drsai-`, 43 characters of secret and 6 of checksum.
 
 The secret is 256 random bits in base 62 (a double click takes all of it). The checksum is the CRC-32 of everything
 before it, in base 62 as well, padded with zeros: the way of GitHub's tokens,

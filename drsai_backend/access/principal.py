@@ -1,4 +1,4 @@
-"""Who asks: a tenant's user, and what they may do."""
+"""A principal is who asks: a tenant's user, and what they may do."""
 
 from __future__ import annotations
 

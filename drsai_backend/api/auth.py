@@ -1,4 +1,4 @@
-"""Who asks: found once per request, before its body is read, and handed to the engine.
+"""Authentication finds who asks once per request, before its body is read, and hands that to the engine.
 
 Every route declares the scope that it needs (`allowed`, or `RunRoute.scope`), or that it needs none (`open_to_all`);
 tests/api/access/test_access.py fails for a route that declares neither.

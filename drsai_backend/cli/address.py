@@ -1,4 +1,4 @@
-"""Where `drsai serve` listens: the address, its socket, its certificate, and which hosts and proxies it believes."""
+"""An address is where `drsai serve` listens: its socket, its certificate, and which hosts and proxies it believes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What all commands print with and read from: consoles, questions, times, colours for speakers, and an answer on the
-screen while it is spoken."""
+"""The screen is what all commands print on and read from: consoles, questions, times, colours for speakers, and an
+answer while it is spoken."""
 
 from __future__ import annotations
 

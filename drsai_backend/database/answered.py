@@ -1,4 +1,5 @@
-"""What requests with an idempotency key were answered: synchronous functions of a `Session`.
+"""Answered requests, those that had an idempotency key, are kept with their answers: synchronous functions of a
+`Session`.
 
 An answer is stored in the transaction of the act that it tells of: a request that comes again finds both, or neither.
 """

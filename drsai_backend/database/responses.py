@@ -1,5 +1,5 @@
-"""What is stored of responses and conversations beside their runs and threads: rows of `ThreadField`, which go with the
-thread. Synchronous functions of a `Session`.
+"""Responses and conversations store, beside their runs and threads, rows of `ThreadField`, which go with the thread.
+Synchronous functions of a `Session`.
 
 `response:<run_id>` is what a response tells of its request again; `conversation` has the metadata of a conversation and
 the items that were added to it and no run has taken yet. Neither is part of a plain chat, which has no such row.

@@ -1,4 +1,5 @@
-"""With whom threads are shared: storage functions of a `Session`. `runs.threads.rights` decides who may call them."""
+"""Shares say with whom threads are shared: storage functions of a `Session`. `runs.threads.rights` decides who may call
+them."""
 
 from __future__ import annotations
 

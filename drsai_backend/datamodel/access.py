@@ -1,4 +1,4 @@
-"""Who may ask: API keys."""
+"""Access is given by API keys."""
 
 from datetime import datetime
 from typing import NewType

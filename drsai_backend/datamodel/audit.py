@@ -1,4 +1,4 @@
-"""Who did what that others may ask about later: the audit log."""
+"""The audit log says who did what that others may ask about later."""
 
 from dataclasses import dataclass
 from datetime import datetime

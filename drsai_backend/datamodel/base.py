@@ -1,4 +1,4 @@
-"""What the tables share: column types, field defaults, and constraint names that Alembic can rely on."""
+"""The base of all tables has column types, field defaults, and constraint names that Alembic can rely on."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias, cast

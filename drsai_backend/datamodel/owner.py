@@ -1,4 +1,4 @@
-"""Whose a row is, and by what names a thread is found."""
+"""An owner says whose a row is, and a name finds a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With whom a thread is shared, besides its owner."""
+"""Sharing lets others than its owner see a thread."""
 
 from datetime import datetime
 from enum import StrEnum

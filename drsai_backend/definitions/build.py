@@ -1,4 +1,4 @@
-"""From definitions to team factories: what a run builds is what the same words in Python would build."""
+"""A build makes team factories of definitions: a run builds what the same words in Python would build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with definitions: of their form, and of what they name; all of it is told at once."""
+"""A check finds what is wrong with definitions, in their form and in what they name, and tells all of it at once."""
 
 from __future__ import annotations
 

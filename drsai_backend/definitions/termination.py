@@ -1,4 +1,4 @@
-"""When a team has done its work: AutoGen's termination conditions, as data."""
+"""Termination says when a team has done its work: AutoGen's conditions, as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where bytes are when they are not in the database: files of a folder. Each call blocks, and is made in a thread."""
+"""A folder holds the bytes of files that are not in the database. Each call blocks, and is made in a thread."""
 
 from __future__ import annotations
 

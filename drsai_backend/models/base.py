@@ -1,4 +1,4 @@
-"""What a model provider is: where the clients come from that `RunContext.model_client()` gives to teams."""
+"""A model provider makes the clients that `RunContext.model_client()` gives to teams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which provider makes the model clients of this process."""
+"""The factory chooses the provider that makes the model clients of this process."""
 
 from __future__ import annotations
 

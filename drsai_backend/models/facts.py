@@ -1,4 +1,4 @@
-"""What is known of a model before it is asked anything."""
+"""Facts are what is known of a model before it is asked anything."""
 
 from __future__ import annotations
 

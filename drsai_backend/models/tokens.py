@@ -1,4 +1,4 @@
-"""Counting tokens without ever waiting for the network.
+"""Tokens are counted without ever waiting for the network.
 
 AutoGen counts with tiktoken, which downloads its vocabulary on first use, without a time limit and inside the event
 loop. Here the vocabulary is loaded by a thread of its own, once per process; until it is there, and for good when it

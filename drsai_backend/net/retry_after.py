@@ -1,4 +1,4 @@
-"""For how long a peer that has too much to do asks to be left alone."""
+"""`Retry-After` is for how long a peer that has too much to do asks to be left alone."""
 
 from __future__ import annotations
 

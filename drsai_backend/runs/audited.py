@@ -1,5 +1,5 @@
-"""What the audit log has of runs: that a gateway started one as somebody else, and who has answered what with which
-decision. An ordinary run costs no row.
+"""Audited acts of runs are that a gateway started one as somebody else, and who has answered what with which decision.
+An ordinary run costs no row.
 
 A gateway that acts as a user leaves one entry per run that it starts, in the transaction that stores the input; what it
 reads leaves none. Answers, deletions and the like have entries of their own, which name it, too.

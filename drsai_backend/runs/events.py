@@ -1,4 +1,4 @@
-"""What a run tells: the contract between the engine and everything that shows runs."""
+"""Events are what a run tells: the contract between the engine and everything that shows runs."""
 
 from __future__ import annotations
 

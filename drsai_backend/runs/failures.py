@@ -1,4 +1,4 @@
-"""What a client may be told of an exception. The exception itself goes to the log."""
+"""Failures are told to a client in words that it may have. The exception itself goes to the log."""
 
 from __future__ import annotations
 

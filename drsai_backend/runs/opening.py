@@ -1,4 +1,5 @@
-"""Whether an engine is open, and in which event loop: what is asked of it outside of that is refused with a reason."""
+"""An opening is whether an engine is open, and in which event loop: what is asked of it outside of that is refused with
+a reason."""
 
 from __future__ import annotations
 

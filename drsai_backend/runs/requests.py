@@ -1,4 +1,5 @@
-"""What a run is asked to do, and the ids of what that makes: the contract between the engine and all who ask it."""
+"""Requests say what a run is asked to do, and have the ids of what that makes: the contract between the engine and all
+who ask it."""
 
 from __future__ import annotations
 

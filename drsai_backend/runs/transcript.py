@@ -1,4 +1,4 @@
-"""What of a thread a client is shown: one rule, applied when a message is stored, and kept with it.
+"""The transcript is what of a thread a client is shown: one rule, applied when a message is stored, and kept with it.
 
 So a client sees the same whether it listens while the run lives, follows it from another process, repeats its request,
 or reads the thread. And one rule of what a question and its answer are in the conversation that a client has.

@@ -1,4 +1,4 @@
-"""Ways in which an agent works, each by a name of its own."""
+"""Strategies are ways in which an agent works, each by a name of its own."""
 
 from typing import TYPE_CHECKING, Final
 

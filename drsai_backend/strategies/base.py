@@ -1,4 +1,4 @@
-"""What a strategy is: a way in which an agent works, chosen by name in a definition.
+"""A strategy is a way in which an agent works, chosen by name in a definition.
 
 A strategy is its options as declared fields, and a function that builds from an agent's parts what does the work: one
 agent, or a small group chat whose manager keeps the way. What it keeps between turns is declared fields of the saved

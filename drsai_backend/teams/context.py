@@ -1,4 +1,4 @@
-"""What a team factory is given, and how it is called: a function, or an AutoGen component config."""
+"""The context of a run is what a team factory is given. A factory is a function, or an AutoGen component config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run may use before it is ended: turns, seconds, tokens."""
+"""Limits bound what a run may use before it is ended: turns, seconds, tokens."""
 
 from __future__ import annotations
 

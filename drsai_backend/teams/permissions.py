@@ -1,4 +1,4 @@
-"""Who may ask a team: the scopes and roles that it names."""
+"""Permissions of a team are the scopes and roles of those who may ask it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a team holds open outside of this process, and when it is closed: workbenches, code executors, model clients.
+"""Resources are what a team holds open outside of this process, workbenches, code executors and model clients; it is
+closed here when its time has come.
 
 A factory builds a team for every run, and nobody but the run knows when its tool servers, containers and connections
 are not needed any more. But a factory may also return what all runs share, a workbench of its module, say. Which of the

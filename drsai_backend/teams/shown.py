@@ -1,4 +1,4 @@
-"""Whose messages are the text of a team's answer.
+"""Shown agents are those whose messages are the text of a team's answer.
 
 Default: everybody's. A team's setting names some (`shows`, or the key `shown` beside a component config), and so may a
 request; "last" is the newest message alone. What is said inside of a tool call, as by an agent or team that is used as

@@ -1,4 +1,4 @@
-"""Asking a person: how an agent's question ends the process's part of a run, and how the answer comes back."""
+"""A suspension asks a person: an agent's question ends the process's part of a run, and the answer comes back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making a call of a tool: permission, validation, middleware, time, retries, and every failure as a result."""
+"""Calling a tool takes permission, validation, middleware, time and retries, and makes every failure a result."""
 
 from __future__ import annotations
 

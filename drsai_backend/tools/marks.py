@@ -1,4 +1,4 @@
-"""What a tool is, and the marks on it: which tools need a person's approval, and which may be run twice.
+"""Marks say which tools need a person's approval, and which may be run twice.
 
 A tool is what AutoGen takes as one: a function with type hints, a `BaseTool`, or a workbench with several.
 A run records the results of each; nothing has to be registered.

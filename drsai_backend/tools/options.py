@@ -1,4 +1,4 @@
-"""How calls of a tool are made: for how long, how often, by whom, how many at once."""
+"""Options say how calls of a tool are made: for how long, how often, by whom, how many at once."""
 
 from __future__ import annotations
 

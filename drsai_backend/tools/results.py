@@ -1,4 +1,4 @@
-"""What a tool may return, and how it becomes the result that the model gets."""
+"""Results are what a tool may return, and become what the model gets."""
 
 from __future__ import annotations
 

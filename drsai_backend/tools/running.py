@@ -1,4 +1,4 @@
-"""What a call of a tool knows of the run it belongs to."""
+"""A running call of a tool knows the run that it belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Types to JSON Schema as model endpoints take it, and what is wrong with arguments in words for the model."""
+"""A schema is made of types, as model endpoints take it; what is wrong with arguments is put into words for the
+model."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import pkgutil
 import re
@@ -208,3 +209,13 @@ def test_the_flow_of_flows_is_one(tmp_path: Path) -> None:
     assert isinstance(router, Router)
     assert router.flows["booking"].position("day") == 0
     assert router.flows["booking"].steps[3].goes_to == {"no": "day"}
+
+
+def test_the_docstring_of_a_module_begins_with_what_the_module_is() -> None:
+    begun = re.compile(r"(?:What|Who|Whom|Whose|Which|How|Where|When|Whether|Why|For|From|With|Between|Around)\b")
+    others = [
+        path.relative_to(ROOT).as_posix()
+        for path in sorted((ROOT / "drsai_backend").rglob("*.py"))
+        if begun.match(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
+    ]
+    assert others == []

@@ -1,4 +1,4 @@
-"""Only the newest outputs of some tools stay in the prompt."""
+"""Ephemeral outputs leave the prompt: only the newest ones of some tools stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all contexts here share: a list that only grows, and the units into which a prompt may be cut.
+"""A growing list is what all contexts here share, with the units into which a prompt may be cut.
 
 A context's state is every message it was given, in the form of AutoGen's own contexts, so the journal stores what a
 turn has added and nothing more. What a prompt leaves out is a view: nothing of it is written, and nothing is lost.

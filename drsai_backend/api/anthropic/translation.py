@@ -1,5 +1,5 @@
-"""From a request of Anthropic's Messages to the body of Chat Completions that says the same, and back to where each
-part of that came from, so that an error names what the client has written."""
+"""A translation makes of a request of Anthropic's Messages the body of Chat Completions that says the same, and knows
+where each part of that came from, so that an error names what the client has written."""
 
 from __future__ import annotations
 

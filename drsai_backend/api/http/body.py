@@ -1,4 +1,4 @@
-"""Reading a JSON body: bounded while it arrives, parsed once, and refused with the field named."""
+"""A JSON body is bounded while it arrives, parsed once, and refused with the field named."""
 
 from __future__ import annotations
 

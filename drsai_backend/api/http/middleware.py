@@ -1,5 +1,5 @@
-"""Around every request, in plain ASGI: a request id, a look at whom it is for, and an answer in OpenAI's shape when
-something breaks."""
+"""Middleware surrounds every request, in plain ASGI: a request id, a look at whom it is for, and an answer in OpenAI's
+shape when something breaks."""
 
 from __future__ import annotations
 

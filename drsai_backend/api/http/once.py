@@ -1,4 +1,5 @@
-"""What a request makes, it makes once for its `Idempotency-Key`: one that comes again gets the answer of the first.
+"""Once is how often a request with an `Idempotency-Key` makes anything: one that comes again gets the answer of the
+first.
 
 The answer is stored with what it tells of, for a day, as ciphertext that only the key opens; of the key, a digest is
 stored. Requests that begin runs, or answer them, keep their keys with the run (`runs.feed.replay`).

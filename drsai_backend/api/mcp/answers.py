@@ -1,4 +1,5 @@
-"""What a caller of a team's tool is told: the answer, or the question that it waits with, and how to continue."""
+"""An answer tells the caller of a team's tool what was said, or the question that the run waits with, and how to
+continue."""
 
 from __future__ import annotations
 

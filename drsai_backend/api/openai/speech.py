@@ -1,4 +1,4 @@
-"""What a reader sees of a run: its events as one text, pieces in the order they can be shown.
+"""Speech is what a reader sees of a run: its events as one text, pieces in the order in which they can be shown.
 
 Speakers of one turn may talk at once, and a message is stored (`MessageDone`) only when its turn is over, after its
 deltas. A plain chat window has one column. So the text is kept in segments, one for each message that somebody

@@ -1,4 +1,4 @@
-"""What a storage backend is: it runs storage functions against one database."""
+"""A storage backend runs storage functions against one database."""
 
 from __future__ import annotations
 

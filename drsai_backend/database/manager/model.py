@@ -1,4 +1,4 @@
-"""What the manager knows of a table: its fields, what each can hold, and by what a row is found again."""
+"""A model is what the manager knows of a table: its fields, what each can hold, and by what a row is found again."""
 
 from __future__ import annotations
 

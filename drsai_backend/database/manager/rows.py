@@ -1,4 +1,5 @@
-"""Reading and changing one row: what changed since it was read, whether somebody else changed the same, and the write.
+"""A row is read and changed here: what changed since it was read, whether somebody else changed the same, and the
+write.
 
 An upsert has three steps. `observe` copies what an object holds and compares it with what it held when it was read
 (in the caller's thread, before anything waits). `RowWriter.store` compares that with the row as stored, under a lock,

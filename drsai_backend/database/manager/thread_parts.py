@@ -1,4 +1,4 @@
-"""What belongs to a thread and has rules of its own: its lease, single messages, the view of its user input."""
+"""Parts of a thread have rules of their own: its lease, single messages, the view of its user input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others do to a thread whose run they do not hold: ask, queue, take away, end.
+"""Commands are given to a thread by those who do not hold its run: ask, queue, take away, end.
 
 Synchronous functions of a `Session`, to be run by `Database.write` and `Database.read`.
 """

@@ -1,4 +1,4 @@
-"""What the event log of a thread is made from: its runs and its messages, as storage functions of a `Session`."""
+"""The event log of a thread is made from its runs and its messages, by storage functions of a `Session`."""
 
 from __future__ import annotations
 

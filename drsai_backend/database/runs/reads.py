@@ -1,4 +1,4 @@
-"""What is read of threads and runs: the short columns that every decision goes by, and the stored state.
+"""Reads of threads and runs take the short columns that every decision goes by, and the stored state.
 
 Synchronous functions of a `Session`, to be run by `Database.read` and `Database.write`.
 """

@@ -1,4 +1,4 @@
-"""What the writes of a run are made of: finished values, which say nothing of the statements."""
+"""Values that the writes of a run are made of are finished, and say nothing of the statements."""
 
 from __future__ import annotations
 

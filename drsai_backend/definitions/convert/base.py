@@ -1,4 +1,4 @@
-"""What a format of others is, and the definition that is made of it, field by field."""
+"""The base of conversions says what a format of others is, and makes a definition of it, field by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stored definition may say: what a file may, but for what a file takes from its machine."""
+"""A stored definition may say what a file may, but for what a file takes from its machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting a user: their keys, then their runs, then all that is theirs, part by part.
+"""Users are deleted here: their keys, then their runs, then all that is theirs, part by part.
 
 1. The keys are deleted. They stop working at once here, and in all other processes once `ApiKeys.stale_seconds` are
    over, for which the deletion waits: from then on nobody adds anything as this user, except programs, and those whom a

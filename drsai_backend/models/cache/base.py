@@ -1,4 +1,4 @@
-"""What a store of answers is."""
+"""A store keeps answers for the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request is known by: a digest that differs wherever the answer might."""
+"""A request's key is a digest that differs wherever the answer might."""
 
 from __future__ import annotations
 

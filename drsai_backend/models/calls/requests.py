@@ -1,4 +1,4 @@
-"""What a model was asked, kept so that it can be compared with what it is asked when a turn is repeated."""
+"""Requests to a model are kept, so that they can be compared with those of a turn that is repeated."""
 
 from __future__ import annotations
 

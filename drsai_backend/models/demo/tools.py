@@ -1,4 +1,5 @@
-"""Which tools the offline demo model calls, with which arguments, and the values it gives for JSON schemas."""
+"""Tools are called by the offline demo model by rules here, which choose the arguments, too, and the values for JSON
+schemas."""
 
 from __future__ import annotations
 

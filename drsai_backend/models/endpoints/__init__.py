@@ -1,1 +1,1 @@
-"""How endpoints differ: which messages and parameters they take, how an answer is continued, what they tell of it."""
+"""Endpoints differ in which messages and parameters they take, how an answer is continued, and what they tell of it."""

@@ -1,5 +1,5 @@
-"""What an endpoint says of an answer besides its text, as far as AutoGen's `CreateResult` has no place for it, and what
-a run's calls have used."""
+"""Answers of endpoints say more than their text: what AutoGen's `CreateResult` has no place for, and what a run's calls
+have used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model's answer may have: bytes on its way, of which no more are kept, and text in it."""
+"""Bounded answers keep no more bytes on their way, and no more text, than a model's answer may have."""
 
 from __future__ import annotations
 

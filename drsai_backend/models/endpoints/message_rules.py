@@ -1,4 +1,4 @@
-"""Which messages an endpoint takes, and messages made to fit it.
+"""Message rules say which messages an endpoint takes, and make messages fit it.
 
 Most endpoints take any, some chat templates (Gemma's, Mistral's behind vLLM) few. What a model takes is said by the
 settings, known of its family, or learnt from the endpoint's first refusal.

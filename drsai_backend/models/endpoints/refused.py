@@ -1,4 +1,4 @@
-"""What an endpoint has refused, by its error: which parameter, and in what words."""
+"""Refused parameters are known by an endpoint's error: which one, and in what words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model thinks before it answers, told apart from the answer.
+"""Thoughts, which a model has before it answers, are told apart from the answer.
 
 Endpoints give reasoning apart (`reasoning_content`) or in the text, as `<think>…</think>` in front of the answer.
 AutoGen's stream has it in the text in both cases, and its result has it as `thought` (always, or for models of the R1

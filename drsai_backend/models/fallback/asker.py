@@ -1,4 +1,4 @@
-"""For whom a profile's client asks."""
+"""The asker is for whom a profile's client asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a failed call says: whether another endpoint should be asked, and when this one may be asked again."""
+"""A failure of a call says whether another endpoint should be asked, and when this one may be asked again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which profile a request is for, and which of the profiles of a list can answer it."""
+"""Routing finds the profile that a request is for, and those of a list that can answer it."""
 
 from __future__ import annotations
 

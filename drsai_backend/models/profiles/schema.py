@@ -1,4 +1,4 @@
-"""What a file of model profiles may say, checked: an error names the field and what it must be."""
+"""The schema of a file of model profiles checks what it says: an error names the field and what it must be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model has written in the form of ReAct: a thought, and an action with its input or an answer.
+"""Parsing finds in what a model has written in the form of ReAct a thought, and an action with its input or an answer.
 
 Models keep to the form more or less. What can be understood is; nothing raises. Time is linear in the text: each
 expression has bounds on what it repeats, and JSON is looked for in a few places only.

@@ -1,4 +1,4 @@
-"""What a model is told of tools that it calls by text, and earlier calls in the same words."""
+"""The wording tells a model of tools that it calls by text, and of earlier calls in the same words."""
 
 from __future__ import annotations
 

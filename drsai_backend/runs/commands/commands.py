@@ -1,5 +1,5 @@
-"""What people ask of threads, in any process, whichever one runs them: cancel, pause, resume; and what `on_busy` makes
-of a user input whose thread is busy."""
+"""Commands cancel, pause and resume threads from any process, whichever one runs them, and do what `on_busy` says with
+a user input whose thread is busy."""
 
 from __future__ import annotations
 

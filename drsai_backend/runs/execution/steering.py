@@ -1,4 +1,4 @@
-"""Between two turns: a run leaves, stops, pauses, or takes up what the user has said meanwhile."""
+"""Steering happens between two turns: a run leaves, stops, pauses, or takes up what the user has said meanwhile."""
 
 from __future__ import annotations
 

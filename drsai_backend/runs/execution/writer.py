@@ -1,4 +1,4 @@
-"""What a run does is stored, then shown. A write waits for a database that is away."""
+"""The writer stores what a run does, and shows it then. A write waits for a database that is away."""
 
 from __future__ import annotations
 

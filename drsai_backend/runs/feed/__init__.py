@@ -1,1 +1,1 @@
-"""What a run tells: live, followed from any process, or replayed."""
+"""The feed tells of a run: live, followed from any process, or replayed."""

@@ -1,4 +1,5 @@
-"""What a program gets of a run that it has waited for: AutoGen's messages, a `TeamResult`, or what went wrong."""
+"""The outcome of a run is what a program gets that has waited for it: AutoGen's messages, a `TeamResult`, or what went
+wrong."""
 
 from __future__ import annotations
 

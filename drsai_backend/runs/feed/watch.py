@@ -1,5 +1,5 @@
-"""Waiting for something to happen on threads: what happens in this process is told; what others do is looked up, with
-one statement for all threads that somebody waits for."""
+"""A watch waits for something to happen on threads: what happens in this process is told; what others do is looked up,
+with one statement for all threads that somebody waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a history stands to the threads that are stored: where it ends, where it was, and where the two part."""
+"""A history is compared with the threads that are stored: where it ends, where it was, and where the two part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was digested of histories before, by their texts, or by the hash of these."""
+"""Kept digests are those of earlier histories, found by their texts, or by the hash of these."""
 
 from __future__ import annotations
 

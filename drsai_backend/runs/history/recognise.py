@@ -1,4 +1,5 @@
-"""Which thread a history is of, and the way to the point where it ends. One step before `start`, for all APIs alike.
+"""To recognise a history is to find its thread, and the way to the point where it ends. It is one step before `start`,
+for all APIs alike.
 
 Without a thread's id: the digest after the last answer finds the thread that stands there, which continues; or one that
 was there, which is forked; or nothing, and the history is imported. Of several that look alike, one is meant whose

@@ -1,5 +1,5 @@
-"""What a client's tools have returned in a conversation. Its texts, and so its digests, may be equal to those of
-another one; what the tools have returned tells them apart, and is not for the other one's reader."""
+"""Results of a client's tools tell conversations apart whose texts, and so whose digests, are equal: what the tools
+have returned is not for the other one's reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What two tries of a request have in common, as 20 characters: all of it but the headers that differ.
+"""The digest of a request, 20 characters, is equal for its retries: it is of all of the request but the headers that
+differ.
 
 Nothing is left out for speed: requests of a batch often differ in one place far from their end. What was digested of a
 long history before is not digested again.

@@ -1,1 +1,1 @@
-"""What chat windows ask about a chat, told apart from its conversation, and answered beside it. Nothing is stored."""
+"""Side calls answer what chat windows ask about a chat, beside its conversation. Nothing is stored."""

@@ -1,4 +1,4 @@
-"""Which agents and model clients of a built team take what a request asks for."""
+"""Parameters of a request are given to those agents and model clients of a built team that take them."""
 
 from __future__ import annotations
 

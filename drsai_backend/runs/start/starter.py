@@ -1,4 +1,5 @@
-"""From a request to a run that holds its lease, as a pipeline of finished values (steps 2 to 4 of `runs.engine`):
+"""The starter makes of a request a run that holds its lease, as a pipeline of finished values (steps 2 to 4 of
+`runs.engine`):
 
     read    StoredThread   the thread, warm or from the database
     plan    Plan           what the request means for it

@@ -1,4 +1,4 @@
-"""What the log of a run tells where it is read as steps."""
+"""Events of steps are what the log of a run tells where it is read as steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How pages of threads, runs, messages and questions are read, for who asks: storage functions of a `Session`. A user
+"""Queries read pages of threads, runs, messages and questions, for who asks: storage functions of a `Session`. A user
 gets own threads, except where a function says otherwise."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may do what with which thread: the one place that decides it.
+"""Rights say who may do what with which thread: this is the one place that decides it.
 
 A user's own thread is named by its id, that of another user of the tenant by a `ThreadName`: a thread id is any text,
 so no text could stand for another's. What nobody has shared with a user does not exist for them (404); what they may

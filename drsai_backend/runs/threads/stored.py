@@ -1,4 +1,4 @@
-"""What is stored of threads and runs, for who asks and as far as they may see it; and with whom a thread is shared."""
+"""Stored threads and runs are read for who asks, as far as they may see them; so is with whom a thread is shared."""
 
 from __future__ import annotations
 

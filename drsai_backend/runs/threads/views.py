@@ -1,4 +1,4 @@
-"""What is shown of stored threads and runs, by the API, the command line and `DrSai`: small read models.
+"""Views are what is shown of stored threads and runs, by the API, the command line and `DrSai`: small read models.
 
 `runs.threads.queries` reads them.
 """

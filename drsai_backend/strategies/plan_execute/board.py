@@ -1,4 +1,5 @@
-"""What becomes of a plan: which step runs when, how often, and when it is over. No models, no messages, no storage.
+"""The board says which step of a plan runs when, how often, and when the plan is over. It knows no models, no messages
+and no storage.
 
 A board is what the marks of a run's messages add up to, so it is the same in every process that has these messages.
 """

@@ -1,4 +1,4 @@
-"""What the members of a plan-execute team are told, and what is made of what they say."""
+"""Prompts are what the members of a plan-execute team are told; what they say is read here, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a judge says of an attempt, and how it is read from what its model has said."""
+"""A verdict is what a judge says of an attempt; it is read from what the judge's model has said."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a router decides about a message: by patterns, and by a model."""
+"""Decisions about a message are made by a router's patterns, and by a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a team makes of its clients' tools, and which of its agents gets them."""
+"""A policy says what a team makes of its clients' tools, and which of its agents gets them."""
 
 from __future__ import annotations
 

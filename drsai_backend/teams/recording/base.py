@@ -1,4 +1,4 @@
-"""What a class says of its state, where AutoGen's `save_state` says nothing of it."""
+"""The base of recorded classes is what one says of its state, where AutoGen's `save_state` says nothing of it."""
 
 from __future__ import annotations
 

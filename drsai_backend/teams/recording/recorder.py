@@ -1,4 +1,4 @@
-"""Record what a team emits and how its state changes, turn by turn."""
+"""The recorder keeps what a team emits and how its state changes, turn by turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Who is on a runtime and gets what: the part of AutoGen's `AgentRuntime` that delivers nothing."""
+"""The agent directory knows who is on a runtime and gets what: the part of AutoGen's `AgentRuntime` that delivers
+nothing."""
 
 from __future__ import annotations
 

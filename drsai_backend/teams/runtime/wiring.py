@@ -1,4 +1,4 @@
-"""Put a team, and the teams nested in it, on a turn runtime."""
+"""Wiring puts a team, and the teams nested in it, on a turn runtime."""
 
 from __future__ import annotations
 

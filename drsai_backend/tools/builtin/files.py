@@ -1,4 +1,4 @@
-"""Reading files of folders that the operator allows."""
+"""Files of folders that the operator allows are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searching the web: SearXNG, Brave, Tavily or Google."""
+"""A search asks the web: SearXNG, Brave, Tavily or Google."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs code that a model wrote: a `CodeSandbox`, its limits and its result."""
+"""A `CodeSandbox` runs code that a model wrote, within limits, and gives a result."""
 
 from __future__ import annotations
 

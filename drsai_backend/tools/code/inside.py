@@ -1,4 +1,4 @@
-"""What runs in a sandbox with real Python, before and after the code: it imports nothing but the standard library.
+"""Inside a sandbox with real Python, this runs before and after the code: it imports nothing but the standard library.
 
 It gets the code by its standard input, in bubblewrap a socket, runs it as `__main__`, shows the value of the last line,
 and saves open figures.

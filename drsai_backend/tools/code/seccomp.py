@@ -1,4 +1,4 @@
-"""Which system calls code in bubblewrap may not make: those that reach around its namespaces and limits.
+"""Seccomp forbids code in bubblewrap the system calls that reach around its namespaces and limits.
 
 Namespaces know nothing of kernel keyrings and of sockets to the host of a virtual machine; a limit on memory counts no
 memory in anonymous files and shared segments; and what only a system's administrator needs is attack surface.

@@ -1,4 +1,4 @@
-"""What an HTTP tool is, as data."""
+"""A config is an HTTP tool as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Keeping credentials out of what a model, a user or a log gets to see, should an endpoint repeat what it was sent."""
+"""Hiding keeps credentials out of what a model, a user or a log gets to see, should an endpoint repeat what it was
+sent."""
 
 from __future__ import annotations
 

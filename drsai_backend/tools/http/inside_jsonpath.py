@@ -1,4 +1,4 @@
-"""What a JSONPath finds in an answer, in a process of its own (`tools.apart`): both may take for ever."""
+"""JSONPaths search an answer in a process of their own (`tools.apart`), as both may take for ever."""
 
 from __future__ import annotations
 

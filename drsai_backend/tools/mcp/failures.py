@@ -1,4 +1,4 @@
-"""What goes wrong with a server, in words for the model that has called its tool."""
+"""Failures of a server are put into words for the model that has called its tool."""
 
 from __future__ import annotations
 

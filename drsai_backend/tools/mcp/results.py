@@ -1,4 +1,4 @@
-"""What a server answers, as parts of a tool's result: texts, images, and files of what is neither."""
+"""Results of a server become parts of a tool's result: texts, images, and files of what is neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which MCP servers there are: told by the operator, in code or in a file. A component config only names them."""
+"""MCP servers are told by the operator, in code or in a file. A component config only names them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a kind of tool has to be able to do for the registry. A kind is a module of this folder and an entry of the
-registry's `kinds`; `http.py` is the example."""
+"""A kind of registered tool does for the registry what is declared here. It is a module of this folder and an entry of
+the registry's `kinds`; `http.py` is the example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often registered tools are called, how often that fails, and how long it takes.
+"""Statistics of registered tools count how often they are called, how often that fails, and how long it takes.
 
 A process counts in memory and adds what it has counted to the database every few seconds, and when it closes: a call
 costs no write. A process that is killed takes the counts of its last seconds with it.

@@ -1,4 +1,4 @@
-"""From the body and headers of a chat request to an `Ask`."""
+"""Inputs are made of the body and headers of a chat request: an `Ask`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done with responses: one verb each, whether asked for over HTTP or over a WebSocket.
+"""The service of responses has a verb for each thing that can be done with them, over HTTP or a WebSocket.
 
 **store: false.** A run needs its thread while it lives. The thread that such a response made is deleted when it is
 over, if all that ever ran on it were such responses; where that cannot be done (the process dies first), what is left

@@ -1,4 +1,4 @@
-"""What people say to a flow: yes and no, skip, stop and continue, in several languages."""
+"""Words that people say to a flow are yes and no, skip, stop and continue, in several languages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""From the body of a request for a response to what the engine is asked, and to what is kept of the request."""
+"""Inputs are made of the body of a request for a response: what the engine is asked, and what is kept of the
+request."""
 
 from __future__ import annotations
 

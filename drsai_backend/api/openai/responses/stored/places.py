@@ -1,4 +1,5 @@
-"""Where a request for a response is continued: a new thread, a conversation, or after a response of before."""
+"""A place is where a request for a response is continued: a new thread, a conversation, or after an earlier
+response."""
 
 from __future__ import annotations
 
