@@ -1,7 +1,7 @@
 # `make help` lists what can be made. BIN: where the tools are (a virtual environment with `pip install -e '.[dev]'`).
 BIN ?= .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help install check lint types contracts format test test-all clients docs stub demo-svg chaos bench serve demo ci
+.PHONY: help install check lint types contracts format test test-all clients docs stub release demo-svg chaos bench serve demo ci
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ serve: ## The server with the built-in teams
 
 demo: ## A group chat that survives SIGKILL
 	$(BIN)/drsai demo
+
+release: ## Wheel, source distribution and documents of a tag, built and tried in a clean folder: make release TAG=v0.2.0
+	.ci/release $(TAG)
 
 ci: ## What CI runs, in a clean copy of the last commit
 	.ci/run

@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -52,7 +53,11 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
     """What can be measured, by name."""
     return {
         "endpoint": lambda: endpoints.measure(
-            server, 2 if quick else rounds, QUICK if quick else endpoints.MARKS, full=len(sizes) > len(GOALS)
+            server,
+            1 if quick else rounds,
+            QUICK if quick else endpoints.MARKS,
+            (5, 10) if quick else endpoints.PIECES,
+            full=len(sizes) > len(GOALS),
         ),
         "tools": lambda: tools.measure(200 if quick else tools.CALLS),
         "tool_runs": lambda: tool_runs.measure(server, rounds, 20 if quick else tool_runs.LATENCY),
@@ -80,14 +85,21 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
     }
 
 
-async def run(chosen: dict[str, Part]) -> list[Section]:
+async def run(chosen: dict[str, Part]) -> tuple[list[Section], list[str]]:
+    """Return the sections, and the names of the parts that raised. One that does keeps no other from being measured."""
     sections: list[Section] = []
+    failed: list[str] = []
     for name, part in chosen.items():
         start = time.perf_counter()
-        made = await part()
-        sections += made if isinstance(made, list) else [made]
+        try:
+            made = await part()
+        except Exception:  # noqa: BLE001 - it is told, and ends the whole as failed
+            traceback.print_exc()
+            failed.append(name)
+        else:
+            sections += made if isinstance(made, list) else [made]
         print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    return sections
+    return sections, failed
 
 
 def main() -> None:
@@ -115,8 +127,11 @@ def main() -> None:
         rounds = args.rounds or (3 if args.quick else 20 if args.full else 6)
         every = parts(server, quick=args.quick, sizes=sizes, rounds=rounds)
         chosen = args.only or [name for name in names if args.full or args.quick or name not in _ONLY_FULL]
-        report = document(asyncio.run(run({name: every[name] for name in chosen})))
+        sections, failed = asyncio.run(run({name: every[name] for name in chosen}))
+    report = document(sections)
     print(report)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
     if args.write:
         TARGET.write_text(report)
 
