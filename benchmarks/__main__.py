@@ -59,7 +59,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
             (5, 10) if quick else endpoints.PIECES,
             full=len(sizes) > len(GOALS),
         ),
-        "tools": lambda: tools.measure(200 if quick else tools.CALLS),
+        "tools": lambda: tools.measure(*((50, 3) if quick else ())),
         "tool_runs": lambda: tool_runs.measure(server, rounds, 20 if quick else tool_runs.LATENCY),
         "many_calls": lambda: many_calls.measure(server, 3 if quick else many_calls.RUNS),
         "definitions": lambda: definitions.measure(server, rounds),
