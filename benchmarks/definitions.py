@@ -22,7 +22,7 @@ from benchmarks.served import Served
 from benchmarks.tool_runs import CALLS, look
 from drsai_backend import RunContext
 from drsai_backend.agents import ReactAgent, ToolAgent
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 from drsai_backend.tools.builtin import builtin_tools
 
 _LIMIT = 1.05
@@ -122,7 +122,7 @@ async def measure(postgres: Postgres | None, rounds: int) -> Section:
     with tempfile.TemporaryDirectory() as folder, endpoint() as base:
         file = Path(folder) / "team.yaml"
         file.write_text(FILE)
-        defined: Any = load(str(file), Means(("benchmarks",)))
+        defined: Any = load(str(file), DefinitionPolicy(("benchmarks",)))
         for what, python, calls in (("ada", ada, CALLS), ("rex", rex, 0), ("pair", pair, 0)):
             factories = (defined[what], python)
             where = f"{base}/0/{calls}/v1"

@@ -18,7 +18,7 @@ from drsai_backend.database.documents import Identity
 from drsai_backend.database.recent import Recent
 from drsai_backend.database.stored_definitions import DefinitionVersion
 from drsai_backend.datamodel.owner import ThreadName
-from drsai_backend.definitions.means import NAME, Means
+from drsai_backend.definitions.policy import NAME, DefinitionPolicy
 from drsai_backend.errors import InvalidRequest, TeamBuildError, UnknownModel
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.client_tools.policy import NO_POLICY, Mode, ToolPolicy
@@ -69,7 +69,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ListedTeam:
     """What is told of a team before anybody asks it."""
 
     name: str
@@ -78,12 +78,12 @@ class Offer:
     client_tools: ToolPolicy = NO_POLICY
 
 
-def _offer(version: DefinitionVersion, client_tools: ToolPolicy) -> Offer:
+def _offer(version: DefinitionVersion, client_tools: ToolPolicy) -> ListedTeam:
     """That of a stored version, which was checked when it was stored."""
     given = version.definition
     part: JsonObject = given.get("agents", {}).get(version.name) or given.get("teams", {}).get(version.name) or {}
     line = str(part.get("description", "")).strip().split("\n", 1)[0].strip()
-    return Offer(version.name, line, tuple(part.get("permissions", ())), client_tools)
+    return ListedTeam(version.name, line, tuple(part.get("permissions", ())), client_tools)
 
 
 class Catalog:
@@ -96,7 +96,9 @@ class Catalog:
         settings: what holds where a team says nothing of itself.
     """
 
-    def __init__(self, registry: TeamRegistry, db: DatabaseManager, means: Means, settings: Settings) -> None:
+    def __init__(
+        self, registry: TeamRegistry, db: DatabaseManager, means: DefinitionPolicy, settings: Settings
+    ) -> None:
         self.registry = registry
         self._db = db
         self._means = means
@@ -105,7 +107,7 @@ class Catalog:
         self._own: dict[str, Recipe] = {}
         self._recent = Recent(db.database, stored.definitions.find_each)
         self._names = Recent(db.database, stored.known_names)
-        self._offers: dict[Identity, Offer] = {}
+        self._offers: dict[Identity, ListedTeam] = {}
         self._stored: LRUCache[Identity, Recipe] = LRUCache(_BUILT)
 
     def own(self, name: str) -> Recipe:
@@ -183,11 +185,11 @@ class Catalog:
             raise UnknownModel(text, param="model")
         return self._of_version(version)
 
-    async def all(self, who: Principal) -> list[Offer]:
+    async def all(self, who: Principal) -> list[ListedTeam]:
         """What somebody may ask: the registry's in order, then the stored ones by name."""
         own = map(self.registry.get, self.registry.names())
         offers = [
-            Offer(
+            ListedTeam(
                 each.name,
                 each.description,
                 each.options.permissions,
@@ -205,7 +207,7 @@ class Catalog:
                 self._offers.pop(next(iter(self._offers)))
             no_word = ToolPolicy(self._client_tools)
             self._offers |= {each.identity: _offer(each, no_word) for each in read}
-        found: dict[str, Offer] = {}
+        found: dict[str, ListedTeam] = {}
         for identity in sorted(listed, key=lambda each: (each[1], places.index(each[0]))):
             name = identity[1]
             if name not in found and name not in self.registry and identity in self._offers:

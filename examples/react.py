@@ -11,7 +11,7 @@ from autogen_agentchat.messages import ThoughtEvent, ToolCallExecutionEvent, Too
 from autogen_core.tools import StaticStreamWorkbench
 
 from drsai_backend import DrSai, ReactAgent, RunContext, tool
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 
 FILE = str(Path(__file__).with_name("react.yaml"))
 
@@ -37,7 +37,7 @@ def clerk(context: RunContext) -> ReactAgent:
 
 
 async def main() -> None:
-    teams = {**load(FILE, Means()), "clerk": clerk}
+    teams = {**load(FILE, DefinitionPolicy()), "clerk": clerk}
     async with DrSai(teams, "sqlite:///react.db") as drsai:
         for team, text in (("counter", "What is 17 * 23?"), ("clerk", 'What is the fare to "Lisbon"?')):
             print(f"{team}: {text}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from drsai_backend import AssistantAgent, DrSai, ReflexionTeam, RunContext
 from drsai_backend.datamodel import Thread
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 
 
 def bard(context: RunContext) -> ReflexionTeam:
@@ -18,7 +18,7 @@ def bard(context: RunContext) -> ReflexionTeam:
 
 
 async def main() -> None:
-    defined = load(str(Path(__file__).with_name("reflexion.yaml")), Means())
+    defined = load(str(Path(__file__).with_name("reflexion.yaml")), DefinitionPolicy())
     async with DrSai({**defined, "bard": bard}, "sqlite:///reflexion.db") as drsai:
         for team in ("poet", "bard"):
             result = await drsai.run(team, "A verse about the tides.", thread_id=team)

@@ -9,7 +9,7 @@ import uuid
 from pathlib import Path
 
 from drsai_backend import DrSai
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 
 FILE = str(Path(__file__).with_name("router.yaml"))
 MESSAGES = [
@@ -28,7 +28,7 @@ MESSAGES = [
 async def main() -> None:
     thread = uuid.uuid4().hex
     for message in MESSAGES:
-        async with DrSai(load(FILE, Means()), "sqlite:///router.db") as drsai:
+        async with DrSai(load(FILE, DefinitionPolicy()), "sqlite:///router.db") as drsai:
             result = await drsai.user("ada").run("desk", message, thread_id=thread)
             print(f"> {message}\n{result.text}\n")
 

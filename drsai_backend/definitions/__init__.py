@@ -7,7 +7,7 @@ from drsai_backend.lazily import lazily
 if TYPE_CHECKING:
     from drsai_backend.definitions.build import DefinedTeam, factories
     from drsai_backend.definitions.files import load, load_all, read_definitions
-    from drsai_backend.definitions.means import Means
+    from drsai_backend.definitions.policy import DefinitionPolicy, Means
     from drsai_backend.definitions.schema import AgentDefinition, Definitions, json_schema
     from drsai_backend.definitions.source import DefinitionError, Problem
 else:
@@ -16,7 +16,7 @@ else:
         {
             "build": "DefinedTeam factories",
             "files": "load load_all read_definitions",
-            "means": "Means",
+            "policy": "DefinitionPolicy Means",
             "schema": "AgentDefinition Definitions json_schema",
             "source": "DefinitionError Problem",
         },
@@ -26,6 +26,7 @@ __all__ = [
     "AgentDefinition",
     "DefinedTeam",
     "DefinitionError",
+    "DefinitionPolicy",
     "Definitions",
     "Means",
     "Problem",

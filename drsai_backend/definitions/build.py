@@ -21,7 +21,7 @@ from drsai_backend.agents.base import AnyTool
 from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, TokenBufferedContext
 from drsai_backend.definitions.functions import NOT_FIXED, function_tool
 from drsai_backend.definitions.group_chats import build_group_chat
-from drsai_backend.definitions.means import Means
+from drsai_backend.definitions.policy import DefinitionPolicy
 from drsai_backend.definitions.schema import (
     AgentAsTool,
     AgentDefinition,
@@ -73,7 +73,7 @@ class DefinedTeam:
         means: what the operator lets them use.
     """
 
-    def __init__(self, name: str, given: Definitions, means: Means) -> None:
+    def __init__(self, name: str, given: Definitions, means: DefinitionPolicy) -> None:
         self.name = name
         self._given = given
         self._means = means
@@ -100,7 +100,7 @@ class DefinedTeam:
         return Builder(self._given, self._means, context).part(self.name)
 
 
-def factories(given: Definitions, means: Means) -> dict[str, DefinedTeam]:
+def factories(given: Definitions, means: DefinitionPolicy) -> dict[str, DefinedTeam]:
     """The factories of what is served, by name. The definitions were checked (`check.wrong_names`)."""
     return {name: DefinedTeam(name, given, means) for name in given.served}
 
@@ -108,7 +108,7 @@ def factories(given: Definitions, means: Means) -> dict[str, DefinedTeam]:
 class Builder:
     """Builds for one run. An agent that is used twice is built twice."""
 
-    def __init__(self, given: Definitions, means: Means, context: RunContext) -> None:
+    def __init__(self, given: Definitions, means: DefinitionPolicy, context: RunContext) -> None:
         self._given = given
         self._means = means
         self._context = context

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from drsai_backend.definitions.functions import NOT_FIXED, function_tool, is_allowed
 from drsai_backend.definitions.group_chats import wrong_graph
-from drsai_backend.definitions.means import Means
+from drsai_backend.definitions.policy import DefinitionPolicy
 from drsai_backend.definitions.schema import (
     PERSON,
     AgentAsTool,
@@ -87,7 +87,7 @@ def suggestion(name: str, known: Collection[str]) -> str:
     return did_you_mean(name, known) or listed
 
 
-def check(data: JsonObject, means: Means) -> tuple[Definitions | None, list[tuple[FieldPath, str]]]:
+def check(data: JsonObject, means: DefinitionPolicy) -> tuple[Definitions | None, list[tuple[FieldPath, str]]]:
     """The definitions, or None where their form is wrong, and all that is wrong with form and names.
 
     Args:
@@ -208,7 +208,7 @@ def _right_field(path: FieldPath, data: JsonObject, kind: type[BaseModel]) -> st
 # --- what is named --------------------------------------------------------------------------------------------------
 
 
-def _wrong_names(given: Definitions, means: Means) -> Iterator[tuple[FieldPath, str]]:
+def _wrong_names(given: Definitions, means: DefinitionPolicy) -> Iterator[tuple[FieldPath, str]]:
     """What definitions name that is not there, and what cannot work: paths and sentences."""
     parts: dict[str, object] = {**given.agents, **given.teams}
     doubles = given.agents.keys() & given.teams.keys()
@@ -288,7 +288,7 @@ def _wrong_tool(
     path: FieldPath,
     entry: ToolEntry,
     given: Definitions,
-    means: Means,
+    means: DefinitionPolicy,
     parts: Mapping[str, object],
 ) -> Iterator[tuple[FieldPath, str]]:
     builtin = means.builtin
@@ -317,7 +317,9 @@ def _wrong_tool(
             pass
 
 
-def _wrong_made(path: FieldPath, entry: BuiltinTool | PythonTool, means: Means) -> Iterator[tuple[FieldPath, str]]:
+def _wrong_made(
+    path: FieldPath, entry: BuiltinTool | PythonTool, means: DefinitionPolicy
+) -> Iterator[tuple[FieldPath, str]]:
     """What is wrong with a tool that is made to see whether it can be."""
     field: FieldPath = (*path, "python")
     options: JsonObject = getattr(entry, "options", {})
@@ -361,7 +363,9 @@ def _wrong_participants(
                     yield where, f"{target!r} takes no part in the swarm {name!r}{suggestion(target, known)}"
 
 
-def _never_works(name: str, team: TeamDefinition, given: Definitions, means: Means) -> Iterator[tuple[FieldPath, str]]:
+def _never_works(
+    name: str, team: TeamDefinition, given: Definitions, means: DefinitionPolicy
+) -> Iterator[tuple[FieldPath, str]]:
     path: FieldPath = ("teams", name)
     if team.kind == "selector" and len(team.participants) == 1:
         text = "a selector chooses among two at least: name another, or take `kind: round_robin`"

@@ -13,7 +13,7 @@ from typing import Final, cast
 from drsai_backend.definitions.build import factories
 from drsai_backend.definitions.check import at, check
 from drsai_backend.definitions.effects import without_effect
-from drsai_backend.definitions.means import Means
+from drsai_backend.definitions.policy import DefinitionPolicy
 from drsai_backend.definitions.schema import Definitions
 from drsai_backend.definitions.source import WORDS, DefinitionError, FieldPath, Problem, Source, read_file
 from drsai_backend.errors import ConfigurationError
@@ -27,7 +27,7 @@ _SECTIONS: Final = ("agents", "teams", "tools")
 _MAX_FILES: Final = 100
 
 
-def load(target: str, means: Means) -> dict[str, TeamFactory]:
+def load(target: str, means: DefinitionPolicy) -> dict[str, TeamFactory]:
     """The team factories of a file or module, by name.
 
     Args:
@@ -41,7 +41,7 @@ def load(target: str, means: Means) -> dict[str, TeamFactory]:
     return dict(factories(_read(target, means, os.environ), means))
 
 
-def load_all(targets: Sequence[str], means: Means) -> dict[str, TeamFactory]:
+def load_all(targets: Sequence[str], means: DefinitionPolicy) -> dict[str, TeamFactory]:
     """The team factories of several files and modules, by name.
 
     Raises:
@@ -97,10 +97,12 @@ def read_definitions(
     Raises:
         DefinitionError: all that is wrong, each with file, line and field.
     """
-    return _read(file, Means(tuple(python), (), builtin, mcp), os.environ if environment is None else environment)
+    return _read(
+        file, DefinitionPolicy(tuple(python), (), builtin, mcp), os.environ if environment is None else environment
+    )
 
 
-def _read(file: str, means: Means, environment: Mapping[str, str]) -> Definitions:
+def _read(file: str, means: DefinitionPolicy, environment: Mapping[str, str]) -> Definitions:
     folder = os.path.dirname(os.path.abspath(file))
     if means.python and folder not in sys.path:
         sys.path.append(folder)  # Last: a file of its own called json.py must replace nothing.
@@ -128,7 +130,7 @@ def _read(file: str, means: Means, environment: Mapping[str, str]) -> Definition
 
 
 def _checked(
-    data: JsonObject, means: Means, words: dict[FieldPath, str]
+    data: JsonObject, means: DefinitionPolicy, words: dict[FieldPath, str]
 ) -> tuple[Definitions | None, list[tuple[FieldPath, str]]]:
     """`check`, with the texts that YAML 1.2 has for `words` where no truth value may be; those are taken out of it."""
     found = check(data, means)
@@ -138,7 +140,7 @@ def _checked(
     return check(data, means) if texts else found
 
 
-def as_written(file: str, means: Means, environment: Mapping[str, str] | None = None) -> JsonObject:
+def as_written(file: str, means: DefinitionPolicy, environment: Mapping[str, str] | None = None) -> JsonObject:
     """What `read_definitions` reads, as data to be shown: a text that came from the environment is as the file has it
     (`${NAME}`), as it may be a secret. Arguments and errors as there."""
     environment = os.environ if environment is None else environment

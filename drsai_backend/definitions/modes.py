@@ -13,7 +13,7 @@ from autogen_agentchat.base import ChatAgent, Team
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drsai_backend.config import Settings
-from drsai_backend.definitions.means import Means
+from drsai_backend.definitions.policy import DefinitionPolicy
 from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.explain import did_you_mean, explain
 from drsai_backend.json_types import JsonObject
@@ -122,7 +122,7 @@ class ModeTeam:
     def __init__(self, mode: str, settings: Settings) -> None:
         self.mode = mode
         self._settings = settings
-        self._means = Means.of(settings)
+        self._means = DefinitionPolicy.of(settings)
 
     def __call__(self, context: RunContext) -> ChatAgent | Team:
         """A fresh agent or team for a run, of what its user input says.

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from drsai_backend.definitions.means import NAME
+from drsai_backend.definitions.policy import NAME
 from drsai_backend.definitions.termination import Termination
 from drsai_backend.json_types import JsonObject
 from drsai_backend.strategies import StrategyChoice, Tools

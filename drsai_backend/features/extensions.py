@@ -15,7 +15,7 @@ from drsai_backend.config import Settings
 from drsai_backend.database.hooks import Hooks
 from drsai_backend.database.schemas import Schema
 from drsai_backend.datamodel import table_of
-from drsai_backend.definitions.means import Means
+from drsai_backend.definitions.policy import DefinitionPolicy
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.features.base import Extension, Host
 from drsai_backend.features.builtin import BUILTIN, NOUNS
@@ -182,12 +182,12 @@ def schemas_of(kinds: Iterable[Kind]) -> Sequence[Schema]:
     return [Schema(kind.name, _home(kind) / kind.migrations, _tables(kind)) for kind in kinds if kind.tables]
 
 
-def means_of(settings: Settings) -> Means:
+def means_of(settings: Settings) -> DefinitionPolicy:
     """What the settings let definitions use, tools of extensions included. Raises ConfigurationError: the extensions
     cannot be used, or the file of MCP servers."""
     from drsai_backend.tools.mcp.servers import McpServers
 
     names = [] if settings.mcp_servers is None else [each.name for each in McpServers.read(settings.mcp_servers)]
     return replace(
-        Means.of(settings, chain.from_iterable(kind.tools for kind in kinds_of(settings))), mcp=lambda: names
+        DefinitionPolicy.of(settings, chain.from_iterable(kind.tools for kind in kinds_of(settings))), mcp=lambda: names
     )

@@ -14,11 +14,12 @@ from drsai_backend.runs.events import (
     ThoughtDelta,
 )
 from drsai_backend.runs.feed.handle import Handle
-from drsai_backend.runs.recovery.recovery import Waker
+from drsai_backend.runs.recovery.recovery import WorkerNotifier
 from drsai_backend.runs.requests import Answer, Ask, How, InputMessage, OnBusy, OnQuestion, Origin, Where
 from drsai_backend.teams.replay.steps import ToolEvent, ToolFinished, ToolPartial, ToolStarted
 
 RunHandle = Handle  # The name of earlier releases.
+Waker = WorkerNotifier  # The name of earlier releases.
 
 __all__ = [
     "Answer",
@@ -47,4 +48,5 @@ __all__ = [
     "ToolStarted",
     "Waker",
     "Where",
+    "WorkerNotifier",
 ]

@@ -35,7 +35,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.principal import Principal
-from drsai_backend.catalog import Catalog, Offer, Recipe
+from drsai_backend.catalog import Catalog, ListedTeam, Recipe
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.hooks import NO_HOOKS, Hooks
@@ -43,7 +43,7 @@ from drsai_backend.database.retention import delete_thread, prune
 from drsai_backend.database.runs.steps import drop_left
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner, ThreadName
-from drsai_backend.definitions.means import Means
+from drsai_backend.definitions.policy import DefinitionPolicy
 from drsai_backend.definitions.stored.store import StoredDefinitions
 from drsai_backend.errors import InvalidRequest, NotFound, ShuttingDown, ThreadBusy, UnknownModel
 from drsai_backend.files import Files
@@ -60,7 +60,7 @@ from drsai_backend.runs.intake.forks import Forks
 from drsai_backend.runs.intake.intake import Intake
 from drsai_backend.runs.intake.repeats import Repeats
 from drsai_backend.runs.recovery.leases import Heartbeat, new_worker_id
-from drsai_backend.runs.recovery.recovery import Recovery, Waker
+from drsai_backend.runs.recovery.recovery import Recovery, WorkerNotifier
 from drsai_backend.runs.recovery.suspects import Isolate
 from drsai_backend.runs.recovery.sweeper import Sweeper
 from drsai_backend.runs.requests import Admitted, Answer, Ask, InputMessage, Origin, Where
@@ -140,7 +140,7 @@ class Engine(StoredThreads):
         self.webhooks = Webhooks(db, settings)
         self.files = Files(database, settings)
         mcp = mcp or McpHost()
-        allowed, means = tuple(settings.allowed_addresses), Means.of(settings, own_tools)
+        allowed, means = tuple(settings.allowed_addresses), DefinitionPolicy.of(settings, own_tools)
         # What was stored may be read where a function or a server that it names is not.
         self.catalog = catalog = Catalog(teams, db, replace(means, tries=False), settings)
         there = replace(means, mcp=lambda: [each.name for each in mcp.servers])
@@ -211,7 +211,7 @@ class Engine(StoredThreads):
         self._sender.start()
         self.lifecycle.opened()
 
-    def woken_by(self, waker: Waker) -> None:
+    def woken_by(self, waker: WorkerNotifier) -> None:
         """Have `waker` tell other processes which threads want a look, and sweep. Without one, this process does."""
         self._recovery.waker = waker
 
@@ -271,7 +271,7 @@ class Engine(StoredThreads):
                 raise InvalidRequest("a new thread is one's own: name the thread of that owner", param="thread_id")
             await self._rights.thread(who, where.name_of(who), Right.WRITE)
 
-    async def offers(self, who: Principal) -> list[Offer]:
+    async def offers(self, who: Principal) -> list[ListedTeam]:
         """The teams that somebody may ask."""
         return await self.catalog.all(who)
 

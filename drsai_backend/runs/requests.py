@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from drsai_backend.access.principal import Principal
 from drsai_backend.catalog import Recipe
 from drsai_backend.database.runs.reads import Seen
-from drsai_backend.database.runs.values import Also
+from drsai_backend.database.runs.values import StoredWithRequest
 from drsai_backend.database.webhooks import Kind as WebhookKind
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DrSaiError, InvalidRequest
@@ -262,7 +262,7 @@ class Origin:
     repeated: int | None = None
     webhook_url: str | None = None
     webhook_kind: WebhookKind = "run"
-    also: Also | None = None
+    also: StoredWithRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from drsai_backend.errors import DamagedState, StateError, UnsupportedStateVersi
 from drsai_backend.json_types import JsonObject
 
 FORMAT_VERSION: Final = 1
-"""Each later one counts `drsai_backend.runs.recovery.known.FORMS` on."""
+"""Each later one counts `drsai_backend.runs.recovery.announcements.FORMS` on."""
 _MAGIC: Final = b"DS"
 _HEADER: Final = 8
 _ZSTD_FLAG: Final = 1

@@ -27,7 +27,7 @@ from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import dump_json
 
 Message: TypeAlias = BaseChatMessage | BaseAgentEvent
-Aside: TypeAlias = Literal["tool", "speaker", "last", "told"]
+HiddenReason: TypeAlias = Literal["tool", "speaker", "last", "told"]
 """Why a message is no part of its run's answer: it was said inside of a tool call; its speaker is not shown; only the
 last message is, which this one is not unless the run ends with it; or an answer before this one has told it."""
 ASIDE: Final = "drsai.aside"
@@ -78,16 +78,16 @@ def thought_beside(source: str, thought: str, metadata: Mapping[str, str]) -> Th
     return ThoughtEvent(content=thought, source=source, metadata={**metadata, REASONING: "true"})
 
 
-def put_aside(message: object, why: Aside) -> None:
+def put_aside(message: object, why: HiddenReason) -> None:
     """Mark a message, event or chunk, before it is stored, as no part of the answer; leave anything else as it is."""
     if isinstance(message, BaseChatMessage | BaseAgentEvent):
         message.metadata = {**message.metadata, ASIDE: why}
 
 
-def aside_of(message: object) -> Aside | None:
+def aside_of(message: object) -> HiddenReason | None:
     """Why a message, or its dump, is no part of the answer; None: it may be one."""
     metadata = message.get("metadata") if isinstance(message, dict) else getattr(message, "metadata", None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return cast("dict[str, Aside]", metadata).get(ASIDE) if isinstance(metadata, dict) else None
+    return cast("dict[str, HiddenReason]", metadata).get(ASIDE) if isinstance(metadata, dict) else None
 
 
 class ThoughtChunkEvent(ModelClientStreamingChunkEvent):

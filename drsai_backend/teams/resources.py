@@ -92,7 +92,7 @@ def _is_started(resource: Resource) -> bool | None:
     return None
 
 
-Held: TypeAlias = list[tuple[Place, Resource, bool]]
+HeldResources: TypeAlias = list[tuple[Place, Resource, bool]]
 """What one team holds: where, what, and whether it was not started yet when the team was built."""
 
 
@@ -117,7 +117,7 @@ class Resources:
         self._left_open: dict[int, Resource] = {}
         """What is shared and was started by a run."""
 
-    def hold(self, held: Held, name: str, team: Mapping[str, Part], *, fresh: bool) -> None:
+    def hold(self, held: HeldResources, name: str, team: Mapping[str, Part], *, fresh: bool) -> None:
         """A team of these parts was built under this name; `fresh`: from a config, so that nothing of it is shared.
         `held` takes what it holds, and is to be given to `release` when the team is not needed any more."""
         for number, (path, resource) in enumerate(resources_of(team)):
@@ -139,7 +139,7 @@ class Resources:
         while len(self._own) > _PLACES:
             self._own.popitem(last=False)
 
-    def release(self, held: Held) -> None:
+    def release(self, held: HeldResources) -> None:
         """The team is not needed any more. What is its own is closed in the background. A second call does nothing."""
         over: list[tuple[Place, Resource]] = []
         for place, resource, was_startable in held:

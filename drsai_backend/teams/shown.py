@@ -17,7 +17,7 @@ from typing import Annotated, Final, Literal, TypeAlias, cast
 from autogen_agentchat.teams import BaseGroupChat
 from pydantic import Field
 
-from drsai_backend.teams.messages import Aside
+from drsai_backend.teams.messages import HiddenReason
 from drsai_backend.teams.team_tree import TeamTree, is_a, tree_of
 
 SETTING: Final = "shown"
@@ -37,7 +37,7 @@ class Shown:
     names: frozenset[str] | None = None
     is_last: bool = False
 
-    def aside(self, source: str) -> Aside | None:
+    def aside(self, source: str) -> HiddenReason | None:
         """Why what this speaker says is no part of the answer; None: it is one."""
         is_hidden = self.names is not None and source not in self.names
         return "speaker" if is_hidden else "last" if self.is_last else None

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from drsai_backend.access.principal import Principal
-from drsai_backend.catalog import Offer
+from drsai_backend.catalog import ListedTeam
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DrSaiError, NotFound, StaleAnswer, UnknownModel
@@ -119,8 +119,8 @@ class FakeEngine:
         if team not in self.scripts:
             raise UnknownModel(f"there is no model {team!r} here", param="model")
 
-    async def offers(self, who: Principal) -> list[Offer]:
-        return [Offer(name, self.teams.description(name)) for name in self.scripts]
+    async def offers(self, who: Principal) -> list[ListedTeam]:
+        return [ListedTeam(name, self.teams.description(name)) for name in self.scripts]
 
     def stops_on_disconnect(self, team: str) -> bool:
         return False

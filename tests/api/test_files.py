@@ -150,7 +150,7 @@ async def test_slow_uploads_keep_nobody_else_from_uploading(app: FastAPI, monkey
 async def test_files_are_counted(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same content takes no room: so a user's files are counted as well, and those that a request names."""
     monkeypatch.setattr("drsai_backend.database.files.MOST_FILES", 2)
-    monkeypatch.setattr("drsai_backend.api.openai.files.named.MOST_NAMED", 1)
+    monkeypatch.setattr("drsai_backend.api.openai.files.request_files.MOST_NAMED", 1)
     async with openai_client(app, max_retries=0) as client:
         made = [await client.files.create(file=("a", b"a"), purpose="evals") for _ in range(2)]
         with pytest.raises(openai.APIStatusError, match="you may have 2 files") as caught:

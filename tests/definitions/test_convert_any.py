@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from drsai_backend.definitions import DefinitionError
 from drsai_backend.definitions.check import check as checked
 from drsai_backend.definitions.convert import convert
-from drsai_backend.definitions.means import NO_MEANS
+from drsai_backend.definitions.policy import NOTHING_ALLOWED
 from drsai_backend.definitions.source import parse
 
 SECRET = "hunter2hunter2"
@@ -150,7 +150,7 @@ def test_what_is_written_can_be_read(format: str) -> None:
         variables = {name: f"${{{name}}}" for name in found.secrets}
         for text in (found.yaml(), found.json()):
             assert SECRET not in text
-            again, wrong = checked(parse(text, "made", variables).data, NO_MEANS)
+            again, wrong = checked(parse(text, "made", variables).data, NOTHING_ALLOWED)
             assert (again, wrong) == (found.definitions, [])
         assert SECRET not in repr(found)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drsai_backend.definitions import DefinitionError, Means, load, read_definitions
+from drsai_backend.definitions import DefinitionError, DefinitionPolicy, load, read_definitions
 
 CODE = '''
 def measure(at: str) -> str:
@@ -40,7 +40,7 @@ def written(folder: Path, *tools: str) -> str:
 
 def test_the_folder_of_the_file_can_be_imported_from(folder: Path) -> None:
     file = written(folder, "lab_tools:measure")
-    assert [*load(file, Means(("lab_tools",)))] == ["ann", "bob"]
+    assert [*load(file, DefinitionPolicy(("lab_tools",)))] == ["ann", "bob"]
     assert sys.path[-1] == str(folder), "after all others: it must replace nothing"
 
 
@@ -50,7 +50,7 @@ def test_what_cannot_be_imported_is_told_with_its_line(folder: Path) -> None:
     )
     (folder / "lab_tools.py").write_text(CODE + "CODE = 3\n")
     with pytest.raises(DefinitionError) as refused:
-        load(file, Means(("lab_tools", "lab_gone", "lab_ill")))
+        load(file, DefinitionPolicy(("lab_tools", "lab_gone", "lab_ill")))
     assert [(each.line, each.field, each.message) for each in refused.value.problems] == [
         (
             4,

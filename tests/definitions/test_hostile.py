@@ -14,7 +14,7 @@ import pytest
 from drsai_backend import RunContext
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
-from drsai_backend.definitions import DefinitionError, Means, load, read_definitions
+from drsai_backend.definitions import DefinitionError, DefinitionPolicy, load, read_definitions
 from drsai_backend.definitions.source import MAX_BYTES
 from drsai_backend.definitions.templates import prompt_of
 from drsai_backend.features.stored_definitions import commands
@@ -157,7 +157,7 @@ number = 3
 def test_a_module_offers_its_own_alone(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "team.yaml").write_text(f"agents:\n  ann: {{tools: [{{python: '{__name__}:{name}'}}]}}\n")
     with pytest.raises(DefinitionError, match=said):
-        load(str(tmp_path / "team.yaml"), Means(("tests",)))
+        load(str(tmp_path / "team.yaml"), DefinitionPolicy(("tests",)))
 
 
 def test_what_is_shown_has_no_secrets(

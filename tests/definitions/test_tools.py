@@ -14,9 +14,9 @@ from jsonschema import Draft202012Validator
 
 from drsai_backend import tool
 from drsai_backend.agents.contexts import CompactionContext
-from drsai_backend.definitions import DefinitionError, Means, json_schema, load, read_definitions
+from drsai_backend.definitions import DefinitionError, DefinitionPolicy, json_schema, load, read_definitions
 from drsai_backend.definitions.build import Builder
-from drsai_backend.definitions.means import NO_MEANS
+from drsai_backend.definitions.policy import NOTHING_ALLOWED
 from drsai_backend.definitions.schema import McpTools
 from drsai_backend.definitions.stored.document import checked
 from drsai_backend.errors import InvalidRequest
@@ -142,7 +142,7 @@ def written(path: Path, *tools: Any, **agent: Any) -> str:
 def test_misuse_is_refused_with_its_field(case: str, tmp_path: Path) -> None:
     entry, field, said = WRONG[case]
     with pytest.raises(DefinitionError) as refused:
-        load(written(tmp_path, entry), Means(("tests.definitions",)))
+        load(written(tmp_path, entry), DefinitionPolicy(("tests.definitions",)))
     [problem] = refused.value.problems
     where = "agents.ann.tools[0]" + (f".{field}" if field else "")
     assert (problem.field, problem.line is not None) == (where, True)
@@ -151,7 +151,7 @@ def test_misuse_is_refused_with_its_field(case: str, tmp_path: Path) -> None:
 
 def test_what_can_be_is_read_and_is_in_the_schema(tmp_path: Path) -> None:
     file = written(tmp_path, *RIGHT, context="compaction")
-    assert [*load(file, Means(("tests.definitions",)))] == ["ann"]
+    assert [*load(file, DefinitionPolicy(("tests.definitions",)))] == ["ann"]
     Draft202012Validator(json_schema()).validate(yaml.safe_load(Path(file).read_text()))
     found = read_definitions(file, ("tests.definitions",)).agents["ann"]
     assert found.context is not None
@@ -169,7 +169,7 @@ def test_compaction_without_a_number_is_by_the_models_window(window: int | None,
     client: Any = ScriptedClient(lambda messages, options: "Yes.")
     client.context_length = window
     run: Any = SimpleNamespace(model_client=lambda *names: SimpleNamespace(inner=client))
-    builder: Any = Builder(given, NO_MEANS, run)
+    builder: Any = Builder(given, NOTHING_ALLOWED, run)
     context = builder._model_context(given.agents["ann"])
     assert isinstance(context, CompactionContext)
     assert context.max_tokens == room

@@ -12,7 +12,7 @@ from autogen_core.tools import StaticStreamWorkbench
 
 from drsai_backend import ReactAgent, RunContext, ToolAgent
 from drsai_backend.agents.contexts import TokenBufferedContext
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 from drsai_backend.definitions.convert import convert
 from drsai_backend.models import ModelParams
 from drsai_backend.tools.builtin import builtin_tools
@@ -136,7 +136,7 @@ async def test_the_models_are_sent_the_same(serve: Serve, model: ModelServer, tm
     [agent] = made.definitions.agents
     model.script(None, _answer)
     sent: list[Any] = []
-    for teams in load(str(file), Means()), {agent: factory}:
+    for teams in load(str(file), DefinitionPolicy()), {agent: factory}:
         service = await serve(teams)
         model.requests.clear()
         for text in ("Go.", "And now?"):

@@ -27,7 +27,7 @@ from drsai_backend import (
     tool,
 )
 from drsai_backend.agents.contexts import TokenBufferedContext
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 from drsai_backend.strategies.router import Ask
 from drsai_backend.tools.builtin import builtin_tools
 from tests.e2e.conftest import Serve, Service
@@ -239,7 +239,7 @@ async def both(serve: Serve, model: ModelServer, tmp_path: Path) -> tuple[Servic
     file = tmp_path / "team.yaml"
     file.write_text(FILE)
     model.script(None, _answer)
-    return await serve(load(str(file), Means(("tests.e2e",)))), await serve(PYTHON)
+    return await serve(load(str(file), DefinitionPolicy(("tests.e2e",)))), await serve(PYTHON)
 
 
 @pytest.mark.parametrize("name", PYTHON)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 from tests.e2e.conftest import Serve, Service
 from tests.e2e.test_react import ask, stored
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
@@ -28,7 +28,7 @@ teams:
 async def served(serve: Serve, folder: Path, text: str) -> Service:
     file = folder / "team.yaml"
     file.write_text(text)
-    return await serve(load(str(file), Means(("tests.e2e",))))
+    return await serve(load(str(file), DefinitionPolicy(("tests.e2e",))))
 
 
 def hands_over(to: str) -> Reply:

@@ -10,7 +10,7 @@ import pytest
 
 from drsai_backend import tool
 from drsai_backend.agents.contexts import EPHEMERAL_NOTE
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 from tests.e2e.conftest import Serve, Service
 from tests.support.model_server import ModelServer, Reply, ToolCall
 
@@ -38,7 +38,7 @@ serve: [seer, asker]
 async def service(serve: Serve, tmp_path: Path) -> Service:
     file = tmp_path / "team.yaml"
     file.write_text(FILE)
-    return await serve(load(str(file), Means(("tests.e2e",))))
+    return await serve(load(str(file), DefinitionPolicy(("tests.e2e",))))
 
 
 async def ask(service: Service, model: str, text: str = "Go.", thread: str = "t") -> Any:

@@ -15,7 +15,7 @@ import pytest
 
 from drsai_backend import PlanExecuteTeam, RunContext, requires_approval, tool
 from drsai_backend.datamodel import JournalEntry, Thread
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 from tests.e2e.conftest import Serve, Service
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
 
@@ -105,7 +105,7 @@ async def service(serve: Serve, tmp_path: Path) -> Service:
     PAID.clear()
     file = tmp_path / "team.yaml"
     file.write_text(DEFINED)
-    return await serve(load(str(file), Means(("tests.e2e",))))
+    return await serve(load(str(file), DefinitionPolicy(("tests.e2e",))))
 
 
 async def ask(service: Service, team: str, text: str = "Go.", **more: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from autogen_core.tools import StaticStreamWorkbench
 
 from drsai_backend import ReactAgent, RunContext, ToolAgent
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 from tests.e2e.conftest import Serve, Service
 from tests.e2e.test_definitions import shout
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
@@ -55,7 +55,7 @@ def finisher(context: RunContext) -> ToolAgent:
 async def service(serve: Serve, tmp_path: Path) -> Service:
     file = tmp_path / "team.yaml"
     file.write_text(FILE)
-    return await serve(load(str(file), Means(("tests.e2e",))))
+    return await serve(load(str(file), DefinitionPolicy(("tests.e2e",))))
 
 
 def _body(name: str) -> dict[str, Any]:

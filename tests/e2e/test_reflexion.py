@@ -10,7 +10,7 @@ import pytest
 
 from drsai_backend import ReflexionTeam, RoundRobinGroupChat, RunContext
 from drsai_backend.agents import DrSaiAgent
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 from tests.e2e.conftest import Serve, Service
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
 
@@ -36,7 +36,7 @@ def verdict(score: Any, **more: str) -> dict[str, Any]:
 async def served(serve: Serve, tmp_path: Path, options: str = "max_attempts: 3") -> Service:
     file = tmp_path / "team.yaml"
     file.write_text(FILE % options)
-    return await serve(load(str(file), Means()))
+    return await serve(load(str(file), DefinitionPolicy()))
 
 
 def script(model: ModelServer, attempts: Sequence[Any], verdicts: Sequence[Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 from tests.e2e.conftest import Serve, Service
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
 
@@ -57,7 +57,7 @@ def teams(tmp_path: Path, model: ModelServer) -> Callable[[], Any]:
     file = tmp_path / "team.yaml"
     file.write_text(FILE)
     model.script(None, answer)
-    return lambda: load(str(file), Means())
+    return lambda: load(str(file), DefinitionPolicy())
 
 
 async def ask(service: Service, messages: list[dict[str, str]], **more: Any) -> tuple[str, str]:

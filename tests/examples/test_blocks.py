@@ -25,7 +25,7 @@ from typer.main import get_command
 
 from drsai_backend import DrSai
 from drsai_backend.cli.app import app
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 from drsai_backend.models.profiles.load import load_profiles
 from drsai_backend.teams.context import problems
 from drsai_backend.tools.mcp.servers import McpServers
@@ -188,12 +188,12 @@ def _flows(data: dict[str, Any], path: Path) -> None:
         f"prompt: You are the desk.\ntools: [current_time]\nstrategy:\n  kind: router\n{textwrap.indent(flows, '  ')}"
     )
     path.write_text(f"agents:\n  desk:\n{textwrap.indent(desk, '    ')}")
-    load(str(path), Means())
+    load(str(path), DefinitionPolicy())
 
 
 _READ_BY: dict[str, Callable[[dict[str, Any], Path], object]] = {
-    "agents": lambda _, path: load(str(path), Means()),
-    "crew": lambda _, path: load(str(path), Means()),
+    "agents": lambda _, path: load(str(path), DefinitionPolicy()),
+    "crew": lambda _, path: load(str(path), DefinitionPolicy()),
     "default": lambda _, path: load_profiles(path),
     "flows": _flows,
     "mcpServers": lambda _, path: McpServers.read(path),

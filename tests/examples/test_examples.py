@@ -9,7 +9,7 @@ import pytest
 
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.config import Settings
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 from drsai_backend.definitions.convert import convert_file
 from drsai_backend.teams.registry import load_teams
 from tests.examples.processes import ROOT, run_python
@@ -190,7 +190,7 @@ def test_plan_execute(commands: Commands, tmp_path: Path) -> None:
 
 
 async def test_plan_execute_by_definition(tmp_path: Path) -> None:
-    teams = load(str(EXAMPLES / "plan_execute.yaml"), Means())
+    teams = load(str(EXAMPLES / "plan_execute.yaml"), DefinitionPolicy())
     settings = Settings(demo_delay=0, openai_api_key=None, openai_base_url=None)
     async with DrSai(teams, f"sqlite:///{tmp_path / 'plan.db'}", settings=settings) as drsai:
         assert (await drsai.run("reckoner", "What is 12 * 7?", thread_id="a")).status is RunStatus.AWAITING_INPUT
@@ -291,7 +291,7 @@ async def test_the_interview_goes_on_with_the_answer(tmp_path: Path) -> None:
 
 
 async def test_a_team_by_definition(tmp_path: Path) -> None:
-    teams = load(str(EXAMPLES / "team.yaml"), Means())
+    teams = load(str(EXAMPLES / "team.yaml"), DefinitionPolicy())
     settings = Settings(demo_delay=0, openai_api_key=None, openai_base_url=None)
     async with DrSai(teams, f"sqlite:///{tmp_path / 'team.db'}", settings=settings) as drsai:
         assert drsai.engine.teams.names() == ["helper", "newsroom"]
@@ -306,7 +306,7 @@ async def test_an_agent_of_another_framework(tmp_path: Path) -> None:
     assert {each.field for each in made.notes} >= {"llm.cache_dir", "function_list[1].zone", "files", "name"}
     (tmp_path / "team.yaml").write_text(made.yaml())
     settings = Settings(demo_delay=0, openai_api_key=None, openai_base_url=None)
-    teams = load(str(tmp_path / "team.yaml"), Means())
+    teams = load(str(tmp_path / "team.yaml"), DefinitionPolicy())
     async with DrSai(teams, f"sqlite:///{tmp_path / 'team.db'}", settings=settings) as drsai:
         assert (await drsai.run("travel_guide", "My name is Ada.", thread_id="a")).status is RunStatus.COMPLETED
 

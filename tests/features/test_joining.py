@@ -26,7 +26,7 @@ from drsai_backend.cli.app import app
 from drsai_backend.database import Database, DatabaseManager, migrations
 from drsai_backend.database.schemas import VERSION_TABLE
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.definitions import DefinitionError, Means, load
+from drsai_backend.definitions import DefinitionError, DefinitionPolicy, load
 from drsai_backend.errors import ConfigurationError, SchemaOutdated
 from drsai_backend.features.base import Extension
 from drsai_backend.features.builtin import NOUNS
@@ -343,7 +343,7 @@ async def test_a_definition_names_a_tool_of_an_extension(extended: Extended, tmp
     file = tmp_path / "team.yaml"
     file.write_text("agents:\n  secretary:\n    prompt: Be brief.\n    tools: [{builtin: read_notes}]\n")
     with pytest.raises(DefinitionError, match="read_notes"):
-        load(str(file), Means())
+        load(str(file), DefinitionPolicy())
     means = means_of(settings(extensions=["notes:Notes"]))
     drsai = await extended(load(str(file), means), Notes)
     await drsai.extension(Notes).add(Owner("default", "anonymous"), "The tide turns at noon.")

@@ -16,7 +16,7 @@ from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.config import Settings
-from drsai_backend.definitions import Means, load
+from drsai_backend.definitions import DefinitionPolicy, load
 from drsai_backend.definitions.files import is_of_components
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.teams.context import completed, problems
@@ -67,7 +67,7 @@ def settings() -> Settings:
 async def test_a_bare_component_is_served_under_its_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-from-here")
     with ModelServer() as server:
-        teams = load(write(tmp_path, team(base_url=server.base_url)), Means())
+        teams = load(write(tmp_path, team(base_url=server.base_url)), DefinitionPolicy())
         async with DrSai(teams, "sqlite://", settings=settings()) as drsai:
             assert drsai.engine.teams.names() == ["RoundRobin-Team"]
             assert drsai.engine.teams.description("RoundRobin-Team") == "One, and a person."
@@ -78,7 +78,7 @@ async def test_a_bare_component_is_served_under_its_label(tmp_path: Path, monkey
 
 def test_the_file_names_what_has_no_label(tmp_path: Path) -> None:
     bare = {name: value for name, value in team().items() if name != "label"}
-    assert list(load(write(tmp_path, bare, "crew of mine.json"), Means())) == ["crew-of-mine"]
+    assert list(load(write(tmp_path, bare, "crew of mine.json"), DefinitionPolicy())) == ["crew-of-mine"]
 
 
 @pytest.mark.parametrize("form", ["a file", "an older file", "a row"])
@@ -91,25 +91,25 @@ def test_a_gallery_serves_its_teams(tmp_path: Path, form: str) -> None:
         given["items"] = {"teams": components.pop("teams"), "components": components}
     file = write(tmp_path, given)
     assert is_of_components(file)
-    assert list(load(file, Means())) == ["Web-Agent-Team-Operator", "专业-助手"]
+    assert list(load(file, DefinitionPolicy())) == ["Web-Agent-Team-Operator", "专业-助手"]
 
 
 def test_a_gallery_without_teams_serves_its_agents(tmp_path: Path) -> None:
     agent = agent_of(team())
-    assert list(load(write(tmp_path, gallery(agents=(agent, agent))), Means())) == [
+    assert list(load(write(tmp_path, gallery(agents=(agent, agent))), DefinitionPolicy())) == [
         "AssistantAgent",
         "AssistantAgent-2",
     ]
 
 
 def test_equal_labels_are_numbered(tmp_path: Path) -> None:
-    named = load(write(tmp_path, gallery(team("a"), team("a 3"), team("a"), team("a"))), Means())
+    named = load(write(tmp_path, gallery(team("a"), team("a 3"), team("a"), team("a"))), DefinitionPolicy())
     assert list(named) == ["a", "a-3", "a-2", "a-4"]
 
 
 def test_teams_that_have_such_names_are_no_gallery(tmp_path: Path) -> None:
     named = {"components": team(), "items": team(), "config": team()}
-    assert list(load(write(tmp_path, named), Means())) == ["components", "items", "config"]
+    assert list(load(write(tmp_path, named), DefinitionPolicy())) == ["components", "items", "config"]
 
 
 def test_a_key_of_asterisks_is_none() -> None:
@@ -124,7 +124,7 @@ def test_an_older_component_is_refused_with_its_field(tmp_path: Path) -> None:
     old = team()
     agent_of(old)["component_version"] = 1
     with pytest.raises(ConfigurationError, match=r"AssistantAgent: component_version: 1 is of an older .* write 2"):
-        load(write(tmp_path, old), Means())
+        load(write(tmp_path, old), DefinitionPolicy())
 
 
 def test_all_that_is_wrong_with_a_gallery_is_told_at_once(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_all_that_is_wrong_with_a_gallery_is_told_at_once(tmp_path: Path) -> Non
         agent_of(each)["component_version"] = 1
     one["config"]["max_turn"] = 3
     with pytest.raises(ConfigurationError) as caught:
-        load(write(tmp_path, gallery(one, two)), Means())
+        load(write(tmp_path, gallery(one, two)), DefinitionPolicy())
     assert caught.value.message.count("component_version") == 2
     assert "max_turn: there is no such field; did you mean 'max_turns'?" in caught.value.message
 
@@ -160,7 +160,7 @@ async def test_all_that_cannot_be_built_is_told_at_the_start(tmp_path: Path, mon
     for each in broken[:2]:
         tool = agent_of(each)["config"]["workbench"][0]["config"]["tools"][0]
         tool["config"]["source_code"] = "def add(a: int) -> str:\n    return ("
-    teams = load(write(tmp_path, gallery(*broken)), Means())
+    teams = load(write(tmp_path, gallery(*broken)), DefinitionPolicy())
     with pytest.raises(ConfigurationError) as caught:
         async with DrSai(teams, "sqlite://", settings=settings()):
             pass

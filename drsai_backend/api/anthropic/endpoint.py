@@ -37,7 +37,7 @@ from drsai_backend.api.http.json import answers, json_response
 from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.openai.chat.endpoint import ChatExchange, ChatRoute, describe_answers
 from drsai_backend.api.openai.chat.inputs import parse_call
-from drsai_backend.api.openai.files.named import with_files
+from drsai_backend.api.openai.files.request_files import with_files
 from drsai_backend.api.openai.messages import is_heavy
 from drsai_backend.api.openai.route import Sender
 from drsai_backend.datamodel.thread import NAME_SCHEMA

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed, described, read_fields
 from drsai_backend.api.engine.errors import DetailRoute
-from drsai_backend.api.engine.tasks import STATES, ExecuteBody, Tasks, Told, summary
+from drsai_backend.api.engine.tasks import STATES, ExecuteBody, TaskEvent, Tasks, summary
 from drsai_backend.api.events import AfterStepEvent, LastStepEventId, LogResponse, log_stream, place_of, still_reads
 from drsai_backend.api.http.json import EVENTS, answers, dumps, json_response
 from drsai_backend.api.http.once import IdempotencyKey
@@ -113,7 +113,7 @@ _STREAM: Final = {"description": "The events of the task, to its end.", "content
 _DONE: Final = b"data: [DONE]\n\n"
 
 
-def _frames(told: Told) -> Iterator[bytes]:
+def _frames(told: TaskEvent) -> Iterator[bytes]:
     """Server-sent events whose data alone says what they are. Of the events of one place, only the last one has its
     id: who read the others alone reads them again."""
     *before, newest = map(dumps, told.objects)

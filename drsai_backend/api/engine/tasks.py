@@ -75,7 +75,7 @@ class ExecuteBody(Body):
     tenant_id: str | None = Field(default=None, max_length=64, description="That of who asks; no other one.")
 
 
-class Told(NamedTuple):
+class TaskEvent(NamedTuple):
     """What is told of one event of a task: where it stands (None: nowhere), and JSON objects; `last`: nothing
     follows."""
 
@@ -199,21 +199,21 @@ class Tasks:
             "final_answer": (answer or "") if is_over else "",
         }
 
-    async def begun(self, who: Principal, handle: Handle) -> AsyncGenerator[Told]:
+    async def begun(self, who: Principal, handle: Handle) -> AsyncGenerator[TaskEvent]:
         """What is told of a task that has just been started, to its end."""
-        yield Told(None, [begun(handle)])
+        yield TaskEvent(None, [begun(handle)])
         async with aclosing(self.events(who, handle.run_id)) as events:
             async for each in events:
                 yield each
 
-    async def events(self, who: Principal, task_id: str, after: Mark | None = None) -> AsyncGenerator[Told]:
+    async def events(self, who: Principal, task_id: str, after: Mark | None = None) -> AsyncGenerator[TaskEvent]:
         """What is told of a task after a place, to its end. It breaks off where this process ends before the task."""
         async with aclosing(self.engine.follow_steps(who, task_id, after)) as events:
             async for logged in events:
                 if isinstance(logged.event, StepsEnded):
-                    yield Told(logged.position, await self._ending(who, task_id, logged.event), last=True)
+                    yield TaskEvent(logged.position, await self._ending(who, task_id, logged.event), last=True)
                 else:
-                    yield Told(logged.position, [told_of(logged.event)])
+                    yield TaskEvent(logged.position, [told_of(logged.event)])
 
     async def _ending(self, who: Principal, task_id: str, ended: StepsEnded) -> list[JsonObject]:
         """How a task ended, or that it waits for a person."""

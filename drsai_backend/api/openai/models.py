@@ -18,7 +18,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import json_response
 from drsai_backend.api.http.parameters import new_router
-from drsai_backend.catalog import Offer
+from drsai_backend.catalog import ListedTeam
 from drsai_backend.errors import InvalidRequest, UnknownModel
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
@@ -37,7 +37,7 @@ def model_routes(engine: Engine, models: ModelClientFactory | None = None) -> AP
     """The routes. `models`: what is known of the model comes from there."""
     router = new_router("/v1/models", tags=["models"])
 
-    def entry(offer: Offer) -> JsonObject:
+    def entry(offer: ListedTeam) -> JsonObject:
         name = offer.name
         created = engine.teams.created
         told = {

@@ -26,7 +26,7 @@ from drsai_backend.api.http.stream import PING, ClientLeft, EventStream, Frames,
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import headers_of_answer
 from drsai_backend.api.openai.files.contents import Noted
-from drsai_backend.api.openai.files.named import with_files
+from drsai_backend.api.openai.files.request_files import with_files
 from drsai_backend.api.openai.messages import is_heavy
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DrSaiError, IllegalTransition, InvalidRequest, NotFound, ParameterRefused, RunFailed

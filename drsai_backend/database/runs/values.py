@@ -77,7 +77,7 @@ class StoredInput(NamedTuple):
     speakers: int
 
 
-Also: TypeAlias = Callable[[Session, StoredInput], None]
+StoredWithRequest: TypeAlias = Callable[[Session, StoredInput], None]
 """What belongs into the transaction that stores a request; what it raises undoes that, and reaches whoever asked. It
 may be called again, for a transaction that was undone."""
 

@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from drsai_backend.definitions.check import check, suggestion
 from drsai_backend.definitions.effects import without_effect
-from drsai_backend.definitions.means import NAME, NO_MEANS, Means
+from drsai_backend.definitions.policy import NAME, NOTHING_ALLOWED, DefinitionPolicy
 from drsai_backend.definitions.schema import BuiltinTool, Definitions, HttpEndpointTool, McpTools
 from drsai_backend.definitions.source import FieldPath, Problem
 from drsai_backend.errors import InvalidRequest
@@ -27,7 +27,7 @@ _ANYBODY: Final = frozenset(
 _VARIABLE: Final = re.compile(r"\$\{[A-Za-z_]\w*(:-[^}]*)?\}")
 
 
-def checked(name: str, given: Mapping[str, object], means: Means = NO_MEANS) -> Definitions:
+def checked(name: str, given: Mapping[str, object], means: DefinitionPolicy = NOTHING_ALLOWED) -> Definitions:
     """The definitions of a stored document.
 
     Args:

@@ -14,7 +14,7 @@ from drsai_backend.database.documents import NOBODY, OF_ALL, Change
 from drsai_backend.database.stored_definitions import DefinitionVersion
 from drsai_backend.datamodel.audit import Action, By
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.definitions.means import Means
+from drsai_backend.definitions.policy import DefinitionPolicy
 from drsai_backend.errors import Conflict, Forbidden, InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
@@ -62,7 +62,7 @@ class StoredDefinitions:
     """
 
     def __init__(
-        self, db: DatabaseManager, means: Means, is_taken: Callable[[str], bool], changed: Callable[[], None]
+        self, db: DatabaseManager, means: DefinitionPolicy, is_taken: Callable[[str], bool], changed: Callable[[], None]
     ) -> None:
         self._db = db
         self._means = means

@@ -45,7 +45,7 @@ from drsai_backend.models.endpoints.refused import refused_parameter
 from drsai_backend.models.endpoints.thoughts import with_thought
 from drsai_backend.models.openai import PooledOpenAIClient
 from drsai_backend.models.text_calls.asking import TextCalls
-from drsai_backend.models.text_calls.wording import Known, TextForm
+from drsai_backend.models.text_calls.wording import RenderedMessages, TextForm
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
 from drsai_backend.models.turns import AT_A_TURN, turn
 
@@ -89,7 +89,7 @@ class AgentCalls:
     asks: ContinuingClient | None = None
     images: Callable[[], SeenImages] | None = None
     seen: SeenImages | None = None
-    rendered: Known = field(default_factory=Known)
+    rendered: RenderedMessages = field(default_factory=RenderedMessages)
 
 
 class _Call:

@@ -24,7 +24,7 @@ from drsai_backend.models.endpoints.refused import refused_parameter
 from drsai_backend.models.endpoints.thoughts import with_thought
 from drsai_backend.models.text_calls.parsing import TextStep, parse_step
 from drsai_backend.models.text_calls.streaming import StepStream
-from drsai_backend.models.text_calls.wording import Known, TextForm, parameters_of, rendered, repair
+from drsai_backend.models.text_calls.wording import RenderedMessages, TextForm, parameters_of, rendered, repair
 
 REPAIRS: Final = 2
 """How often a model is asked again whose answer is malformed."""
@@ -55,7 +55,7 @@ class TextCalls:
         options: JsonObject,
         no_stop: set[object],
         where: object | None,
-        known: Known,
+        known: RenderedMessages,
     ) -> None:
         self._ask = ask
         self._form: TextForm = form

@@ -19,7 +19,7 @@ from drsai_backend.json_types import JsonObject
 
 TextForm: TypeAlias = Literal["text", "json"]
 """How a call is written: in lines with labels, or as one JSON object."""
-Known: TypeAlias = dict[int, tuple[LLMMessage, LLMMessage]]
+RenderedMessages: TypeAlias = dict[int, tuple[LLMMessage, LLMMessage]]
 """Messages, and what they are as text, by their `id()`."""
 
 _TEXT: Final = """\
@@ -71,7 +71,11 @@ def repair(form: TextForm) -> str:
 
 
 def rendered(
-    messages: Sequence[LLMMessage], tools: Sequence[Tool | ToolSchema], form: TextForm, choice: str, known: Known
+    messages: Sequence[LLMMessage],
+    tools: Sequence[Tool | ToolSchema],
+    form: TextForm,
+    choice: str,
+    known: RenderedMessages,
 ) -> list[LLMMessage]:
     """Messages without function calls in them, and the rules of the form in the system message.
 
@@ -84,7 +88,7 @@ def rendered(
     """
     has_calls = False
     made: list[LLMMessage] = []
-    seen: Known = {}
+    seen: RenderedMessages = {}
     for message in messages:
         if isinstance(message, AssistantMessage | FunctionExecutionResultMessage) and not isinstance(
             message.content, str

@@ -25,7 +25,7 @@ from drsai_backend.database.runs.reads import (
     read_run_messages,
     users_joined,
 )
-from drsai_backend.database.runs.values import Also, StoredInput
+from drsai_backend.database.runs.values import StoredInput, StoredWithRequest
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
 from drsai_backend.datamodel.owner import Owner, ThreadName
@@ -35,7 +35,7 @@ from drsai_backend.runs.commands.stored_request import STORED, to_json
 from drsai_backend.runs.recovery.recovery import Recovery
 from drsai_backend.runs.requests import Admitted, InputMessage, Placed, ResumeOptions, new_run_id
 from drsai_backend.runs.running import Running
-from drsai_backend.runs.start.parameters import Outlook
+from drsai_backend.runs.start.parameters import ExpectedRun
 from drsai_backend.runs.start.plan import fingerprint, last_messages
 from drsai_backend.runs.start.starter import RunStarter
 from drsai_backend.runs.threads.loading import Load, Loading
@@ -53,7 +53,7 @@ from drsai_backend.webhooks.webhooks import Webhooks
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-Queued = tuple[str, Outlook, int]
+Queued = tuple[str, ExpectedRun, int]
 """The run_id of a queued input, what is known of its run, and when it came (Unix time in seconds)."""
 
 _STOPPED: Final = "The run was stopped."
@@ -179,7 +179,7 @@ class Commands:
             head = await self.head(name)
             if head.status is RunStatus.PAUSED:
                 control = "steer" if head.queued else None
-                if not await self._recovery.known.serves(head):
+                if not await self._recovery.announcements.serves(head):
                     with self._recovery.looking_after(head.key):
                         unpaused = await self._db.database.write(lambda session, head=head: revive(session, head))
                     if unpaused:
@@ -206,7 +206,7 @@ class Commands:
         """
         head = await self.head(name)
         retried = head.status is RunStatus.ERROR and run_id in (None, head.run_id)
-        is_known = await self._recovery.known.serves(head)
+        is_known = await self._recovery.announcements.serves(head)
 
         def again(session: Session) -> bool:
             return revive(session, head) and (not is_known or self._recovery.hold_revived(session, head.key))
@@ -241,7 +241,7 @@ class Commands:
         self._running.changed(name)
         return made
 
-    async def outlook(self, request: Admitted) -> Outlook:
+    async def outlook(self, request: Admitted) -> ExpectedRun:
         """What can be told of a request's run before it begins; see `RunStarter.outlook`. Raises what its team does."""
         return await self._starter.outlook(request)
 
@@ -423,5 +423,7 @@ class Commands:
         return (new.run_id, outlook, int(new.at.timestamp())), key
 
 
-def _store_also(also: Also, run_id: str, speakers: int, session: Session, key: int, head: ThreadHead | None) -> None:
+def _store_also(
+    also: StoredWithRequest, run_id: str, speakers: int, session: Session, key: int, head: ThreadHead | None
+) -> None:
     also(session, StoredInput(key, head, run_id, run_id, is_queued=True, speakers=speakers))

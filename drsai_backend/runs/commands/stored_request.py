@@ -25,7 +25,7 @@ from drsai_backend.teams.recording.recorder import dump_message, storable
 
 VERSION: Final = 1
 """Of the form that `to_json` gives. A field that readers of the form need not know leaves it as it is; any other change
-makes the next one, and counts `drsai_backend.runs.recovery.known.FORMS` on."""
+makes the next one, and counts `drsai_backend.runs.recovery.announcements.FORMS` on."""
 STORED: Final = "stored"
 """The key of a stored request that says that its team is a stored definition."""
 

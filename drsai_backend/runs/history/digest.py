@@ -28,7 +28,7 @@ from autogen_core import Image
 from drsai_backend.database.runs.reads import Seen
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs.history.kept import HASHED, Found, KeptHistories, Prefix
+from drsai_backend.runs.history.digest_cache import HASHED, Found, KeptHistories, Prefix
 from drsai_backend.runs.messages import FOUND, asked_in
 from drsai_backend.runs.requests import InputMessage, KnownHistory
 

@@ -51,7 +51,7 @@ _PAUSE: Final = 0.05
 """Seconds until a thread is looked at again whose run has not quite ended."""
 
 
-class Travels(Protocol):
+class ThreadTraveller(Protocol):
     """Goes to places of threads, and says what teams refuse."""
 
     async def outlook(self, request: Admitted) -> object: ...
@@ -67,7 +67,7 @@ class Recogniser:
 
     _database: Database
     _warm: WarmThreads
-    _travels: Travels
+    _traveller: ThreadTraveller
     _may_move: bool = True
     _histories: Histories = field(default_factory=Histories)
 
@@ -255,16 +255,16 @@ class Recogniser:
 
     async def _rewind(self, request: Admitted, step: Rewind) -> bool:
         """Take the thread to where its client's history parts from it. False: it stays where it is."""
-        await self._travels.outlook(request)  # Or a request that is refused would have moved it.
+        await self._traveller.outlook(request)  # Or a request that is refused would have moved it.
         who, name = request.who, request.name
         if step.is_busy:
             if request.ask.how.on_busy == "reject":
                 raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
             # It answers what is not in the conversation any more.
             with suppress(IllegalTransition):
-                await self._travels.cancel(name, by=who.user_id)
+                await self._traveller.cancel(name, by=who.user_id)
         try:
-            await self._travels.rewind(who, name, step.place)
+            await self._traveller.rewind(who, name, step.place)
         except (InvalidRequest, StateError):
             return False  # Its turns were not kept.
         except ThreadBusy:

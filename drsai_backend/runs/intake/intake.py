@@ -24,7 +24,7 @@ from drsai_backend.runs.intake.forks import Forks
 from drsai_backend.runs.recovery.recovery import Recovery
 from drsai_backend.runs.requests import Admitted, Placed, new_thread_id, thread_of_key
 from drsai_backend.runs.running import Running
-from drsai_backend.runs.start.parameters import Outlook
+from drsai_backend.runs.start.parameters import ExpectedRun
 from drsai_backend.runs.start.plan import fingerprint
 from drsai_backend.runs.start.results import stale_results, waiting_for
 from drsai_backend.runs.start.starter import Busy, Moved, RunStarter
@@ -158,7 +158,7 @@ class Intake:
         try:
             outlook = await self._starter.outlook(request.at(thread_id=found.head.thread_id))
         except UnknownModel:
-            outlook = Outlook(speakers=1)
+            outlook = ExpectedRun(speakers=1)
         return self._followed((found.run_id, outlook, found.created), found.head.name, request.ask.team, found.start)
 
     async def _start(self, given: Placed) -> Handle:

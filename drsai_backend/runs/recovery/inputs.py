@@ -31,7 +31,7 @@ from drsai_backend.errors import (
 )
 from drsai_backend.runs.commands.stored_request import STORED, from_json
 from drsai_backend.runs.failures import failure_text
-from drsai_backend.runs.recovery.known import Known
+from drsai_backend.runs.recovery.announcements import Announcements
 from drsai_backend.runs.requests import Placed
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.starter import Busy, RunStarter
@@ -48,7 +48,7 @@ class WaitingInputs:
     _starter: RunStarter
     _running: Running
     _settings: Settings
-    _known: Known
+    _announcements: Announcements
     _hooks: Hooks
     _freed: Callable[[int], None]
     _began: datetime = field(default_factory=utcnow)
@@ -110,9 +110,13 @@ class WaitingInputs:
             error: Exception | None = raised
             if isinstance(raised, UnknownModel):
                 deleted = UnknownModel(f"the agent {team!r} was deleted while the message waited", param="model")
-                error = deleted if row["request"].get(STORED) else await self._known.unknown(team, row["created_at"])
+                error = (
+                    deleted
+                    if row["request"].get(STORED)
+                    else await self._announcements.unknown(team, row["created_at"])
+                )
             elif isinstance(raised, UnsupportedStateVersion):
-                error = await self._known.unread(raised, row["created_at"])
+                error = await self._announcements.unread(raised, row["created_at"])
             if error is None:
                 return None  # Another worker may know the team, or read what is stored.
             # Conflicts pass, but for this one: the thread stays another team's.

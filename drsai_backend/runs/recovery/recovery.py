@@ -43,8 +43,8 @@ from drsai_backend.errors import (
 from drsai_backend.runs.commands.stored_request import ask_of_thread
 from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
+from drsai_backend.runs.recovery.announcements import Announcements
 from drsai_backend.runs.recovery.inputs import WaitingInputs
-from drsai_backend.runs.recovery.known import Known
 from drsai_backend.runs.recovery.leases import is_orphan, was_in
 from drsai_backend.runs.recovery.suspects import DEATHS, Suspects
 from drsai_backend.runs.requests import NoAnswer, Placed, ResumeOptions
@@ -74,7 +74,7 @@ def _reason(question: Mapping[str, object]) -> str:
     return f"nobody {'answered' if by is None else f'of {by} answered'} until {question['deadline']}"
 
 
-class Waker(Protocol):
+class WorkerNotifier(Protocol):
     """Has some worker look at a thread soon. It only wakes: what there is to do, the thread's rows say."""
 
     async def wake(self, thread_key: int) -> bool:
@@ -99,7 +99,7 @@ class Recovery:
     _worker_id: str
     _settings: Settings
     _hooks: Hooks
-    waker: Waker | None = None
+    waker: WorkerNotifier | None = None
     """Has other processes look at a thread, and sweeps. None: this one does, and by itself."""
     _unseen: dict[int, None] = field(default_factory=dict[int, None])
     """Keys of threads that were to be looked at while the database was away, the one that waits longest first."""
@@ -110,8 +110,8 @@ class Recovery:
 
     def __post_init__(self) -> None:
         self.suspects = Suspects(self, self._settings.max_attempts)
-        self.known = Known(self._db, self._catalog, self._worker_id, self._settings)
-        parts = (self._db, self._catalog, self._starter, self._running, self._settings, self.known, self._hooks)
+        self.announcements = Announcements(self._db, self._catalog, self._worker_id, self._settings)
+        parts = (self._db, self._catalog, self._starter, self._running, self._settings, self.announcements, self._hooks)
         self._inputs = WaitingInputs(*parts, self.freed)
 
     def is_orphan(self, head: ThreadHead) -> bool:
@@ -159,7 +159,7 @@ class Recovery:
             # It came too late for the run to end by itself.
             await self.end(head, RunStatus.STOPPED, reason="The run was stopped.")
         elif head.status is RunStatus.AWAITING_INPUT:
-            if not await self._end_unanswered(head) and head.queued and await self.known.serves(head):
+            if not await self._end_unanswered(head) and head.queued and await self.announcements.serves(head):
                 await self._inputs.answer(head)
         elif head.queued and head.status is not RunStatus.PAUSED:
             await self._inputs.start_next(head)
@@ -171,9 +171,9 @@ class Recovery:
     # --- runs that were cut -------------------------------------------------------------------------------------
 
     async def _take_up(self, head: ThreadHead) -> None:
-        if await self.known.serves(head):
+        if await self.announcements.serves(head):
             await self.recover(head)
-        elif head.team is not None and (unknown := await self.known.unknown(head.team)) is not None:
+        elif head.team is not None and (unknown := await self.announcements.unknown(head.team)) is not None:
             await self.end(head, RunStatus.ERROR, error=failure_text(unknown, head.team, None))
 
     async def recover(self, head: ThreadHead) -> None:
@@ -308,7 +308,7 @@ class Recovery:
             log.info("not resumed: %s", error.message, extra={"thread_id": head.thread_id})
             return None
         except Exception as raised:
-            error = await self.known.unread(raised) if isinstance(raised, UnsupportedStateVersion) else raised
+            error = await self.announcements.unread(raised) if isinstance(raised, UnsupportedStateVersion) else raised
             if error is None:
                 await self._db.database.write(lambda session: give_back(session, head.key, self._worker_id))
                 return None
@@ -369,7 +369,7 @@ class Recovery:
         question = head.input_request or {}
         if question.get("kind") != "approval":
             await self.end(head, RunStatus.STOPPED, reason=UNANSWERED)
-        elif await self.known.serves(head):
+        elif await self.announcements.serves(head):
             denied = NoAnswer(question["id"], decision="deny", reason=_reason(question))
             await self._taken_up(head, self._starter.start, answer=denied)
         return True

@@ -36,7 +36,7 @@ from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.feed.live_run import Continued, LiveRun
 from drsai_backend.runs.messages import CONTINUES, SHOWN
 from drsai_backend.runs.requests import InputMessage, Placed, new_run_id
-from drsai_backend.runs.start.parameters import NO_ALLOTMENT, Allotment, allot
+from drsai_backend.runs.start.parameters import NO_RECIPIENTS, RequestRecipients, allot
 from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import Services, StoredThread
 from drsai_backend.runs.transcript import Transcript
@@ -48,7 +48,7 @@ from drsai_backend.teams.limits import LimitReached, RunLimits
 from drsai_backend.teams.replay.steps import OwnSteps, Step, TurnSteps
 from drsai_backend.teams.replay.tool_calls import ToolCalls, choosing, tool_run_of
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
-from drsai_backend.teams.resources import Held
+from drsai_backend.teams.resources import HeldResources
 from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.session import Saying, TeamSession
 from drsai_backend.teams.shown import Shown
@@ -82,7 +82,9 @@ class BuiltRun:
     at: datetime
 
 
-async def build(services: Services, given: Placed, thread: StoredThread | None, plan: Plan, held: Held) -> BuiltRun:
+async def build(
+    services: Services, given: Placed, thread: StoredThread | None, plan: Plan, held: HeldResources
+) -> BuiltRun:
     """Build the team. `held` takes what it holds open.
 
     Raises:
@@ -153,7 +155,7 @@ def _has_calls(thread: StoredThread | None, plan: Plan) -> bool:
     return stored is not None and any(imported_role(each) == "calls" for each in stored.configs.values())
 
 
-async def build_team_of(services: Services, recipe: Recipe, context: RunContext, held: Held) -> TeamTree:
+async def build_team_of(services: Services, recipe: Recipe, context: RunContext, held: HeldResources) -> TeamTree:
     # Endpoints and factories repeat keys in what they raise, which is logged.
     if context.api_key is not None:
         log_context.hide(context.api_key)
@@ -177,7 +179,7 @@ async def try_configs(services: Services) -> None:
     """
     wrong: list[str] = []
     for name in services.catalog.registry:
-        recipe, held = services.catalog.own(name), Held()
+        recipe, held = services.catalog.own(name), HeldResources()
         factory: object = recipe.factory
         if not isinstance(factory, Mapping):
             continue
@@ -259,7 +261,7 @@ def inject(
     broker: InputBroker,
     steps: TurnSteps | None = None,
     prompt: str | None = None,
-    allotted: Allotment | None = None,
+    allotted: RequestRecipients | None = None,
 ) -> TeamTree:
     """Bind all parts of a team, nested teams, wrapped agents and agents used as tools included, to this run. Returns
     what the team is made of then.
@@ -270,7 +272,7 @@ def inject(
     client's system message, goes with every request of every agent, Magentic-One's orchestrator among them. `allotted`
     says which agent answers in the request's form, and which one gets the client's tools.
     """
-    steps, allotted = steps or TurnSteps(), allotted or NO_ALLOTMENT
+    steps, allotted = steps or TurnSteps(), allotted or NO_RECIPIENTS
     tree = _bound(tree, context, broker)
     cache: dict[object, object] = {}
     owner = context.owner or context.principal.owner

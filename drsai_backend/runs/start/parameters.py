@@ -23,15 +23,15 @@ _CANNOT: Final = f"this model continues no answer that `messages` ends with (see
 _SEVERAL: Final = f"a group chat continues no answer that `messages` ends with, which several may have given: {_ASK}"
 
 
-class Outlook(NamedTuple):
-    """What is known of a run by its team alone: how many agents may speak, and which fields of the request nobody of
-    the team takes (`Allotment.ignored`)."""
+class ExpectedRun(NamedTuple):
+    """What a team alone tells of a run: how many agents may speak, and which fields of the request nobody of
+    the team takes (`RequestRecipients.ignored`)."""
 
     speakers: int
     ignored: tuple[str, ...] = ()
 
 
-class Allotment(NamedTuple):
+class RequestRecipients(NamedTuple):
     """Who of a team takes what of a request. None: nobody, or the request asks for nothing of the kind.
 
     Attributes:
@@ -58,12 +58,12 @@ class Allotment(NamedTuple):
     shown: Shown
 
     @property
-    def outlook(self) -> Outlook:
+    def outlook(self) -> ExpectedRun:
         """What a client is to know before the run begins."""
-        return Outlook(self.speakers, self.ignored)
+        return ExpectedRun(self.speakers, self.ignored)
 
 
-NO_ALLOTMENT: Final = Allotment(0, (), None, None, None, None, None, None, Shown())
+NO_RECIPIENTS: Final = RequestRecipients(0, (), None, None, None, None, None, None, Shown())
 
 
 def allot(
@@ -73,7 +73,7 @@ def allot(
     continues: ContinueRules,
     *,
     returned: bool = False,
-) -> Allotment:
+) -> RequestRecipients:
     """Find who takes what of a request. `returned`: results of the client's tools have come.
 
     Raises:
@@ -110,7 +110,7 @@ def allot(
     shown = _shown(tree, None if is_lone else formed, ask, recipe)
     speaking = names if shown.names is None else [name for name in names if name in shown.names]
     speakers = 1 if shown.is_last else len(speaking)
-    return Allotment(speakers, ignored, formed, client, offered, continuing, chooser, choice, shown)
+    return RequestRecipients(speakers, ignored, formed, client, offered, continuing, chooser, choice, shown)
 
 
 def _shown(tree: TeamTree, formed: Part | None, ask: Ask, recipe: Recipe) -> Shown:

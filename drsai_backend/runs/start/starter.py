@@ -25,7 +25,15 @@ from autogen_agentchat.messages import BaseChatMessage
 from drsai_backend import log_context
 from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import ThreadHead
-from drsai_backend.database.runs.values import Also, FirstWrite, Lease, NewRun, QueuedRun, ResumedRun, StoredInput
+from drsai_backend.database.runs.values import (
+    FirstWrite,
+    Lease,
+    NewRun,
+    QueuedRun,
+    ResumedRun,
+    StoredInput,
+    StoredWithRequest,
+)
 from drsai_backend.database.runs.writes import begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE
@@ -41,13 +49,13 @@ from drsai_backend.runs.messages import check_types, history_messages, title_of
 from drsai_backend.runs.requests import Admitted, Placed, new_run_id
 from drsai_backend.runs.start.build import BuiltRun, build, build_team_of, context_of, refuse_unseen_images
 from drsai_backend.runs.start.load import LoadedRun, NotMovable, load
-from drsai_backend.runs.start.parameters import Outlook, allot
+from drsai_backend.runs.start.parameters import ExpectedRun, allot
 from drsai_backend.runs.start.plan import Plan, fingerprint, plan, plan_resumed
 from drsai_backend.runs.start.read import Services, StoredThread, read
 from drsai_backend.runs.threads.rights import may_answer
 from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.recording.base import unsaved
-from drsai_backend.teams.resources import Held
+from drsai_backend.teams.resources import HeldResources
 from drsai_backend.teams.runtime.wiring import share_message_types
 from drsai_backend.teams.team_tree import TeamTree
 
@@ -153,7 +161,7 @@ class RunStarter:
             raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
         return await self._take(given, thread, plan_resumed(thread))
 
-    async def outlook(self, request: Admitted | Placed) -> Outlook:
+    async def outlook(self, request: Admitted | Placed) -> ExpectedRun:
         """What can be told of a run before it begins.
 
         Raises:
@@ -179,7 +187,7 @@ class RunStarter:
 
     async def _team_for(self, given: Placed) -> TeamTree:
         """A team that is asked about itself, and runs nothing."""
-        services, held = self._services, Held()
+        services, held = self._services, HeldResources()
         made = Plan(new=given.ask.messages, conversation=Conversation(b""))
         tree = await build_team_of(services, given.recipe, context_of(services, given, given.who, "", made), held)
         services.resources.release(held)
@@ -204,7 +212,7 @@ class RunStarter:
         return replace(given, recipe=await self._services.catalog.of_run(run["team"], run["definition"]))
 
     async def _take(self, given: Placed, thread: StoredThread | None, made: Plan) -> StartedRun:
-        services, database, held = self._services, self._services.db.database, Held()
+        services, database, held = self._services, self._services.db.database, HeldResources()
         if made.resumes:
             given = await self._as_begun(given, thread)
         try:
@@ -341,7 +349,9 @@ def _first_write(
     )
 
 
-def _store_also(also: Also, head: ThreadHead | None, row_id: str, live: LiveRun, session: Session, key: int) -> None:
+def _store_also(
+    also: StoredWithRequest, head: ThreadHead | None, row_id: str, live: LiveRun, session: Session, key: int
+) -> None:
     also(session, StoredInput(key, head, row_id, live.run_id, is_queued=False, speakers=live.speakers))
 
 

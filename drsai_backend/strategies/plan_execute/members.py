@@ -51,7 +51,7 @@ _log = logging.getLogger("drsai.team")
 Said = BaseAgentEvent | BaseChatMessage | Response
 
 
-class Desk(Protocol):
+class ManagerView(Protocol):
     """What the members see of their team's work: its manager."""
 
     @property
@@ -78,7 +78,7 @@ class Member:
 
     hears: ClassVar[bool] = False
     only_thinks: ClassVar[bool] = True
-    desk: Desk
+    desk: ManagerView
 
 
 def _thought(

@@ -50,7 +50,7 @@ from drsai_backend.tools import ToolRun, check_approvers
 from drsai_backend.tools.results import FinalResult, to_text
 from drsai_backend.tools.running import MAX_OUTPUT, FileRef, Lazy
 
-Offer: TypeAlias = Callable[[JsonObject], JsonObject]
+ToolOffering: TypeAlias = Callable[[JsonObject], JsonObject]
 
 
 class ToolCalls:
@@ -364,7 +364,9 @@ def tool_run_of(agent: object, context: RunContext, cache: dict[object, object])
     )
 
 
-def choosing(agent: object, steps: AgentSteps, offer: Offer | None, asked: ClientTools | None = None) -> Offer | None:
+def choosing(
+    agent: object, steps: AgentSteps, offer: ToolOffering | None, asked: ClientTools | None = None
+) -> ToolOffering | None:
     """`offer` with the choice among the agent's own tools in it: what the request has `asked`, else the agent's
     `tool_choice`. One that has to be called is so until a call was made: the answer after its result is free."""
     if asked is None:

@@ -1,4 +1,4 @@
-"""The means of definitions: what the operator lets them use, and what their agents may be called."""
+"""The policy of definitions is what the operator lets them use, and what their agents may be called."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class DefinitionPolicy:
     """What the operator lets definitions use.
 
     Attributes:
@@ -35,10 +35,11 @@ class Means:
     settings: Settings | None = None
 
     @classmethod
-    def of(cls, settings: Settings, own_tools: Iterable[str] = ()) -> Means:
+    def of(cls, settings: Settings, own_tools: Iterable[str] = ()) -> DefinitionPolicy:
         """What the settings say, and the tools of extensions."""
         addresses = tuple(map(str, settings.allowed_addresses))
         return cls(tuple(settings.definition_packages), addresses, (*NAMES, *own_tools), settings=settings)
 
 
-NO_MEANS: Final = Means()
+NOTHING_ALLOWED: Final = DefinitionPolicy()
+Means = DefinitionPolicy  # The name of earlier releases.

@@ -1,4 +1,4 @@
-"""Teams and stored forms that the workers know: each announces its own, so that what this process does not know is left
+"""Announcements say which teams and stored forms a worker knows: so what this process does not know is left
 to one that does, and ends only after no such worker has lived for a while."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FORM: Final = "drsai:form-{}"
 
 
 @dataclass(eq=False)
-class Known:
+class Announcements:
     """What this process knows, and tells the others."""
 
     _db: DatabaseManager

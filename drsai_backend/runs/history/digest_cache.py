@@ -1,4 +1,4 @@
-"""Kept digests are those of earlier histories, found by their texts, or by the hash of these."""
+"""The cache of digests has those of earlier histories, by their texts, or by the hash of these."""
 
 from __future__ import annotations
 
