@@ -25,7 +25,7 @@ CHAPTERS = {
     "Agents and tools": "AssistantAgent DrSaiAgent ToolAgent ReactAgent DrSaiAgentMixin agents.RunBound tool "
     "Depends dependency_overrides "
     "FileOutput ToolBase ToolIdentity ToolOptions ToolRun RegisteredTools BuiltinTools builtin_tools "
-    "requires_approval idempotent "
+    "requires_approval idempotent TaskComplete "
     "models.DefaultModelClient models.ModelProvider",
     "Who asks": "access.principal.Principal access.principal.Scope access.principal.ROLES api.auth.Identify "
     "api.auth.allowed access.key_store.ApiKeys access.key_store.NewKey",
