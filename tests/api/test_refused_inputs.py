@@ -70,7 +70,7 @@ REFUSED: list[tuple[str, Any, int, str | None, str]] = [
     ("text is a number", asked({"type": "text", "text": 1}), 400, "messages[0].content[0].text", "string"),
     ("audio", asked({"type": "input_audio", "input_audio": {}}), 400, "messages[0].content[0].type", "not supported"),
     ("file", asked(TEXT, {"type": "file", "file": {}}), 400, "messages[0].content[1].file", "needs `file_data`"),
-    ("remote image", asked(TEXT, image("https://x/y.png")), 400, "messages[0].content[1].image_url", "fetches no"),
+    ("remote image", asked(TEXT, image("https://localhost/y.png")), 400, "messages[0].content[1].image_url", "fetches no"),
     ("image without url", asked(TEXT, {"type": "image_url"}), 400, "messages[0].content[1].image_url", "string"),
     ("image of no form", asked(image("data:text/plain,hi")), 400, "messages[0].content[0].image_url", "data:image"),
     ("not base64", asked(image("data:image/png;base64,@@")), 400, "messages[0].content[0].image_url", "base64"),
