@@ -34,7 +34,15 @@ Identify: TypeAlias = Callable[[Request], Principal | Awaitable[Principal | None
 
 _ID: Final = {"anyOf": [NAME_SCHEMA, {"type": "integer"}]}
 _FIELDS: Final = {"email": NAME_SCHEMA, "name": NAME_SCHEMA, "id": _ID}
-_OBJECT: Final = {"type": "object", "anyOf": [{"required": [key]} for key in _FIELDS], "properties": _FIELDS}
+_UNSET: Final = {"enum": ["", None]}
+# The first field that is set counts, and those after it may be anything.
+_OBJECT: Final = {
+    "type": "object",
+    "anyOf": [
+        {"required": [key], "properties": {**dict.fromkeys(list(_FIELDS)[:place], _UNSET), key: schema}}
+        for place, (key, schema) in enumerate(_FIELDS.items())
+    ],
+}
 USER_SCHEMA: Final = {"anyOf": [NAME_SCHEMA, _OBJECT, {"type": "null"}]}
 
 _BY_KEY: Final = (b"api-key", b"x-api-key")

@@ -23,7 +23,9 @@ class Keys:
         self._folder = folder
 
     def __call__(self, *arguments: str) -> Command:
-        return self._commands.run("keys", *arguments, cwd=self._folder, env={"DRSAI_DATABASE_URL": self._url})
+        # On PostgreSQL there is no file beside the database for the key that encrypts a webhook's secret.
+        env = {"DRSAI_DATABASE_URL": self._url, "DRSAI_SECRET_KEY": "a secret"}
+        return self._commands.run("keys", *arguments, cwd=self._folder, env=env)
 
 
 @pytest.fixture

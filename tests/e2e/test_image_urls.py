@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from drsai_backend.api.openai.files import fetched, named
+from drsai_backend.api.openai.files import fetched, request_files
 from drsai_backend.datamodel.owner import Owner
 from tests.api.bodies import png
 from tests.e2e.conftest import Serve, Service
@@ -176,7 +176,7 @@ async def test_what_cannot_be_had_is_refused_by_its_field(
 ) -> None:
     service = await serve(allowed_addresses=[HOST])
     if path == "slow.png":
-        monkeypatch.setattr(named, "SECONDS", 0.3)
+        monkeypatch.setattr(request_files, "SECONDS", 0.3)
         monkeypatch.setattr(fetched, "SECONDS", 0.3)
     answer = await ask(service, pictures.url(path))
     assert answer.status_code == 400

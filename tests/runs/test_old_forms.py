@@ -118,6 +118,10 @@ FORMS: dict[str, list[Callable[[Any, str, str], Any]]] = {
 }
 
 
+YOUNGER = {"set_meta", "tools.versions", "tools.roll_back"}
+"""Verbs that never had another form."""
+
+
 @pytest.fixture
 async def drsai(migrated_sqlite: str) -> AsyncIterator[DrSai]:
     async with DrSai(database_url=migrated_sqlite, settings=settings()) as drsai:
@@ -145,7 +149,7 @@ def verbs_of(cls: type) -> set[str]:
 
 def test_every_verb_is_here(drsai: DrSai) -> None:
     parts = {f"{part}.{verb}" for part in ("tools", "agents") for verb in verbs_of(type(getattr(drsai, part)))}
-    assert FORMS.keys() == verbs_of(Caller) | parts
+    assert FORMS.keys() == (verbs_of(Caller) | parts) - YOUNGER
 
 
 @pytest.mark.parametrize("verb", FORMS)
