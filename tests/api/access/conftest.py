@@ -37,6 +37,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/messages"): {**HELLO, "max_tokens": 50, "thread_id": "new"},
     ("post", "/v1/messages/count_tokens"): HELLO,
     ("post", "/v1/embeddings"): {"model": "small", "input": "Hello"},
+    ("patch", "/v1/threads/{thread_id}"): {"meta": {"a": "b"}},
     ("post", "/v1/threads/{thread_id}/input"): {"id": "q", "text": "yes"},
     ("post", "/v1/keys"): {"user": "eve"},
     ("post", "/v1/threads/{thread_id}/shares"): {"with_user": "zoe"},
