@@ -109,7 +109,7 @@ class World:
 
     async def ask(self, who: str | None, method: str, path: str, **more: Any) -> httpx.Response:
         headers = {} if who is None else {"Authorization": f"Bearer {self.keys.get(who, who)}"}
-        body = BODIES.get((method, path), {}) if method in ("post", "put") else None
+        body = BODIES.get((method, path), {}) if method in ("post", "put", "patch") else None
         if (method, path) == ("post", "/v1/files"):
             body, more = None, {**more, "files": {"file": b"x"}, "data": {"purpose": "user_data"}}
         headers.update(more.pop("headers", {}))
