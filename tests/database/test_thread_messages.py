@@ -61,7 +61,7 @@ async def test_a_thread_read_without_messages(db: DatabaseManager):
     await db.upsert(row)
     assert row.team_result == {"task_result": {"first_seq": 1, "last_seq": 1}}
     assert (await the(db)).messages == [{"n": 1}]
-    assert (await the(db)).team_result == {"task_result": {"messages": [{"n": 1}]}}
+    assert (await the(db)).team_result == {"task_result": {"messages": [{"n": 1}]}, "files": []}
     row.messages.append({"n": 2})
     with pytest.raises(MessagesChanged):
         await db.upsert(row)
@@ -80,7 +80,7 @@ async def test_messages_that_are_none(db: DatabaseManager, messages: Any):
 async def test_a_result_shows_the_messages_of_its_run(db: DatabaseManager):
     stored = {"task_result": {"stop_reason": "done", "first_seq": 2, "last_seq": 3}, "usage": {"n": 1}}
     row = await db.upsert(thread(messages=[{"n": n} for n in range(1, 5)], team_result=stored))
-    shown = {"task_result": {"stop_reason": "done", "messages": [{"n": 2}, {"n": 3}]}, "usage": {"n": 1}}
+    shown = {"task_result": {"stop_reason": "done", "messages": [{"n": 2}, {"n": 3}]}, "usage": {"n": 1}, "files": []}
     assert row.team_result == shown
     read = await the(db)
     assert read.team_result == shown

@@ -10,6 +10,7 @@ import pytest
 from autogen_agentchat.teams import RoundRobinGroupChat
 
 from drsai_backend import AssistantAgent, RunContext, requires_approval
+from drsai_backend.datamodel import StoredAnswer
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
 from tests.e2e.conftest import Serve
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
@@ -161,6 +162,8 @@ async def test_a_cached_answer_is_marked_and_goes_with_its_user(
     }
     assert (await _run(service, "b"))["calls"][0]["cached"] is True
     deleted = await service.drsai.users.delete(Owner(DEFAULT_TENANT, "ann"))
-    assert deleted["stored_answers"] == 2
+    assert deleted["threads"] == 3
+    assert "stored_answers" not in deleted, "they have gone with their threads"
+    assert await service.drsai.db.get(StoredAnswer) == []
     await ask("d")
     assert [request.model for request in model.requests] == ["kept-http"] * 3

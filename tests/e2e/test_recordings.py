@@ -195,6 +195,8 @@ async def test_housekeeping_is_one_plain_call_and_no_conversation(name: str, ser
         if exchange.is_housekeeping:
             assert len(asked) == 1, exchange.kind
             sent = [(m["role"], text_of(m["content"])) for m in exchange.body["messages"]]
+            if [role for role, _ in sent] == ["system"]:
+                sent = [("user", sent[0][1])]  # A strict endpoint wants one of the user's.
             assert [(m["role"], text_of(m["content"])) for m in asked[0].messages] == sent
     chats = sum(exchange.kind in ("chat", "merge") for exchange in recording(name).exchanges)
     assert len(found.threads) <= chats

@@ -201,7 +201,9 @@ def read_messages(
     order = sorted(range(len(sent)), key=[each.role != "system" for each in sent].__getitem__)
     messages = list(map(sent.__getitem__, order))
     last, path = messages[-1], f"messages[{order[-1]}]"
-    if last.role not in ("user", "tool") and continued(messages) is None:
+    # One of the system's alone may be housekeeping, and is refused where it is not.
+    is_alone = len(messages) == 1 and last.role == "system"
+    if last.role not in ("user", "tool") and not is_alone and continued(messages) is None:
         raise InvalidRequest(USER_LAST, param=f"{path}.role")
     if last.role == "user" and isinstance(last.content, str) and not last.content.strip():
         raise InvalidRequest(f"`{path}.content` must not be empty", param=f"{path}.content")

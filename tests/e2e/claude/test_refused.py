@@ -38,10 +38,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         {
             "messages": [
-                {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "http://x/y"}}]}
+                {
+                    "role": "user",
+                    "content": [{"type": "image", "source": {"type": "url", "url": "https://localhost/y.png"}}],
+                }
             ]
         },
-        "messages[0].content[0].source.type",
+        "messages[0].content[0].source",
     ),
     (
         {

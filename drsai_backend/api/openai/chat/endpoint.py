@@ -37,9 +37,10 @@ from drsai_backend.api.openai.chat.wire import (
 )
 from drsai_backend.api.openai.route import Exchange, RunRoute, Sender
 from drsai_backend.datamodel.thread import NAME_SCHEMA
-from drsai_backend.errors import DrSaiError, RunFailed
+from drsai_backend.errors import DrSaiError, InvalidRequest, RunFailed
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine, Handle
+from drsai_backend.runs.messages import USER_LAST
 from drsai_backend.runs.side_calls.side_calls import SideAnswer
 from drsai_backend.teams.client_tools.definitions import run_of_call
 
@@ -78,6 +79,8 @@ class ChatExchange(Exchange):
         if ask.continues is None:
             self.kind = engine.side_calls.kind_of(ask.messages, self.call.housekeeping)
         if self.kind is None:
+            if ask.messages[-1].role == "system":
+                raise InvalidRequest(USER_LAST, param="messages[0].role")
             return await engine.start(ask, who)
         if ask.origin.key is None:
             await engine.check_team(who, ask.team, ask.where)
