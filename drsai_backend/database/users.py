@@ -22,6 +22,7 @@ from drsai_backend.database.audit import audit
 from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.locks import alone
 from drsai_backend.database.manager.thread_parts import is_live
+from drsai_backend.database.model_answers import forget_answers_of
 from drsai_backend.database.owned import NAME, owned_by
 from drsai_backend.database.retention import delete_threads
 from drsai_backend.database.runs.statements import queue
@@ -192,5 +193,6 @@ def _delete_threads(session: Session, owner: Owner) -> tuple[Counter[str], Seque
                 theirs = table.c.thread_id.in_([row.thread_id for row in rows])
                 mine = sa.select(sa.func.count()).where(*owned_by(table, owner), theirs)
                 counts[_KINDS.get(name, name)] = session.execute(mine).scalar_one()
+        counts["stored_answers"] = forget_answers_of(session, keys)
         delete_threads(session, rows)
     return counts, [ThreadName(row.tenant, row.user_id, row.thread_id) for row in rows]

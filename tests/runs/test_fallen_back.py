@@ -110,7 +110,7 @@ async def test_an_object_that_an_application_holds_is_not_written_over_another_r
     with pytest.raises(Conflict):
         await drsai.db.upsert(held)
     [thread] = await drsai.db.get(Thread)
-    assert (thread.user_id, thread.meta) == ("bob", None)
+    assert (thread.user_id, thread.meta) == ("bob", {})
 
 
 async def test_an_input_of_the_queue_is_not_begun_on_the_thread_that_had_its_key(make: Make) -> None:
