@@ -150,7 +150,7 @@ def test_a_kept_connection_is_closed_in_time(commands: Commands, tmp_path: Path)
         for _ in range(2):
             client.sendall(head("/healthz", method="GET"))
             received = b""
-            while not received.endswith(b'{"status":"ok"}'):
+            while not received.endswith(b"}"):
                 received += client.recv(65536)
         assert client.recv(1) == b""
 
