@@ -119,24 +119,8 @@ class Function(ToolBase, Generic[P, R]):
 def tool(function: Callable[P, R], /) -> Function[P, R]: ...
 @overload
 def tool(
-    description: str,
+    text: str | None = None,
     /,
-    *,
-    name: str | None = None,
-    strict: bool = False,
-    author: str = "",
-    labels: Sequence[str] = (),
-    timeout: float | None = 30.0,
-    retries: int = 0,
-    idempotent: bool = False,
-    requires_approval: ApprovalRule = False,
-    ephemeral: int | None = None,
-    permission: str | None = None,
-    max_output: int = MAX_OUTPUT,
-    concurrency: int | None = None,
-) -> Callable[[Callable[P, R]], Function[P, R]]: ...
-@overload
-def tool(
     *,
     name: str | None = None,
     description: str | None = None,

@@ -176,7 +176,6 @@ async def test_what_cannot_be_had_is_refused_by_its_field(
 ) -> None:
     service = await serve(allowed_addresses=[HOST])
     if path == "slow.png":
-        monkeypatch.setattr(request_files, "SECONDS", 0.3)
         monkeypatch.setattr(fetched, "SECONDS", 0.3)
     answer = await ask(service, pictures.url(path))
     assert answer.status_code == 400
@@ -243,3 +242,17 @@ async def test_slow_servers_keep_nobody_else_waiting(serve: Serve, model: ModelS
     for each in slow:
         each.cancel()
     await asyncio.gather(*slow, return_exceptions=True)
+
+
+async def test_what_is_too_much_already_is_followed_by_no_other_image(
+    serve: Serve, model: ModelServer, pictures: Pictures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = await serve(allowed_addresses=[HOST])
+    monkeypatch.setattr(request_files, "MOST", 10)
+    parts = [{"type": "image_url", "image_url": {"url": pictures.url(name)}} for name in ("a.png", "b.png")]
+    body = {"model": "assistant", "messages": [{"role": "user", "content": parts}]}
+    answer = await service.http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 413
+    assert "may have 10 bytes together" in answer.json()["error"]["message"]
+    assert pictures.asked == {"a.png": 1}
+    assert not model.requests

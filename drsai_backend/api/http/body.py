@@ -173,10 +173,10 @@ class Bodies:
 
     @asynccontextmanager
     async def fetching(self, owner: Owner) -> AsyncGenerator[None]:
-        """A place to fetch something in that a request of the owner's names: a user has two, a tenant sixteen. Raises
-        Overloaded: none became free in time."""
-        images = Owner(f"images of {owner.tenant}", owner.user_id)
-        async with self._turn(images, 2), self._turn(images.tenant, 16):
+        """A place to fetch something in that a request of the owner's names: a user has two, a tenant sixteen, and all
+        together 32, as each holds what it has fetched. Raises Overloaded: none became free in time."""
+        images, of_all = Owner(f"images of {owner.tenant}", owner.user_id), Owner("images", "")
+        async with self._turn(images, 2), self._turn(images.tenant, 16), self._turn(of_all, 32):
             yield
 
     @asynccontextmanager

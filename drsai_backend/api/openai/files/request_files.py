@@ -11,8 +11,8 @@ from typing import Final
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.http.body import Bodies
+from drsai_backend.api.openai.files import fetched
 from drsai_backend.api.openai.files.contents import IMAGES, Noted, text_of
-from drsai_backend.api.openai.files.fetched import SECONDS, image_at
 from drsai_backend.database.files import FileInfo
 from drsai_backend.datamodel.file import MessageFile, to_note
 from drsai_backend.errors import FileTooLarge, InvalidRequest
@@ -62,19 +62,17 @@ async def with_files(bodies: Bodies, files: Files, body: JsonObject, who: Princi
     wanted = list(dict.fromkeys(name for *_, name, _ in named))
     if len(wanted) > MOST_NAMED:
         raise InvalidRequest(f"a request may name {MOST_NAMED} files; this one names {len(wanted)}", param="file_id")
-    found, end = dict[str, FileInfo](), asyncio.get_running_loop().time() + SECONDS
+    found, end, total = dict[str, FileInfo](), asyncio.get_running_loop().time() + fetched.SECONDS, 0
     for _, index, message, kind, name, is_url in named:
         if is_url and name not in found and files.reachable is not None:
+            _check_size(total)  # Before more is fetched, and kept.
             where = f"{message}.content[{index}].{_URLS[kind]}"
             async with bodies.fetching(who.owner):
-                found[name] = await image_at(files, files.reachable, who.owner, name, where, end)
+                found[name] = await fetched.image_at(files, files.reachable, who.owner, name, where, end)
         elif name not in found:
             found[name] = await files.get(who.owner, name)
-    total = sum(found[name].bytes for *_, name, _ in named)
-    if total > MOST:
-        raise FileTooLarge(
-            f"the files of a request may have {MOST} bytes together; these have {total}", param="file_id"
-        )
+        total += found[name].bytes
+    _check_size(total)
     with bodies.held(2 * total):
         contents = {name: await files.read(who.owner, found[name].file_id) for name in wanted}
         sent: dict[str, list[MessageFile]] = {}
@@ -82,6 +80,13 @@ async def with_files(bodies: Bodies, files: Files, body: JsonObject, who: Princi
             parts[index] = _shown(contents[name], found[name].media_type, kind, f"{message}.content[{index}]")
             sent.setdefault(message, []).append(noted(found[name]))
         yield {message: to_note(given) for message, given in sent.items()}
+
+
+def _check_size(total: int) -> None:
+    if total > MOST:
+        raise FileTooLarge(
+            f"the files of a request may have {MOST} bytes together; these have {total}", param="file_id"
+        )
 
 
 def _named(body: Mapping[str, object], *, fetches: bool) -> Iterator[_Named]:

@@ -230,7 +230,9 @@ def _print(console: Console, item: RunView) -> None:
     line = f"[bold]{in_line(item.run_id)}[/]  {status}  {in_line(item.team)}  {age(item.created_at)}"
     console.print(line, soft_wrap=True)
     why = f": {in_line(item.error_message)}" if item.error_message else ""
-    print_below(console, f"[dim]{in_line(item.thread_id)}, {item.turns} turns{why}[/]")
+    print_below(
+        console, f"[dim]{in_line(item.thread_id)}, {item.turns} {'turn' if item.turns == 1 else 'turns'}{why}[/]"
+    )
 
 
 def _table(steps: list[RunStep]) -> Table:
