@@ -16,6 +16,9 @@ def main() -> None:
     # Until `read_settings`. What is imported stays, and the garbage collector would look at it again and again: a
     # quarter of the time.
     gc.disable()
+    # A pipe on Windows has a code page, in which not all can be written.
+    if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
+        reconfigure(errors="backslashreplace")
     from drsai_backend.cli.app import app
     from drsai_backend.cli.verbs import print_problems
     from drsai_backend.errors import DrSaiError

@@ -6,6 +6,7 @@ import errno
 import ipaddress
 import socket
 import ssl
+import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -46,7 +47,8 @@ def listen(settings: Settings, address: Address) -> socket.socket:
     # With the protocol named, or asyncio would not turn off Nagle's algorithm: 40 ms on every streamed answer.
     listening = socket.socket(address.family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sys.platform != "win32":  # There it would let two servers have one port.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address.name)
         # From now on, so that another server cannot take the port while this one gets ready.
         listening.listen(_BACKLOG)

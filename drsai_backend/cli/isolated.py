@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkProcess
+from multiprocessing.process import BaseProcess  # Windows has no ForkProcess.
 from typing import Final
 
 from drsai_backend.cli.logs import configure_logging
@@ -110,7 +110,7 @@ def _fork(orders: Connection) -> None:
     through their turns, and another one to end in order."""
     settings, teams, sys.path[:] = orders.recv()
     context = multiprocessing.get_context("fork")
-    running: dict[int, ForkProcess] = {}
+    running: dict[int, BaseProcess] = {}
     with suppress(EOFError, OSError):
         while True:
             ready = wait([orders, *(process.sentinel for process in running.values())])
@@ -129,7 +129,7 @@ def _fork(orders: Connection) -> None:
                 elif number in running:
                     running[number].terminate()
     grace = settings.shutdown_grace_seconds
-    for seconds, end in ((grace, ForkProcess.terminate), (grace + _END_SECONDS, ForkProcess.kill)):
+    for seconds, end in ((grace, BaseProcess.terminate), (grace + _END_SECONDS, BaseProcess.kill)):
         until = time.monotonic() + seconds
         for process in running.values():
             process.join(max(0.0, until - time.monotonic()))

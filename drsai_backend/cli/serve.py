@@ -146,9 +146,12 @@ def _on_signals(stop: Callable[[], None]) -> None:
         make_console(stderr=True).print("Stopping; once more to stop at once.")
         stop()
 
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):  # Windows
-            asyncio.get_running_loop().add_signal_handler(number, hear, number)
+        try:
+            loop.add_signal_handler(number, hear, number)
+        except NotImplementedError:  # Windows, whose loop is woken by a signal all the same.
+            signal.signal(number, lambda number, _: loop.call_soon_threadsafe(hear, number))
 
 
 async def _print_serving(drsai: DrSai, url: str, address: Address) -> None:

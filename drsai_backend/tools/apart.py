@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 from weakref import WeakKeyDictionary
 
+import psutil
+
 AT_ONCE: Final = 16
 """Such processes that one process has at a time; others wait for their turn."""
 
@@ -38,6 +40,8 @@ sys.stdout.buffer.write(made)
 sys.stdout.flush()
 os._exit(0)
 """
+_ENV: Final = {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}
+"""Windows begins no Python without it."""
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
@@ -77,7 +81,7 @@ async def apart(program: Path, data: bytes, *, seconds: float, memory: int, most
     async with turn:
         command = _command(program, seconds, memory)
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env={}, cwd="/", start_new_session=True
+            *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=_ENV, cwd="/", start_new_session=True
         )
         try:
             async with asyncio.timeout(seconds):
@@ -90,11 +94,21 @@ async def apart(program: Path, data: bytes, *, seconds: float, memory: int, most
         except TimeoutError:
             raise ApartError(late=True) from None
         finally:
-            # Its children as well: they are in its session.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            end_group(process.pid)  # Its children as well: they are in its session.
             # It cannot refuse; the watcher of the loop reaps it also where this is cancelled once more.
             await process.wait()
+
+
+def end_group(pid: int, *, politely: bool = False) -> None:
+    """End a process that leads a group, and the group: by SIGTERM or SIGKILL. Windows has neither: there it is killed
+    with what it has started."""
+    with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
+        if hasattr(os, "killpg"):
+            os.killpg(pid, signal.SIGTERM if politely else signal.SIGKILL)
+        else:
+            process = psutil.Process(pid)
+            for each in [*process.children(recursive=True), process]:
+                each.kill()
 
 
 def wait_apart(program: Path, data: bytes, *, seconds: float, memory: int) -> bytes:
@@ -105,7 +119,7 @@ def wait_apart(program: Path, data: bytes, *, seconds: float, memory: int) -> by
     """
     command = _command(program, seconds, memory)
     try:
-        ended = subprocess.run(command, input=data, stdout=PIPE, stderr=DEVNULL, env={}, cwd="/", timeout=seconds)
+        ended = subprocess.run(command, input=data, stdout=PIPE, stderr=DEVNULL, env=_ENV, cwd="/", timeout=seconds)
     except subprocess.TimeoutExpired:
         raise ApartError(late=True) from None
     if ended.returncode:

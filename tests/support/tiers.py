@@ -33,6 +33,7 @@ SLOW = (
     "strategies/test_cut_plan.py",
     "teams/test_cut_tools.py",
     "teams/test_invariants.py",
+    "test_platforms.py",
     "tools/mcp",
     "webhooks/test_sender.py",
 )

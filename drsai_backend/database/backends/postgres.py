@@ -26,6 +26,10 @@ Run: TypeAlias = Callable[[Session, Callable[[Session], T]], T]
 
 _DRIVER = "postgresql+psycopg://"
 _SYNC_POOL_SIZE = 2
+_WINDOWS = (
+    "PostgreSQL cannot be used in the event loop of Windows, which psycopg refuses: use SQLite, run this in WSL or "
+    "in a container, or use DrSai in an asyncio.SelectorEventLoop, which starts no programs (code, MCP over stdio)"
+)
 _IDLE_SECONDS = 15.0
 _TRANSLATED = (SQLAlchemyError, psycopg.Error, UnicodeEncodeError, StopIteration)
 # Several statements of one read see one moment. Read-only, so it never fails with a serialization error.
@@ -117,6 +121,8 @@ class PostgresBackend:
         self._check_open()
         loop = asyncio.get_running_loop()
         if self._engine is None:
+            if isinstance(loop, getattr(asyncio, "ProactorEventLoop", ())):
+                raise ConfigurationError(_WINDOWS)
             self._loop = loop
             self._engine = create_async_engine(_DRIVER, pool_size=self._pool_size, max_overflow=0, **self._options)
             _leave_writing_to_the_server(self._engine.sync_engine)

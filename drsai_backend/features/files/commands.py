@@ -204,8 +204,9 @@ def _write(target: Path, parts: Iterator[bytes], *, replaces: bool) -> None:
     part = target.with_name(f"{target.name}.part")
     if not replaces and target.exists():
         raise InvalidRequest(f"{target} exists; --output names another file, or replaces it", param="output")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)  # Windows has none.
     try:
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+        with open(os.open(part, flags, 0o600), "wb") as file:
             for each in parts:
                 file.write(each)
         part.replace(target)

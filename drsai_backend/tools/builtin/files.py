@@ -37,8 +37,13 @@ def file_reader(*, folders: Sequence[str | Path] = (), max_bytes: int = MAX_BYTE
         timeout: seconds of a call.
 
     Raises:
-        ConfigurationError: there is no folder, one is none, or two have the same name.
+        ConfigurationError: there is no folder, one is none, or two have the same name; or this is Windows.
     """
+    if not hasattr(os, "O_DIRECTORY"):
+        raise ConfigurationError(
+            "file_reader works on Linux and macOS only: nothing here keeps a path from being led out of its folder by "
+            "a link. Use an MCP server for files, or run the server in WSL or a container"
+        )
     roots = dict[str, Path]()
     for each in folders:
         path = Path(each).expanduser().resolve()

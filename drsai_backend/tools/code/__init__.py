@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -46,6 +47,11 @@ def code_interpreter(  # noqa: PLR0913 - a tool's options
         sandbox = MontySandbox()
     elif sandbox == "bubblewrap" or sandbox == "docker" or (not isinstance(sandbox, str) and sandbox.has_folder):
         # These know Linux, or Unix at least, when they are imported.
+        if not hasattr(os, "O_DIRECTORY"):
+            text = (
+                "work folders of code need Linux or macOS; use sandbox='monty', or run the server in WSL or a container"
+            )
+            raise ConfigurationError(text)
         from drsai_backend.tools.code.bubblewrap import BubblewrapSandbox
         from drsai_backend.tools.code.docker import DockerSandbox
         from drsai_backend.tools.code.folders import WorkFolders

@@ -138,7 +138,7 @@ class BubblewrapSandbox:
     def missing(self) -> str | None:
         """See `CodeSandbox.missing`."""
         if sys.platform != "linux":
-            return "bubblewrap is there on Linux only"
+            return "bubblewrap is there on Linux only; use sandbox='monty' or 'docker'"
         if shutil.which("bwrap") is None:
             return "there is no program bwrap: install the package bubblewrap"
         if seccomp_filter() is None:

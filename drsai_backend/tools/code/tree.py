@@ -316,6 +316,8 @@ def _opened(name: str, folder: int | None, *, change: bool = False) -> Generator
 def _open_up(name: str, folder: int | None, mode: int) -> None:
     """Let its owner, who we are, into it. By its own handle: another name may be put in its place at any time."""
     with contextlib.suppress(OSError):
+        if not hasattr(os, "O_PATH"):  # macOS, whose chmod leaves links alone.
+            return os.chmod(name, mode, dir_fd=folder, follow_symlinks=False)
         handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         try:
             os.chmod(f"/proc/self/fd/{handle}", mode)

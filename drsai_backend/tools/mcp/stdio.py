@@ -11,7 +11,6 @@ import logging
 import os
 import re
 import shutil
-import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -25,6 +24,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError
 from mcp_types.jsonrpc import jsonrpc_message_adapter
 
+from drsai_backend.tools.apart import end_group
 from drsai_backend.tools.mcp.failures import ServerFailed
 from drsai_backend.tools.mcp.servers import McpStdio, filled
 
@@ -186,14 +186,14 @@ class _Child:
         assert process.stdin is not None
         process.stdin.close()
         draining = asyncio.create_task(self._drain())
-        for sent in (None, signal.SIGTERM):
-            if sent is not None:
-                self._signal(sent)
+        for is_asked in (False, True):
+            if is_asked:
+                end_group(process.pid, politely=True)
             with suppress(TimeoutError):
                 async with asyncio.timeout(END_SECONDS):
                     await process.wait()
                     break
-        self._signal(signal.SIGKILL)  # Also what it has left behind in its group.
+        end_group(process.pid)  # Also what it has left behind in its group.
         await process.wait()
         if self._has_ended and process.stderr is not None:
             with suppress(TimeoutError):
@@ -213,7 +213,3 @@ class _Child:
         assert self._process.stdout is not None
         while await self._process.stdout.read(_CHUNK):
             pass
-
-    def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)

@@ -57,7 +57,7 @@ def export(
     try:
         # Like the database: it holds what was said.
         with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            if os.path.isfile(output):
+            if os.path.isfile(output) and hasattr(os, "fchmod"):  # Windows has none before Python 3.13.
                 os.fchmod(file.fileno(), 0o600)
             file.write(data)
     except OSError as error:
