@@ -1,4 +1,4 @@
-"""Durable multi-agent group chats (Microsoft AutoGen) behind plain OpenAI Chat Completions, kept in SQL.
+"""The package keeps multi-agent group chats (Microsoft AutoGen) durably in SQL, behind plain OpenAI Chat Completions.
 
 `DrSai` is the way in. The package is layered; imports point downwards only: cli, api, drsai → runs → teams, agents →
 models → state → database → datamodel → config, errors.

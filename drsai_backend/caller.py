@@ -1,4 +1,4 @@
-"""`Caller`: what one user can do in a `DrSai`, each verb once."""
+"""A `Caller` has what one user can do in a `DrSai`, each verb once."""
 
 from __future__ import annotations
 

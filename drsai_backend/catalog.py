@@ -1,4 +1,4 @@
-"""The catalog of what can be asked: the operator's teams, and the stored definitions that whoever asks may use."""
+"""The catalog has what can be asked: the operator's teams, and the stored definitions that whoever asks may use."""
 
 from __future__ import annotations
 

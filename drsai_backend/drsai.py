@@ -1,4 +1,5 @@
-"""`DrSai`: teams, a database and the engine in one object, for programs that run teams with their state kept.
+"""A `DrSai` holds teams, a database and the engine in one object, for programs in which teams work with their state
+kept.
 
 What is done with them is in `drsai_backend.caller`.
 """

@@ -1,4 +1,4 @@
-"""Every error this package raises on purpose.
+"""The errors of this package are all here, as far as it raises them on purpose.
 
 ::
 

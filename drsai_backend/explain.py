@@ -1,4 +1,5 @@
-"""Explanations of what is wrong with data: the places that pydantic refuses, and the names that were probably meant."""
+"""Explanations tell what is wrong with data: the places that pydantic refuses, and the names that were probably
+meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON as Python holds it, and what it takes where it is stored."""
+"""JSON has types here as Python holds it, and what it takes where it is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The calls of `DrSai` as they were before `DrSai.user`: the user was among their arguments. They work for one release.
+"""The old forms are the calls of `DrSai` as they were before `DrSai.user`: the user was among their arguments. They
+work for one release.
 
 `drsai.stop("ada", "t")` and `drsai.run("team", "x", user_id="ada", tenant="acme")` are `drsai.user("ada").stop("t")`
 and `drsai.user("ada", tenant="acme").run("team", "x")`, and warn of it.

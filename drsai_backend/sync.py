@@ -1,4 +1,4 @@
-"""`DrSai.sync`: the same calls without asyncio, for scripts, notebooks and threads.
+"""The synchronous form, `DrSai.sync`, has the same calls without asyncio, for scripts, notebooks and threads.
 
 ::
 

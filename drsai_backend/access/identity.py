@@ -1,4 +1,4 @@
-"""The identity of who asks is found by the key or token that a request brings."""
+"""Identity comes from the key or token of a request: it tells who asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""API keys: made, listed, revoked, deleted and checked.
+"""The key store makes, lists, revokes, deletes and checks API keys.
 
 What a key looks like is in `access.keys`, its row in `database.api_keys`, and why a check needs no look at the
 database in `access.warm_keys`.

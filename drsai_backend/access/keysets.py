@@ -1,4 +1,5 @@
-"""Key sets (JWKS, RFC 7517) that tokens are checked with: from a file or an https URL, kept fresh in the background.
+"""Key sets (JWKS, RFC 7517) have the keys that tokens are checked with: they come from a file or an https URL, and are
+kept fresh in the background.
 
 Keys that were read once stay in use while their source cannot be read. A key that the source has withdrawn is forgotten
 when the source is read next: within `_Url.fresh_seconds`, or `_File.fresh_seconds`.

@@ -1,4 +1,4 @@
-"""JSON Web Tokens (RFC 7519): a signed token of an issuer, checked and read as a Principal.
+"""A token is a JSON Web Token (RFC 7519) that an issuer has signed: it is checked, and read as a Principal.
 
 What is believed follows RFC 8725 ("best current practices"): the algorithm is that of the key and not what the token
 says, symmetric and asymmetric keys never meet, and a token brings no keys of its own.

@@ -1,4 +1,4 @@
-"""The API keys that this process knows to work, so that a check looks at no database.
+"""Warm keys are the API keys that this process knows to work: a check of one looks at no database.
 
 A check looks a key up by the SHA-256 of its text, in a dictionary and, the first time, in the database. Nothing ever
 compares a key with a key. How long the comparison of two digests takes may tell how a digest begins, and that is no use

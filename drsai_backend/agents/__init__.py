@@ -1,4 +1,4 @@
-"""Agents that know the run they take part in."""
+"""The agents of this package know the run that they take part in."""
 
 from drsai_backend.agents.base import AssistantAgent, DrSaiAgent, DrSaiAgentMixin, RunBound, bind
 from drsai_backend.agents.tool_agent import ReactAgent, ReminderEvent, ToolAgent

@@ -1,4 +1,4 @@
-"""Agents that know the run they take part in."""
+"""The base of an agent knows the run that the agent takes part in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that calls tools within a number of steps, and says when they were used up; or until it says it is done."""
+"""A tool agent calls tools until its steps are used up, and then says so; or until it says that it is done."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
-"""The HTTP interface, and with the routes of features the only package that knows FastAPI. `app.create_app` puts it
+"""The HTTP interface is, with the routes of features, the only package that knows FastAPI. `app.create_app` puts it
 together. Importing it imports no FastAPI: programs that serve nothing read histories with it."""

@@ -1,4 +1,4 @@
-"""The application: routes, error bodies, middleware."""
+"""The application puts routes, error bodies and middleware together."""
 
 from __future__ import annotations
 

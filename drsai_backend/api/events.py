@@ -1,4 +1,5 @@
-"""The event log of a run or a thread as server-sent events over one connection, as events of its runs or as steps.
+"""The event log of a run or a thread is sent as server-sent events over one connection: as events of its runs, or as
+steps.
 
 Each event has a name (`event:`), the place where it stands in the log (`id:`) and JSON data with at least `type` (its
 name again), `thread_id` and `run_id`. A run that ends with a question or an error has that as an event of its own, just

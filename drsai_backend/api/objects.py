@@ -1,4 +1,4 @@
-"""Threads, messages and runs as JSON, in OpenAI's manner: `id`, `object`, times in Unix seconds."""
+"""Objects are threads, messages and runs as JSON, in OpenAI's manner: `id`, `object`, times in Unix seconds."""
 
 from __future__ import annotations
 

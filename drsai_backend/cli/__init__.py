@@ -1,6 +1,5 @@
-"""The command `drsai`: `app` has its commands; each module of a noun (`threads`, `keys`, …) declares and does those on
-it, and `chat`, `demo`, `mcp` and `serve` do the rest.
-"""
+"""The command line is `drsai`: `app` has its commands; each module of a noun (`threads`, `keys`, …) declares and does
+those on it, and `chat`, `demo`, `mcp` and `serve` do the rest."""
 
 from __future__ import annotations
 

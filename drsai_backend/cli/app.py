@@ -1,4 +1,4 @@
-"""`drsai` itself: the groups of its commands, and the commands that have none."""
+"""The app is `drsai` itself: the groups of its commands, and the commands that have none."""
 
 from __future__ import annotations
 

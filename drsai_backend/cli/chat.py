@@ -1,4 +1,4 @@
-"""`drsai chat`: a conversation in the terminal, with teams in this process or with a server."""
+"""The chat (`drsai chat`) is a conversation in the terminal, with teams in this process or with a server."""
 
 from __future__ import annotations
 

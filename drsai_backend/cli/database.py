@@ -1,4 +1,4 @@
-"""The database that a command line names, and its settings.
+"""The database is the one that a command line names; its settings are read here.
 
 asyncio, AutoGen, the openai client and SQLAlchemy take seconds to import, and no help needs them. Hence modules of
 commands import them inside the functions that do something; `main` keeps the garbage collector away until then.

@@ -1,4 +1,5 @@
-"""`drsai demo`: a group chat, its process killed in the middle of a run, and another process that resumes the run.
+"""The demo (`drsai demo`) shows a group chat, its process killed in the middle of a run, and another process that
+resumes the run.
 
 Nothing is acted. This process starts two others (this module, run as a program) one after the other and shares nothing
 with them but a database; what it says about the thread it reads from there. Each of the others reads one JSON object

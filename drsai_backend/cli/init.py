@@ -1,4 +1,5 @@
-"""`drsai init`: the files that a project begins with. Their templates are in the folder `project`, beside this."""
+"""The command `drsai init` makes the files that a project begins with. Their templates are in the folder `project`,
+beside this."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The processes in which `drsai serve` and `drsai worker` resume runs that may kill theirs (`runs.recovery.suspects`).
+"""Isolated processes are those in which `drsai serve` and `drsai worker` resume runs that may kill theirs
+(`runs.recovery.suspects`).
 
 They are forked from one that has imported everything once. It outlives its server, with all that it was asked for
 until then: where servers are killed one after the other, faster than a process is begun, their runs would come through

@@ -1,4 +1,4 @@
-"""Lists of what is stored: their pages are read until the limit, and printed for people or as JSON for programs."""
+"""Lists show what is stored: their pages are read until the limit, and printed for people or as JSON for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs of this package and of the libraries below it in one form, on stderr, without secrets."""
+"""The logs of this package and of the libraries below it have one form, on stderr, without secrets."""
 
 from __future__ import annotations
 

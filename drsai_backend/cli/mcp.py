@@ -1,4 +1,4 @@
-"""`drsai mcp`: the teams as the tools of an MCP server that speaks over standard input and output."""
+"""The command `drsai mcp` has the teams as the tools of an MCP server that speaks over standard input and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have."""
+"""Options and arguments are here, as far as several commands have them."""
 
 from __future__ import annotations
 

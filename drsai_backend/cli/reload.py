@@ -1,4 +1,4 @@
-"""`drsai serve --reload`: a server that is started again when a file of its project changes, on the same socket.
+"""A reload (`drsai serve --reload`) begins the server again when a file of its project changes, on the same socket.
 
 It is stopped as by SIGTERM: live runs are handed over at their next turn boundary, and the next one resumes them.
 """

@@ -1,4 +1,4 @@
-"""`drsai db`: the schema of a database is looked at, and changed by the package's migrations."""
+"""The schema of a database is looked at by `drsai db`, and changed by the package's migrations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`drsai serve` and `drsai worker`: this process runs teams, with the HTTP server or without, until it is told to stop.
+"""A server (`drsai serve`) or a worker (`drsai worker`) is a process in which teams run, with the HTTP server or
+without, until it is told to stop.
 
 The database is opened and the port taken before uvicorn starts, so that whatever is wrong is one line and exit code 1;
 what the console says is printed when requests are answered.

@@ -1,4 +1,4 @@
-"""uvicorn's server, with bounds on what connections may take: their number, their files, their time.
+"""The server is uvicorn's, with bounds on what connections may take: their number, their files, their time.
 
 uvicorn itself waits without end for the headers and the body of a request, and asyncio's accept, once files run out,
 fails thousands of times a second with a traceback each. `tests/cli/test_server.py` says what is reached into here.

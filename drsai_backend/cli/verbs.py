@@ -1,4 +1,4 @@
-"""The verbs of the command line: one set over all nouns (`list`, `show`, `add`, `edit`, `remove`; of documents with
+"""The verbs of the command line are one set over all nouns (`list`, `show`, `add`, `edit`, `remove`; of documents with
 versions `apply`, `history`, `rollback`), and the words of earlier releases, which still do what they did, and warn."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings, and how their values are written."""
+"""The configuration has the settings, and how their values are written."""
 
 from drsai_backend.config.settings import Settings
 from drsai_backend.config.values import usable_key

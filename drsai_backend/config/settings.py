@@ -1,4 +1,4 @@
-"""Settings: `DRSAI_*` variables of the environment or of a `.env` file, and OpenAI's own two variables.
+"""Settings are `DRSAI_*` variables of the environment or of a `.env` file, and OpenAI's own two variables.
 
 Every field below is a variable: `database_url` is `DRSAI_DATABASE_URL`. A value that cannot be used raises
 `ConfigurationError` naming the variable; the value itself is never repeated, as it may be a secret.

@@ -1,4 +1,4 @@
-"""The types of settings: how a value is written in a variable, and what makes one unusable.
+"""The values of settings have types: how each is written in a variable, and what makes one unusable.
 
 Each says in words what a value must be and never repeats it, as it may be a secret.
 """

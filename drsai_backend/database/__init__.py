@@ -1,4 +1,5 @@
-"""Storage: `Database` runs storage functions on SQLite and PostgreSQL, `DatabaseManager` reads and writes rows with it.
+"""The database has two objects: `Database` executes storage functions on SQLite and PostgreSQL, `DatabaseManager` reads
+and writes rows with it.
 
 `backends` are those two (`base` says what one is), `manager` is the object mapper, `runs` has the statements of a run;
 `migrations` keeps the schema.

@@ -1,4 +1,4 @@
-"""Answered requests, those that had an idempotency key, are kept with their answers: synchronous functions of a
+"""Answered requests are those that had an idempotency key: they are kept with their answers. Synchronous functions of a
 `Session`.
 
 An answer is stored in the transaction of the act that it tells of: a request that comes again finds both, or neither.

@@ -1,4 +1,5 @@
-"""API keys as they are stored and shown: read models, and synchronous functions of a `Session`."""
+"""API keys have here the form in which they are stored and shown: read models, and synchronous functions of a
+`Session`."""
 
 from __future__ import annotations
 

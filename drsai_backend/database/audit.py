@@ -1,4 +1,5 @@
-"""The audit log: synchronous functions of a `Session`, to be called in the transaction of the act that they tell of.
+"""The audit log is written and read by synchronous functions of a `Session`, to be called in the transaction of the act
+that they tell of.
 
 Rows are only ever added. A trigger refuses changes on both databases; `prune_audit` is the one way to delete any.
 """

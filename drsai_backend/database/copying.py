@@ -1,4 +1,5 @@
-"""Copies of whole databases: every table of this package and of extensions, the same by a digest of its rows.
+"""Copying makes a whole database again: every table of this package and of extensions, the same by a digest of its
+rows.
 
 Rows are read in one snapshot, and stored in transactions of some megabytes. Until the last of them the copy has a
 revision that no release serves (`migrations.UNFINISHED`): nothing starts on one that was cut off.

@@ -1,4 +1,5 @@
-"""`Database`: runs storage functions, written once as functions of a SQLAlchemy session, on SQLite and PostgreSQL."""
+"""The engine, `Database`, executes storage functions, written once as functions of a SQLAlchemy session, on SQLite and
+PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of users, and their bytes: synchronous functions of a `Session`.
+"""Files of users are rows, and so are their bytes: synchronous functions of a `Session`.
 
 An upload is a content without a hash, to which chunks are added; `finish` gives it its hash and the file its name, in
 one transaction. Until then nobody sees it.

@@ -1,4 +1,4 @@
-"""Locks that a transaction holds to its end, against others who act at the same moment.
+"""A lock is held by a transaction to its end, against others who act at the same moment.
 
 SQLite has one writer at a time, who needs none.
 """

@@ -1,6 +1,5 @@
-"""Runs the schema migrations (Alembic), whose scripts lie in `migrations/` beside the package, or in it in a wheel; and
-those of extensions (`Schema`), each with scripts and a version of its own.
-"""
+"""Migrations of the schema (Alembic) have their scripts in `migrations/` beside the package, or in it in a wheel; those
+of extensions (`Schema`) have scripts and a version of their own each."""
 
 from __future__ import annotations
 

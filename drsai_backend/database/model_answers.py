@@ -1,4 +1,4 @@
-"""Answers of models that are kept for equal requests: rows of `StoredAnswer`. Synchronous functions of a `Session`.
+"""Model answers are kept for equal requests: they are rows of `StoredAnswer`. Synchronous functions of a `Session`.
 
 An answer belongs to the user who asked first, and goes with them; until then everybody of their tenant who asks the
 same gets it. It is found by the digest of a whole request, so that who gets it has asked the same in every word.

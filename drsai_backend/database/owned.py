@@ -1,4 +1,4 @@
-"""The one place where rows are filtered by whose they are.
+"""Owned rows are filtered here, and nowhere else, by whose they are.
 
 A query of a table that has an owner takes its terms from here, or goes by the key of a thread that was found so. What
 a whole database is swept for (runs that nobody runs, threads to prune) is the exception:

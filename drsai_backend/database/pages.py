@@ -1,5 +1,5 @@
-"""Pages of rows: a place in a sorted list is the values that its columns have there, so that a page costs a page,
-however far it is. Synchronous functions of a `Session`."""
+"""A page of rows begins at a place in a sorted list, which is the values that its columns have there, so that a page
+costs a page, however far it is. Synchronous functions of a `Session`."""
 
 from __future__ import annotations
 

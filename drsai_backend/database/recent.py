@@ -1,4 +1,5 @@
-"""A memory of what a process has read just now, so that a request need not ask the database for what every one asks."""
+"""A memory keeps what a process has read just now, so that a request need not ask the database for what every one
+asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tools that are registered over the API, and their statistics: synchronous functions of a `Session`."""
+"""Registered tools are tools that came over the API; they and their statistics are stored by synchronous functions of a
+`Session`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses and conversations store, beside their runs and threads, rows of `ThreadField`, which go with the thread.
+"""Responses and conversations have rows of `ThreadField` beside their runs and threads, which go with the thread.
 Synchronous functions of a `Session`.
 
 `response:<run_id>` is what a response tells of its request again; `conversation` has the metadata of a conversation and

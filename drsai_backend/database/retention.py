@@ -1,4 +1,4 @@
-"""Retention deletes threads, those above all that nobody has touched for long: synchronous functions of a `Session`.
+"""Retention removes threads, those above all that nobody has touched for long: synchronous functions of a `Session`.
 
 `drsai threads prune` calls them, and so does the job behind `DRSAI_RETENTION_DAYS`.
 """

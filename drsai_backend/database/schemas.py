@@ -1,4 +1,5 @@
-"""Schemas: which tables belong together, and where their version is kept. `migrations` makes them, with Alembic."""
+"""A schema says which tables belong together, and where their version is kept. `migrations` makes them, with
+Alembic."""
 
 from __future__ import annotations
 

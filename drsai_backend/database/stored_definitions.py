@@ -1,4 +1,4 @@
-"""Definitions of agents and teams that are stored over the API: synchronous functions of a `Session`."""
+"""Stored definitions are those of agents and teams that came over the API: synchronous functions of a `Session`."""
 
 from __future__ import annotations
 

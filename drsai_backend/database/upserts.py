@@ -1,4 +1,4 @@
-"""Inserts that say what is to be done where the row is there already."""
+"""An upsert is an insert that says what is to be done where the row is there already."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Database URLs: which there are, and how psycopg connects by one. All connections of this package are made so."""
+"""Database URLs are read here: which there are, and how psycopg connects by one. All connections of this package are
+made so."""
 
 from __future__ import annotations
 

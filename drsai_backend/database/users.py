@@ -1,4 +1,4 @@
-"""Users, who have no table: a user is whoever something belongs to. Lists of them, and the deletion of all that is one
+"""Users have no table: a user is whoever something belongs to. Lists of them, and the deletion of all that is one
 user's. Synchronous functions of a `Session`.
 
 What belongs to a user is found by the columns of tables, so that a new table with an owner is in it by itself. The

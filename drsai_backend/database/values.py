@@ -1,4 +1,4 @@
-"""Values on their way into the database: JSON, and what both databases can hold."""
+"""Values are made ready for the database here: JSON, and what both databases can hold."""
 
 from __future__ import annotations
 

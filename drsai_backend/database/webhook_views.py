@@ -1,4 +1,5 @@
-"""Events of webhooks as they are shown, and the secrets that sign them: synchronous functions of a `Session`."""
+"""Views of webhooks are their events as they are shown, and the secrets that sign them: synchronous functions of a
+`Session`."""
 
 from __future__ import annotations
 

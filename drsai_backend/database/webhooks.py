@@ -1,4 +1,5 @@
-"""Events for webhooks, as an outbox: stored in the transaction of what they tell, claimed by whoever sends them.
+"""Webhooks have an outbox of events: each is stored in the transaction of what it tells, and claimed by whoever sends
+it.
 
 Synchronous functions of a `Session`. A claim is a lease: it moves `next_at` to when its holder counts as dead, by the
 database's clock on PostgreSQL, and so needs nobody who gives it back.

@@ -1,4 +1,5 @@
-"""The tables (SQLModel), their column types, and the lifecycle enum. Everything stored is declared here."""
+"""The data model has the tables (SQLModel), their column types, and the lifecycle enum. Everything stored is declared
+here."""
 
 from drsai_backend.datamodel.access import ApiKey
 from drsai_backend.datamodel.answers import AnsweredRequest, StoredAnswer

@@ -1,4 +1,5 @@
-"""Answers that are kept: those of models, for equal requests, and those that requests with an idempotency key had."""
+"""Answers are kept in two tables: those of models, for equal requests, and those that requests with an idempotency key
+had."""
 
 from datetime import datetime
 

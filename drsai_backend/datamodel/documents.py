@@ -1,4 +1,4 @@
-"""Documents with versions, stored over the API: agents and teams, and tools with how often they were called."""
+"""Documents have versions, and come over the API: agents and teams, and tools with how often they were called."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Files of users: their names, and what is in them, kept once per owner and content."""
+"""Files of users have names; what is in them is kept once per owner and content."""
 
 from collections.abc import Iterable
 from datetime import datetime

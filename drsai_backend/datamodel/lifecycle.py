@@ -1,4 +1,4 @@
-"""The one lifecycle of a thread and of its runs: statuses, sets of them, and the verbs that change one to another.
+"""The lifecycle is one for a thread and its runs: statuses, sets of them, and the verbs that change one to another.
 
 Every write of a status takes it from a verb. A thread has the status of its latest run; runs whose input waits in the
 queue have theirs beside it.

@@ -1,4 +1,5 @@
-"""Runs: their result, the journal of their turns, the steps of a turn in flight, inputs that wait; and the workers."""
+"""A run has rows for its result, the journal of its turns, the steps of a turn in flight and inputs that wait; workers
+have theirs beside it."""
 
 import json
 from datetime import datetime

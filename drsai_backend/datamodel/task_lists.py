@@ -1,4 +1,4 @@
-"""Lists of tasks with their statuses, folded from marks: what a team works off, told by the messages of its run.
+"""Task lists have tasks with their statuses, folded from marks: what a team works off, told by the messages of its run.
 
 A mark is what one message changes of a list. It is kept in the metadata of the message, so it is stored with the turn
 that made it, and there is no second copy of a status. `Thread.tasks` is these marks, folded.

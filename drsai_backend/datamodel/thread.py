@@ -1,4 +1,4 @@
-"""The thread, one conversation of one user, and what belongs to it besides its runs."""
+"""A thread is one conversation of one user; here it is with what belongs to it besides its runs."""
 
 import re
 from datetime import datetime

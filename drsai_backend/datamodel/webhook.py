@@ -1,4 +1,5 @@
-"""Webhooks: which runs are to be told of and where, the events that are on their way, and what signs them."""
+"""Webhooks have tables of which runs are to be told of and where, of the events that are on their way, and of what
+signs them."""
 
 from datetime import datetime
 

@@ -1,4 +1,4 @@
-"""Agents and teams as data: a schema, files of it, and the factories that it stands for."""
+"""Definitions are agents and teams as data: a schema, files of it, and the factories that it stands for."""
 
 from typing import TYPE_CHECKING
 

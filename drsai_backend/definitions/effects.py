@@ -1,4 +1,5 @@
-"""Fields of definitions without effect: what is written and changes nothing, as sentences for who has written it."""
+"""The effects of fields are looked at here: what is written and changes nothing is told, as sentences for who has
+written it."""
 
 from __future__ import annotations
 

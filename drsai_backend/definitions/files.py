@@ -1,4 +1,5 @@
-"""Definitions from files: several that include each other, one of AutoGen's component configs, or Python."""
+"""Files of definitions are of three kinds: several that include each other, one of AutoGen's component configs, or
+Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of the operator's packages as tools: imported by their paths, if they are allowed."""
+"""Functions of the operator's packages become tools: they are imported by their paths, if they are allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group chats of definitions."""
+"""The group chats of definitions are built here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An agent for one task, as a request words it: a mode, how many steps, which tools. A mode is a strategy by its name.
+"""A mode is a strategy by its name: a request words an agent for one task by it, with how many steps and which tools. A
+mode is a strategy by its name.
 
 For each mode there is one team, `engine:<mode>`, which no list of models has. Its factory reads what was asked for from
 the run's own user input, so that whichever process begins or resumes the run builds the same agent.

@@ -1,4 +1,4 @@
-"""Agents and teams as data: what can be said in a definition.
+"""The schema is what can be said in a definition: agents and teams as data.
 
 One schema for files and for what is stored over the API. Names are AutoGen's where AutoGen has them. A definition names
 code, endpoints and secrets; it holds none.

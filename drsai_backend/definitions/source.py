@@ -1,4 +1,4 @@
-"""A file of definitions as it is written: its data, and on which line each part of it stands."""
+"""The source of definitions is a file as it is written: its data, and on which line each part of it stands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts with variables: `{{user_id}}` is filled in from the request when the agent is built.
+"""Templates are prompts with variables: `{{user_id}}` is filled in from the request when the agent is built.
 
 A variable is a name and nothing else: no expressions, no code. `{{` that begins no variable stays as it is.
 """

@@ -1,4 +1,5 @@
-"""The list of the features that come along. It imports none: `drsai --help` needs their commands and nothing else."""
+"""The built-in features are those that come along; here is their list. It imports none: `drsai --help` needs their
+commands and nothing else."""
 
 from __future__ import annotations
 

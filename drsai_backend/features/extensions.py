@@ -1,4 +1,4 @@
-"""The extensions of one `DrSai`: read, checked, made, opened and closed together."""
+"""The extensions of one `DrSai` are read, checked, made, opened and closed together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Files`: the verbs of files. What arrives is stored in chunks, and is never in memory as a whole."""
+"""The store of files, `Files`, has their verbs. What arrives is stored in chunks, and is never in memory as a whole."""
 
 from __future__ import annotations
 

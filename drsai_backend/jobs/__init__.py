@@ -1,4 +1,5 @@
-"""Jobs in PostgreSQL (procrastinate, the extra `postgres`): one process tells the others that a thread needs a look.
+"""Jobs are kept in PostgreSQL (procrastinate, the extra `postgres`): by one, a process tells the others that a thread
+needs a look.
 
 A job only wakes; the rows of runs and leases are the truth. So a job that is lost, late or done twice does no harm: the
 next sweep finds what was missed, and a look at a thread that needs none does nothing.

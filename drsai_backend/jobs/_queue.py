@@ -1,4 +1,4 @@
-"""`JobQueue`: procrastinate's worker inside this process's event loop.
+"""The queue of jobs, `JobQueue`, is procrastinate's worker inside this process's event loop.
 
 Three tasks: `look_at` a thread, `sweep` for threads that need a look, `prune` what is older than the retention. The
 last two are periodic: whichever process is first at a tick puts in the job, and one does it. Nothing is retried: a

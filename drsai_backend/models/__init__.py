@@ -1,4 +1,5 @@
-"""Model clients: OpenAI-compatible endpoints, the offline demo model, a local model, and the wrapper every run uses.
+"""Model clients are of three kinds, for OpenAI-compatible endpoints, the offline demo model and a local model; a
+wrapper is around each that a run uses.
 
 Nothing here knows teams, runs or HTTP; what is handed out is always an AutoGen `ChatCompletionClient`.
 """

@@ -1,5 +1,5 @@
-"""Embeddings of the configured endpoint: asked for in OpenAI's way, checked, and given in the encoding that was asked
-for, whichever the endpoint knows. https://platform.openai.com/docs/api-reference/embeddings
+"""Embeddings are asked for at the configured endpoint in OpenAI's way, checked, and given in the encoding that was
+asked for, whichever the endpoint knows.
 
 Nothing is computed or downloaded here: without an endpoint there are none.
 """

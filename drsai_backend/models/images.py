@@ -1,4 +1,4 @@
-"""Images as they came: AutoGen's `Image` without its decoding and encoding.
+"""Images stay as they came: they are AutoGen's `Image` without its decoding and encoding.
 
 AutoGen's own decodes an image when it is made, keeps its pixels, and encodes them as PNG whenever the image is stored
 or sent to a model: 147 MB and seconds for a picture of 49 million pixels, at every turn. Here the bytes are passed on.

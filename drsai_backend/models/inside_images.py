@@ -1,4 +1,4 @@
-"""Decodes images in the process that `tools.apart` starts. Nothing of the package is imported here."""
+"""The decoder of images is inside the process that `tools.apart` starts. Nothing of the package is imported here."""
 
 import base64
 import io

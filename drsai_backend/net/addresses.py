@@ -1,4 +1,4 @@
-"""Addresses that come from somebody else may be reached, or not, by the rules here.
+"""Addresses of somebody else may be reached, or not, by the rules here.
 
 Only what the whole internet may reach: no loopback, private, link-local, shared, reserved or multicast address, in
 whatever form it is written, unless the operator allows its network. An IPv6 address that carries an IPv4 one (mapped,

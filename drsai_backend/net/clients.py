@@ -1,4 +1,4 @@
-"""The client that asks hosts which somebody else names, and reads no more of an answer than it may have."""
+"""The guarded client asks hosts which somebody else names, and reads no more of an answer than it may have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Requests to hosts that somebody else names: resolved once, checked, and sent to the address that was checked.
+"""The transport sends requests to hosts that somebody else names: each is resolved once, checked, and sent to the
+address that was checked.
 
 Between a check of a name and a connection by that name an attacker's DNS would change its answer (rebinding). So the
 connection goes by the address, while TLS and the `Host` header keep the name. Each hop of a redirect is a request of

@@ -1,4 +1,5 @@
-"""Runs of teams on threads: the engine, what it is asked and what it tells. Start reading at `runs.engine`."""
+"""Runs are made of teams on threads: here are the engine, what it is asked and what it tells. Start reading at
+`runs.engine`."""
 
 from drsai_backend.models import ModelParams
 from drsai_backend.runs.engine import Engine

@@ -1,4 +1,4 @@
-"""The engine: runs teams on threads, and stores what they do before anybody is shown it.
+"""The engine has teams work on threads, and stores what they do before anybody is shown it.
 
 A run's life, step by step, and where to look:
 

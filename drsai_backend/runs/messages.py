@@ -1,4 +1,5 @@
-"""A request's messages: which of them are new to the thread, and the AutoGen messages that its team is given.
+"""The messages of a request are looked at here: which of them are new to the thread, and which AutoGen messages its
+team is given.
 
 Chat clients resend the whole history with every request. Messages are compared by their text, because that is all a
 client keeps of them.

@@ -1,4 +1,4 @@
-"""The runs of this process: their tasks and leases, from the first write to the last."""
+"""The running runs of this process are here: their tasks and leases, from the first write to the last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States of threads that stay in the process after a run, so that the next one need not load them."""
+"""Warm states of threads stay in the process after a run, so that the next one need not load them."""
 
 from __future__ import annotations
 

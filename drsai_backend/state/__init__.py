@@ -1,4 +1,5 @@
-"""The state of a thread as stored: codec, journal, snapshot, and the fold of the two into a team's full state."""
+"""The state of a thread is stored in parts: codec, journal, snapshot, and the fold of the two into a team's full
+state."""
 
 from drsai_backend.state.codec import FORMAT_VERSION, decode_state, encode_state
 from drsai_backend.state.journal import (

@@ -1,4 +1,5 @@
-"""`encode_state` and `decode_state`: a JSON value as base64 text, with format version and checksum inside. No pickle.
+"""The codec, `encode_state` and `decode_state`, makes of a JSON value a base64 text, with format version and checksum
+inside. No pickle.
 
 Layout of the bytes under the base64 (RFC 4648, standard alphabet, padded):
 

@@ -1,4 +1,4 @@
-"""The journal: what one turn added to a thread's state, small and independent of the state's length.
+"""The journal has what one turn added to a thread's state, small and independent of the state's length.
 
 A **document** is the state of a thread in compact form. It has
 

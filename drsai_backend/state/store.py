@@ -1,4 +1,4 @@
-"""The stored state of a thread, read, written and compacted: synchronous functions of a `Session`.
+"""The store has the state of a thread: it is read, written and compacted by synchronous functions of a `Session`.
 
 A snapshot is written when the journal has outgrown twice the last one. Both are in reference form, so a snapshot is a
 few bytes per message and the total ever written for snapshots stays linear in the length of the thread.

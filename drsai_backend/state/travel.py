@@ -1,4 +1,5 @@
-"""Time travel: the state of a thread at any of its turns, going back to one, and forks from one.
+"""Time travel goes to the state of a thread at any of its turns: it is shown, the thread goes back to it, or another
+begins there.
 
 Synchronous functions of a `Session`, to be run by `Database.read` and `Database.write`. What a place costs to rebuild
 depends on its distance to the snapshot before it, not on the length of the thread.

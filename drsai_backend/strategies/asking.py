@@ -1,4 +1,4 @@
-"""A model's answer that a run can do without."""
+"""Asking gets a model's answer that a run can do without."""
 
 from __future__ import annotations
 

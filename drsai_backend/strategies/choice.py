@@ -1,4 +1,4 @@
-"""The choice of a strategy in a definition: by its name, or as an object with its options."""
+"""The choice of a strategy in a definition is made by its name, or as an object with its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`react`: thoughts and calls of tools as text, for models that cannot call functions."""
+"""The strategy `react` has thoughts and calls of tools as text, for models that cannot call functions."""
 
 from __future__ import annotations
 

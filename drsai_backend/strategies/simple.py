@@ -1,4 +1,4 @@
-"""`simple`: one call of the model."""
+"""The strategy `simple` is one call of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tools`: the model calls functions until it can answer, or until it says that it is done."""
+"""The strategy `tools` lets the model call functions until it can answer, or until it says that it is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The teams that are served when no others are given."""
+"""The built-in teams are those that are served when no others are given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AutoGen's group chats, with the same arguments, that know the run they take part in."""
+"""The group chats are AutoGen's, with the same arguments, and know the run they take part in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation that was had elsewhere and that a client brings along: who said what of it, and how a team gets to
+"""An imported conversation was had elsewhere, and a client brings it along: who said what of it, and how a team gets to
 know it.
 
 Chat clients keep histories themselves, and send them whole to a thread that does not know them. They are stored as

@@ -1,5 +1,6 @@
-"""The tool calls of a turn that came to no end are kept: as AutoGen's events in the thread, and in the model context of
-the agent that made them. The others hear of them. Else the next message would have them made again."""
+"""Kept calls are the tool calls of a turn that came to no end: they are AutoGen's events in the thread, and stand in
+the model context of the agent that made them. The others hear of them. Else the next message would have them made
+again."""
 
 from __future__ import annotations
 

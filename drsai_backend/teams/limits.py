@@ -1,4 +1,4 @@
-"""Limits bound what a run may use before it is ended: turns, seconds, tokens."""
+"""The limits of a run say what it may use before it is ended: turns, seconds, tokens."""
 
 from __future__ import annotations
 

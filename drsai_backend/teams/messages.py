@@ -1,4 +1,4 @@
-"""Messages of any class, made from their dumps; and the message types that a team knows.
+"""Messages of any class are made from their dumps; and here are the message types that a team knows.
 
 AutoGen's `MessageFactory` knows AutoGen's own types and those that a team was told of. A stored thread may hold others:
 a lone agent shows what it likes, and whoever reads a thread in another process has no team at hand.

@@ -1,4 +1,5 @@
-"""Options of a team: what its factory says of it, by decorators, or a component config by keys beside AutoGen's."""
+"""The options of a team are what its factory says of it, by decorators, or a component config by keys beside
+AutoGen's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The teams that can be asked, by name, and where they are read from."""
+"""The registry has the teams that can be asked, by name, and where they are read from."""
 
 from __future__ import annotations
 

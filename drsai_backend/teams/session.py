@@ -1,4 +1,5 @@
-"""One run of one team on a turn runtime: built, loaded, run or continued, and ended cleanly whatever happens."""
+"""A session is one run of one team on a turn runtime: built, loaded, run or continued, and ended cleanly whatever
+happens."""
 
 from __future__ import annotations
 

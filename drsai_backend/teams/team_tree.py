@@ -1,4 +1,5 @@
-"""Tree of a team: its agents, inner teams, tools and conditions; and which of its agents answers the user."""
+"""The tree of a team has its agents, inner teams, tools and conditions, and tells which of its agents answers the
+user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools for agents: how they are defined and called, the marks on them, and three that any agent may have."""
+"""Tools are for agents: how they are defined and called, the marks on them, and three that any agent may have."""
 
 from drsai_backend.tools.base import ToolBase, ToolIdentity
 from drsai_backend.tools.builtin import calculator, convert_units, current_time

@@ -1,4 +1,4 @@
-"""`apart` handles foreign input in a process of its own: what it takes, breaks or kills there harms nobody else."""
+"""`apart` gives foreign input to a process of its own: what it takes, breaks or kills there harms nobody else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of every tool of this package. AutoGen's agents and workbenches take it as one of their own."""
+"""The base of every tool of this package is here. AutoGen's agents and workbenches take it as one of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Arguments against a JSON Schema that somebody else wrote: within bounds, whatever the schema and the arguments are.
+"""Checking holds arguments against a JSON Schema that somebody else wrote: within bounds, whatever the schema and the
+arguments are.
 
 A schema can make a check as long as it likes: by regular expressions that try all ways, by alternatives inside
 alternatives, by lists whose items are compared each with each. And the check runs in the event loop of all.

@@ -1,4 +1,4 @@
-"""Tools as classes that are registered by name, so that an agent names them: `DrSaiAgent(..., tools=["weather"])`.
+"""Classes are tools that are registered by name, so that an agent names them: `DrSaiAgent(..., tools=["weather"])`.
 
 ::
 

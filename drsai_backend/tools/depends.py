@@ -1,4 +1,4 @@
-"""Dependencies of tools: values that the system gives, which the model never sees.
+"""Dependencies of tools are values that the system gives, which the model never sees.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Tools around others: each stands for its inner tool, with something fixed or counted."""
+"""Fixed tools are tools around others: each stands for its inner tool, with something fixed or counted."""
 
 from __future__ import annotations
 

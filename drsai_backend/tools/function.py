@@ -1,4 +1,4 @@
-"""`@tool`: a function as a tool. Its schema and validator are made once, when it is decorated."""
+"""A function becomes a tool by `@tool`. Its schema and validator are made once, when it is decorated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Secrets that a configuration holds in clear: found by the names of their fields and by their own form.
+"""Literals are secrets that a configuration holds in clear: they are found by the names of their fields and by their
+own form.
 
 A secret that was found in one place is hidden wherever else it stands. The name of a variable takes its place.
 The config of a registered tool names its credentials (`{secret:NAME}`) and has none in its headers. What an older

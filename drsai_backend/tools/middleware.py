@@ -1,4 +1,4 @@
-"""Middleware runs around calls of tools: the one place for logs, metrics, caches and rules of one's own.
+"""Middleware is around calls of tools: the one place for logs, metrics, caches and rules of one's own.
 
 ::
 

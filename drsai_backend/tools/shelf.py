@@ -1,4 +1,4 @@
-"""The shelf: where tools are found while a team is built."""
+"""The shelf is where tools are found while a team is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The threads in which sync tools run: a bounded number, of which a tool that hangs takes none for ever."""
+"""The threads of sync tools are a bounded number, of which a tool that hangs takes none for ever."""
 
 from __future__ import annotations
 

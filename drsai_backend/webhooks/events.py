@@ -1,6 +1,6 @@
-"""An event as it is sent: the shape is that of OpenAI's own webhooks (https://platform.openai.com/docs/guides/webhooks),
-and it is signed as Standard Webhooks say (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/
-standard-webhooks.md): HMAC-SHA256 over `id.timestamp.body`, with a secret written as `whsec_` and base64.
+"""An event is sent in the shape of OpenAI's own webhooks (https://platform.openai.com/docs/guides/webhooks), and signed
+as Standard Webhooks say (https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md):
+HMAC-SHA256 over `id.timestamp.body`, with a secret written as `whsec_` and base64.
 
 It names the run and holds nothing of it: who may read that asks for it.
 """

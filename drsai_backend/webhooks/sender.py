@@ -1,4 +1,4 @@
-"""The sender: events that are due are claimed, sent and marked, in every process that runs teams.
+"""The sender finds events that are due, claims, sends and marks them, in every process that has teams at work.
 
 1. `claim` takes some, by a lease that outlives an attempt: nobody else sends them meanwhile. A process that is killed
    leaves them to whoever claims them next, so an event may arrive twice, with the same `webhook-id`, and never not at

@@ -1,4 +1,4 @@
-"""The verbs of webhooks: what a request may ask to be told, secrets, and what became of deliveries.
+"""The verbs of webhooks are here: what a request may ask to be told, secrets, and what became of deliveries.
 
 A secret belongs to a user, not to a key, which is replaced more often, nor to a tenant, whose members could then sign
 for each other. It is that of whoever holds the credentials: a gateway that acts as others has one for all of them.

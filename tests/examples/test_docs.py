@@ -10,6 +10,7 @@ import runpy
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -211,11 +212,42 @@ def test_the_flow_of_flows_is_one(tmp_path: Path) -> None:
     assert router.flows["booking"].steps[3].goes_to == {"no": "day"}
 
 
+def _docstrings() -> Iterator[tuple[str, str]]:
+    """Each module of the package, and its docstring."""
+    for path in sorted((ROOT / "drsai_backend").rglob("*.py")):
+        yield path.relative_to(ROOT).as_posix(), ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
 def test_the_docstring_of_a_module_begins_with_what_the_module_is() -> None:
     begun = re.compile(r"(?:What|Who|Whom|Whose|Which|How|Where|When|Whether|Why|For|From|With|Between|Around)\b")
-    others = [
-        path.relative_to(ROOT).as_posix()
-        for path in sorted((ROOT / "drsai_backend").rglob("*.py"))
-        if begun.match(ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "")
-    ]
-    assert others == []
+    assert [module for module, text in _docstrings() if begun.match(text)] == []
+
+
+# Of the first sentences of modules. A word that is a noun as well (runs, calls, lists, writes) tells no sentence.
+VERB = re.compile(
+    r"\b(?:"
+    r"are|is|has|have|do|does|may|says|say|tells|tell|asks|ask|makes|make|gives|give|"
+    r"gets|get|takes|take|puts|put|sends|send|serves|serve|brings|carries|keeps|keep|holds|"
+    r"hold|finds|find|shows|show|reads|encrypts|removes|executes|execute|knows|know|decides|"
+    r"decide|chooses|becomes|become|begins|comes|come|goes|leads|looks|stands|stand|stay|"
+    r"leave|leaves|lets|waits|wait|happens|belong|differ|join|surrounds|forbids"
+    r")\b"
+)
+CLAUSE = re.compile(
+    r"\b(?:that|which|who|whose|whom|what|where|when|while|whether|as|how|why|if|because|although|than)\b|:",
+    re.IGNORECASE,
+)
+
+
+def test_the_docstring_of_a_module_is_a_sentence() -> None:
+    """Its subject and its verb come before the first colon, and before any clause in it."""
+
+    def is_sentence(text: str) -> bool:
+        first = re.sub(r"`[^`]*`", "X", " ".join(text.partition("\n\n")[0].split()))
+        subject_and_verb = re.split(r"[.?!](?: |$)", CLAUSE.split(first)[0])[0]
+        return VERB.search(subject_and_verb, subject_and_verb.find(" ")) is not None
+
+    fragments = ["Digest of a request: it is short.", "Runs of teams.", "The one who asks.", "It. Is."]
+    assert [text for text in fragments if is_sentence(text)] == []
+    assert is_sentence("The digest of a request is equal for its retries.")
+    assert [module for module, text in _docstrings() if not is_sentence(text)] == []

@@ -1,4 +1,4 @@
-"""Model contexts: what of a thread an agent's model is shown. See docs/contexts.md."""
+"""Model contexts decide what of a thread an agent's model is shown. See docs/contexts.md."""
 
 from drsai_backend.agents.contexts.buffered import EphemeralOutputsContext, OutputsContext, TokenBufferedContext
 from drsai_backend.agents.contexts.compaction import COMPACTION_PROMPT, CompactionContext, Once

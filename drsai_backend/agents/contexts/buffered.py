@@ -1,4 +1,4 @@
-"""Contexts that show a part: the newest outputs of some tools, the newest messages within a number of tokens."""
+"""Buffered contexts show a part: the newest outputs of some tools, the newest messages within a number of tokens."""
 
 from __future__ import annotations
 

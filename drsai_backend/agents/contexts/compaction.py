@@ -1,4 +1,4 @@
-"""A context that has its older messages summarised when it is nearly full."""
+"""A compaction context has its older messages summarised when it is nearly full."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Anthropic's dialect: its messages, read as calls of Chat Completions and written in its own events and errors."""
+"""Anthropic's dialect has its messages read as calls of Chat Completions, and writes its own events and errors."""

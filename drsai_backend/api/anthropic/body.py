@@ -1,4 +1,4 @@
-"""The request of Anthropic's Messages, as its API documents it: https://docs.anthropic.com/en/api/messages.
+"""The body is that of Anthropic's Messages, as its API documents it: https://docs.anthropic.com/en/api/messages.
 
 What is honoured, what is refused by name, and what is left aside, is told in docs/http.md; the fields of the
 `anthropic` package are compared with `FATES` by a test.

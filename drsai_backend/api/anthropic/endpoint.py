@@ -1,4 +1,5 @@
-"""`POST /v1/messages` and `/v1/messages/count_tokens`: the same teams, in the words of Anthropic's API.
+"""The endpoints `POST /v1/messages` and `/v1/messages/count_tokens` serve the same teams in the words of Anthropic's
+API.
 
 1. The body is checked (`body`) and translated into one of Chat Completions (`translation`), which is read as such.
 2. The engine starts the run, as for every other API.

@@ -1,4 +1,5 @@
-"""Errors as Anthropic's clients read them: `{"type": "error", "error": {"type", "message"}, "request_id"}`.
+"""Errors have the form here that Anthropic's clients read: `{"type": "error", "error": {"type", "message"},
+"request_id"}`.
 
 https://docs.anthropic.com/en/api/errors. `param` and `code` of the error stand beside, for programs. Which exception
 its clients raise goes by the status, which is that of OpenAI's routes.

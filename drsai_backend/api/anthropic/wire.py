@@ -1,4 +1,4 @@
-"""The Messages wire format: events of a stream, and the message that is not streamed.
+"""The wire format of Messages has the events of a stream, and the message that is not streamed.
 
 https://docs.anthropic.com/en/docs/build-with-claude/streaming. A run is one message: what is shown of it is one block
 of text, whoever speaks; calls of the client's tools are `tool_use` blocks after it. What the models have thought is

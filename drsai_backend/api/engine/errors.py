@@ -1,4 +1,5 @@
-"""Errors as clients of this interface read them: `detail`, a text. The error as everywhere else stands beside."""
+"""Errors of this interface have `detail`, a text, which its clients read. The error as everywhere else stands
+beside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes of `/api/v1/agent`."""
+"""The routes of `/api/v1/agent` are here."""
 
 from __future__ import annotations
 

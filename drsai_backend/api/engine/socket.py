@@ -1,4 +1,4 @@
-"""`/api/v1/agent/ws`: tasks over a WebSocket. A message is a JSON object with a `type`:
+"""The socket `/api/v1/agent/ws` takes tasks over a WebSocket. A message is a JSON object with a `type`:
 
 - `execute` with the fields of `POST /execute` starts a task, and tells of it;
 - `resume` with `task_id` and, as `after`, the `id` of the last event that was read, tells what followed;

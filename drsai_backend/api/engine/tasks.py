@@ -1,4 +1,4 @@
-"""Tasks: what a request asks for, and what is told of a run that does it."""
+"""A task is what a request asks for; here are its body, and what is told of the run that does it."""
 
 from __future__ import annotations
 

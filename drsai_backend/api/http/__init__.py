@@ -1,1 +1,2 @@
-"""HTTP for all routes alike: bodies, event streams, errors, what surrounds a request, and the OpenAPI document."""
+"""HTTP is the same for all routes here: bodies, event streams, errors, what surrounds a request, and the OpenAPI
+document."""

@@ -1,4 +1,5 @@
-"""Errors as OpenAI's clients read them: `{"error": {"message", "type", "param", "code"}}`, whatever went wrong."""
+"""Errors have the form here that OpenAI's clients read, whatever went wrong: `{"error": {"message", "type", "param",
+"code"}}`."""
 
 from __future__ import annotations
 

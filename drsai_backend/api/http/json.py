@@ -1,4 +1,5 @@
-"""JSON answers: objects, pages of them as OpenAI lists, and what the OpenAPI document says of them and of errors."""
+"""JSON answers are objects, and pages of them as OpenAI lists; here is what the OpenAPI document says of them and of
+errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Parameters in paths and queries: what they may be, and that a query has none that its route does not know."""
+"""Parameters in paths and queries are checked here: what they may be, and that a query has none that its route does not
+know."""
 
 from __future__ import annotations
 

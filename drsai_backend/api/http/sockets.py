@@ -1,5 +1,5 @@
-"""WebSockets: who may open one, how one is refused, how messages are answered, and that one ends once who has opened it
-may not ask any more. A dialect has its own messages and events, and no more."""
+"""A WebSocket is opened for whoever may, or refused; its messages are answered, and it ends once who has opened it may
+not ask any more. A dialect has its own messages and events, and no more."""
 
 from __future__ import annotations
 

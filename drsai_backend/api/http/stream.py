@@ -1,5 +1,5 @@
-"""A streamed answer on its connection: sent piece by piece, kept open while there is nothing to say, and watched for a
-client that leaves."""
+"""A stream sends an answer piece by piece on its connection, keeps it open while there is nothing to say, and watches
+for a client that leaves."""
 
 from __future__ import annotations
 

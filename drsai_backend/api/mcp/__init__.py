@@ -1,1 +1,1 @@
-"""The served teams as the tools of an MCP server: over streamable HTTP (`route`), and over stdio by `drsai mcp`."""
+"""The MCP server has the served teams as its tools: over streamable HTTP (`route`), and over stdio by `drsai mcp`."""

@@ -1,4 +1,4 @@
-"""`POST /mcp`: streamable HTTP, without sessions, so that any process answers any request.
+"""The route `POST /mcp` has streamable HTTP without sessions, so that any process answers any request.
 
 Who asks is found before the body is read, as for all routes; the body is read by the budget that all routes share.
 """

@@ -1,4 +1,5 @@
-"""`POST /v1/completions`, OpenAI's legacy API: a prompt for a team, and its answer as one text.
+"""The completions of OpenAI's legacy API (`POST /v1/completions`) take a prompt for a team, and give its answer as one
+text.
 
 https://platform.openai.com/docs/api-reference/completions: the prompt is a user's message. A request is read as one of
 Chat Completions, so what is said there of fields, threads and errors holds here, too.

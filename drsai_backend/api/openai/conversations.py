@@ -1,4 +1,4 @@
-"""`/v1/conversations`: threads under OpenAI's name, and what was said in them as items.
+"""`/v1/conversations` has threads under OpenAI's name, and what was said in them as items.
 
 A conversation's id is that of its thread; any thread of the user may be named (one whose id holds a slash cannot be put
 into a path here). Items that are added wait, beside the thread, for the next response: its run takes them up, those of

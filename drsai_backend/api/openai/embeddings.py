@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings`: passed to the configured endpoint."""
+"""Embeddings (`POST /v1/embeddings`) are passed to the configured endpoint."""
 
 from __future__ import annotations
 

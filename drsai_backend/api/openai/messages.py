@@ -1,4 +1,4 @@
-"""The `messages` of a request: roles, text parts, images."""
+"""The `messages` of a request are read here: roles, text parts, images."""
 
 from __future__ import annotations
 

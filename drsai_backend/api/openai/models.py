@@ -1,4 +1,5 @@
-"""`GET /v1/models`: the teams that can be asked, as OpenAI lists models, and with what chat windows read besides.
+"""The models of `GET /v1/models` are the teams that can be asked, as OpenAI lists models, and with what chat windows
+read besides.
 
 An entry has OpenAI's fields; `name` (Open WebUI); `context_length`, `architecture` and `supported_parameters`, as
 OpenRouter has them and LibreChat and LobeChat read them; `type`, `display_name`, `created_at`, `max_input_tokens` and

@@ -1,5 +1,5 @@
-"""A route that says something to a team: its request is read into an `Exchange`, its run is started, and what happens
-is sent as it comes, or when it is over.
+"""A route says something to a team: its request is read into an `Exchange`, its run is started, and what happens is
+sent as it comes, or when it is over.
 
 From the start of its run on, that is the engine's, whatever the client does.
 """

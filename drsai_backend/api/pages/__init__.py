@@ -1,4 +1,5 @@
-"""Pages for people: `/docs` shows the OpenAPI document, by Swagger UI, which comes along: no other host is asked.
+"""The pages are for people: `/docs` shows the OpenAPI document, by Swagger UI, which comes along: no other host is
+asked.
 
 `static/` has swagger-ui-dist 5.35.0 as it was published, and `docs.js`, which begins it: no page has a script in it.
 """

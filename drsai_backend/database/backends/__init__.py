@@ -1,0 +1,1 @@
+"""A backend is a kind of database: SQLite or PostgreSQL."""

@@ -1,4 +1,4 @@
-"""A storage backend runs storage functions against one database."""
+"""The base of storage backends says what one does: it executes storage functions against one database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one place where errors of the database libraries become errors of this package."""
+"""Errors of the database libraries become errors of this package here, and nowhere else."""
 
 from __future__ import annotations
 

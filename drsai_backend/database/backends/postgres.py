@@ -1,4 +1,5 @@
-"""PostgreSQL through psycopg 3: an async engine for the event loop, a small sync one for scripts and sync tools."""
+"""PostgreSQL is used through psycopg 3: by an async engine for the event loop, and a small sync one for scripts and
+sync tools."""
 
 from __future__ import annotations
 

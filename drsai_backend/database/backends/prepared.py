@@ -1,4 +1,4 @@
-"""Statements that are compiled once per dialect.
+"""Prepared statements are compiled once per dialect.
 
 A run makes eleven statements, and SQLAlchemy's way to one that it knows already (cache key, parameters by name, an
 execution context) takes four times as long as SQLite takes to carry it out.

@@ -1,4 +1,4 @@
-"""Guarded statements in one round trip of psycopg's pipeline."""
+"""A round trip of psycopg's pipeline carries several guarded statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SQLite: one writing connection, a writer thread, a few reader threads, and the hop between them and the event loop.
+"""SQLite has one writing connection, a writer thread, a few reader threads, and the hop between them and the event
+loop.
 
 SQLite has one writer at a time whatever one does. A thread that owns the writing connection turns that into a queue
 without lock waits; a write costs one hop (a queue put, a `call_soon_threadsafe`) instead of one per statement, and

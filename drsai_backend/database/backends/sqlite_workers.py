@@ -1,4 +1,4 @@
-"""Workers run storage functions on SQLite: jobs, the threads that serve them, and their connections."""
+"""Workers execute storage functions on SQLite: jobs, the threads that serve them, and their connections."""
 
 from __future__ import annotations
 

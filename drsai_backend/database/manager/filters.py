@@ -1,4 +1,4 @@
-"""Filters and orders of the manager as SQL, with one meaning on SQLite and PostgreSQL.
+"""Filters and orders of the manager are made into SQL with one meaning on SQLite and PostgreSQL.
 
 A filter maps fields to a value (equal), `None`, a list, tuple or set (one of them), or to operators:
 `{"gt": 1, "le": 9}`. `None` counts as a value: `{"ne": 1}` and `{"not_in": [1]}` let it through. Text is compared and

@@ -1,4 +1,4 @@
-"""Upserts of rows with their relationships: what is written of a graph of objects.
+"""A graph of objects is written as upserts of rows with their relationships.
 
 `observe_graph` follows the relationships that an object holds, as a session's `save-update` cascade does, and copies
 what every row holds (in the caller's thread, before anything waits). `GraphWriter.store` compares each row with the

@@ -1,4 +1,5 @@
-"""The file beside an SQLite database with the secret that encrypts its secrets, and how it is exchanged for another."""
+"""The key file stands beside an SQLite database and has the secret that encrypts its secrets; here is how it is
+exchanged for another."""
 
 from __future__ import annotations
 

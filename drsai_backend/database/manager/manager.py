@@ -1,4 +1,5 @@
-"""`DatabaseManager`: rows of every table, read and written one call at a time, without silent overwrites."""
+"""The manager, `DatabaseManager`, reads and writes rows of every table, one call at a time, without silent
+overwrites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The relationships of tables: what an object holds of them, what is loaded with a row, what is deleted with one."""
+"""The relations of tables tell what an object holds of others, what is loaded with a row, and what is deleted with
+one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Re-encryption of all stored secrets with the first key of the ring, while other processes read and write them.
+"""The rotation encrypts all stored secrets again with the first key of the ring, while other processes read and write
+them.
 
 Each batch is decrypted and encrypted outside of any transaction and stored in a short one, row by row where the row
 still holds what was read, together with its entry in the audit log. So it may be interrupted anywhere, run twice at a

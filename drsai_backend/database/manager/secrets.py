@@ -1,4 +1,4 @@
-"""Encryption of the secrets that rows hold, by a ring of keys: the first encrypts, all decrypt.
+"""Secrets in rows are encrypted by a ring of keys: the first encrypts, all decrypt.
 
 A text is stored as `v2:<id of its key>:<base64 of nonce and ciphertext>`: AES-256-GCM with a random 96-bit nonce and
 all before the base64 as associated data; key and id are derived from a secret by HKDF-SHA256. `v1:<base64>`, of earlier

@@ -1,4 +1,4 @@
-"""`Thread.tasks`, `team_result` and `meta`: `ThreadField` rows.
+"""Thread fields (`ThreadField` rows) hold `Thread.tasks`, `team_result` and `meta`.
 
 `tasks` is what the messages of the thread's latest run tell of a plan (`datamodel.task_lists`), unless somebody stored
 other ones. So there is one truth: the statuses are those of the stored turn, wherever a process was cut off.

@@ -1,4 +1,4 @@
-"""The long attributes of a thread: how a thread is filled with them, and how changes of them are written.
+"""Threads have long attributes: here is how a thread is filled with them, and how changes of them are written.
 
 `messages` are `AutoGenMessage` rows, numbered 1, 2, 3 …, and of a thread that was rewound those of its current branch.
 `user_input` is the `UserInput` row; `tasks`, `team_result` and `meta` are `ThreadField` rows; `state` is the business

@@ -1,0 +1,1 @@
+"""The rows of runs are read and written by the statements here."""

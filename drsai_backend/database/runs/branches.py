@@ -1,4 +1,4 @@
-"""Branches of a thread: how it goes back to an earlier place, and what is listed of its turns and branches.
+"""The branches of a thread are made where it goes back to an earlier place; its turns and branches are listed here.
 
 Synchronous functions of a `Session`. `drsai_backend.state.travel` finds the places.
 """

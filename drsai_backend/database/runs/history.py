@@ -1,4 +1,5 @@
-"""Points of conversations, which their digests name: whose thread they are of, and what a thread has said since one.
+"""The history of a conversation has points, which digests name: whose thread they are of, and what a thread has said
+since one.
 
 Synchronous functions of a `Session`. `drsai_backend.runs.history` says what a digest is.
 """

@@ -1,4 +1,4 @@
-"""Messages that are put at the end of a thread without a run: a conversation that was had elsewhere.
+"""Loaded messages are put at the end of a thread without a run: a conversation that was had elsewhere.
 
 Synchronous functions of a `Session`, to be run by `Database.write`.
 """

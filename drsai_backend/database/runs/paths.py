@@ -1,4 +1,4 @@
-"""The path of a thread: which of its turns and messages are those of one branch, from the first to the last.
+"""The path of a thread is the turns and messages of one branch, from the first to the last.
 
 Turns and messages are numbered once in a thread, whatever its branches are, and never change. A branch has its own from
 `first_turn` and `first_seq` on, and before that those of its parent up to `at_turn` and `at_seq`. A thread that was

@@ -1,4 +1,4 @@
-"""The run of a request that its client repeats, found by the request's digest."""
+"""A repeat is known by the digest of its request: here its run is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statements of a run that are made again and again; `writes` and `commands` say when and with what."""
+"""The statements of a run are made again and again; `writes` and `commands` say when and with what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of a turn that is under way are rows that a repetition of the turn is given again.
+"""The steps of a turn under way are rows, which a repetition of the turn is given again.
 
 Synchronous functions of a `Session`. `drsai_backend.teams.replay.steps` says what is in them.
 """

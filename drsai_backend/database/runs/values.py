@@ -1,4 +1,4 @@
-"""Values that the writes of a run are made of are finished, and say nothing of the statements."""
+"""The values of a run's writes are finished, and say nothing of the statements."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Workers announce the teams that they know, so that it can be told whether anybody knows one. Synchronous functions of
-a `Session`.
-"""
+"""A worker tells here which teams it knows, so that it can be told whether anybody knows one. Synchronous functions of
+a `Session`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guarded statements of a run: begin, turn, end, and the lease that fences them.
+"""The writes of a run are guarded statements: begin, turn, end, and the lease that fences them.
 
 Synchronous functions of a `Session`, to be run by `Database.write` and `Database.read`. Every write names the epoch
 (and the turn or revision) it follows; when no row matches, another writer was there first and nothing is written.

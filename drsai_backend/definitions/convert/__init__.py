@@ -1,4 +1,5 @@
-"""Definitions from the formats of others. What has no place here is named; a secret is never written."""
+"""Conversion makes definitions from the formats of others. What has no place here is named; a secret is never
+written."""
 
 from __future__ import annotations
 

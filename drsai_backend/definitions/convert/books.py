@@ -1,4 +1,4 @@
-"""`action-books`: basic_settings, action_books and tools that are HTTP endpoints."""
+"""Books are the format `action-books`: basic_settings, action_books and tools that are HTTP endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`agent-entity`: provider, model, strategy, max_iteration, tools and a prompt."""
+"""An entity is the format `agent-entity`: provider, model, strategy, max_iteration, tools and a prompt."""
 
 from __future__ import annotations
 

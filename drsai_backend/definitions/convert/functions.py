@@ -1,4 +1,5 @@
-"""`function-list`: llm with generate_cfg, function_list, system_message, files and rag_cfg."""
+"""Function lists are the format `function-list`: llm with generate_cfg, function_list, system_message, files and
+rag_cfg."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of others: its name is the definition's, and how it is reached is a profile's."""
+"""The models of others are taken over by name, which the definition has; how one is reached is a profile's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools of others by the names that they have there."""
+"""Tools of others are found by the names that they have there."""
 
 from __future__ import annotations
 

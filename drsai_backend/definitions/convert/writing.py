@@ -1,4 +1,4 @@
-"""A converted definition as a file: YAML whose comments say what has no place in it, or JSON."""
+"""Writing makes a converted definition a file: YAML whose comments say what has no place in it, or JSON."""
 
 from __future__ import annotations
 

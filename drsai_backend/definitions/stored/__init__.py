@@ -1,1 +1,2 @@
-"""Agents and teams that are defined over the API: checked, kept with versions, and served by every worker."""
+"""Stored definitions are agents and teams that are defined over the API: they are checked, kept with versions, and
+served by every worker."""

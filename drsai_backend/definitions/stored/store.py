@@ -1,4 +1,5 @@
-"""The definitions that users, tenants and operators store: made, changed, deleted, listed, rolled back."""
+"""The store has the definitions of users, tenants and operators: they are made, changed, deleted, listed, rolled
+back."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The audit log: who did what is listed, and old entries are deleted. `database.audit` writes it, for all features."""
+"""The audit log shows who did what; old entries are deleted. `database.audit` writes it, for all features."""

@@ -1,4 +1,4 @@
-"""`drsai audit`: who did what is listed, and old entries are deleted."""
+"""The commands of `drsai audit` show who did what, and delete old entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`GET /v1/audit`: what was done in a tenant and by whom, for its admins."""
+"""The route `GET /v1/audit` tells the admins of a tenant what was done in it and by whom."""
 
 from __future__ import annotations
 

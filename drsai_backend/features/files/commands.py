@@ -1,4 +1,4 @@
-"""`drsai files`: the files of a user are listed, stored, read and deleted, a part of one in memory at a time."""
+"""The commands of `drsai files` show, store, read and delete the files of a user, a part of one in memory at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An upload as clients send it (`multipart/form-data`): parsed while it arrives, its file handed on part by part."""
+"""A form (`multipart/form-data`) brings an upload as clients send it: it is parsed while it arrives, and its file
+handed on part by part."""
 
 from __future__ import annotations
 

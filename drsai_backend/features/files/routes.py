@@ -1,4 +1,4 @@
-"""`/v1/files`, as OpenAI has it."""
+"""The routes of `/v1/files` are those that OpenAI has."""
 
 from __future__ import annotations
 

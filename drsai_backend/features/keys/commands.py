@@ -1,4 +1,4 @@
-"""`drsai keys`: API keys are made, listed and revoked, and the secret that encrypts model keys is rotated."""
+"""The commands of `drsai keys` make, list and revoke API keys, and rotate the secret that encrypts model keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/v1/keys`: the API keys of a tenant, for its admins."""
+"""The routes of `/v1/keys` show the admins of a tenant its API keys."""
 
 from __future__ import annotations
 

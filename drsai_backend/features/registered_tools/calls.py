@@ -1,4 +1,4 @@
-"""`Caller.tools`: the verbs of `/v1/tools`, for programs."""
+"""The calls of `Caller.tools` are the verbs of `/v1/tools`, for programs."""
 
 from __future__ import annotations
 

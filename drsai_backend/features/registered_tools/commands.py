@@ -1,4 +1,4 @@
-"""`drsai tools`: the registered tools of a tenant are listed, changed, deleted and tried."""
+"""The commands of `drsai tools` show, change, delete and try the registered tools of a tenant."""
 
 from __future__ import annotations
 

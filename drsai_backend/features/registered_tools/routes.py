@@ -1,4 +1,4 @@
-"""`/v1/tools`: tools of a tenant that its operators register, and that agents name."""
+"""The routes of `/v1/tools` serve the tools of a tenant, which its operators register and agents name."""
 
 from __future__ import annotations
 

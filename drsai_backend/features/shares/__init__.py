@@ -1,1 +1,1 @@
-"""Shares: threads are shown to other users and roles of their tenant."""
+"""Shares show threads to other users and roles of their tenant."""

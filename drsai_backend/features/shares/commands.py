@@ -1,4 +1,4 @@
-"""`drsai threads share | unshare | shares`: conversations are shown to other users and roles."""
+"""The commands `drsai threads share | unshare | shares` show conversations to other users and roles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`/v1/threads/{thread_id}/shares`: with whom a thread is shared, for its owner and the admins of the tenant."""
+"""The routes of `/v1/threads/{thread_id}/shares` tell the owner of a thread and the admins of the tenant with whom it
+is shared."""
 
 from __future__ import annotations
 

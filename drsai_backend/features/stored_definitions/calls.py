@@ -1,4 +1,4 @@
-"""`Caller.agents`: the verbs of `/v1/agents`, for programs."""
+"""The calls of `Caller.agents` are the verbs of `/v1/agents`, for programs."""
 
 from __future__ import annotations
 

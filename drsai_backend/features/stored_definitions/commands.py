@@ -1,4 +1,5 @@
-"""`drsai agents`: definitions of agents and teams in files are checked, and stored ones changed, compared and tried."""
+"""The commands of `drsai agents` find what is wrong with definitions of agents and teams in files, and change, compare
+and try stored ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/v1/agents`: definitions of agents and teams that users and tenants store, and that are asked by name."""
+"""The routes of `/v1/agents` serve definitions of agents and teams, which users and tenants store and ask by name."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`/v1/threads`, `/v1/runs` and `/v1/input-requests`: a user's own conversations, what runs on them and asks, and what
-can be done about it. Those of others do not exist here."""
+"""The routes of `/v1/threads`, `/v1/runs` and `/v1/input-requests` serve a user's own conversations, what runs on them
+and asks, and what can be done about it. Those of others do not exist here."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A thread's past: its turns and branches, forks, rewinds and histories of elsewhere."""
+"""Travel goes to a thread's past: its turns and branches, forks, rewinds and histories of elsewhere."""

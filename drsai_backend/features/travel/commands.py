@@ -1,4 +1,5 @@
-"""`drsai threads state | turns | branches | fork | rewind | clear`: the past of stored conversations."""
+"""The commands `drsai threads state | turns | branches | fork | rewind | clear` are about the past of stored
+conversations."""
 
 from __future__ import annotations
 

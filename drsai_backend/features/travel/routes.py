@@ -1,5 +1,5 @@
-"""`/v1/threads/{thread_id}/turns`, `…/branches`, `…/fork`, `…/rewind`, `…/history`: a thread's past, how it goes back
-to it, and how it gets another one."""
+"""The routes `/v1/threads/{thread_id}/turns`, `…/branches`, `…/fork`, `…/rewind` and `…/history` show a thread's past,
+take it back to it, and give it another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`drsai users`: users are listed, and deleted with all that is theirs."""
+"""The commands of `drsai users` show users, and delete them with all that is theirs."""
 
 from __future__ import annotations
 

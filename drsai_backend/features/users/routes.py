@@ -1,4 +1,4 @@
-"""`/v1/users`: the users of a tenant, for its admins."""
+"""The routes of `/v1/users` show the admins of a tenant its users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`drsai webhooks`: what webhooks were told is listed and repeated, and the secret that signs it is made."""
+"""The commands of `drsai webhooks` show and repeat what webhooks were told, and make the secret that signs it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Answers that are kept, so that an equal request need not ask a model again."""
+"""The cache keeps answers, so that an equal request need not ask a model again."""

@@ -1,4 +1,4 @@
-"""The response cache: looks up, keeps, and lets one of several equal requests ask for all."""
+"""The response cache looks answers up and keeps them, and lets one of several equal requests ask for all."""
 
 from __future__ import annotations
 

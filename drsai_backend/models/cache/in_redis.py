@@ -1,4 +1,4 @@
-"""Answers in Redis, or what speaks its protocol. The package `redis` is an extra."""
+"""Answers are kept in Redis here, or in what speaks its protocol. The package `redis` is an extra."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""A run's calls of models: the parameters that reach them, the client that makes them, and what is recorded of them."""
+"""Calls of models are made for a run: by parameters that reach them and a client that makes them, with what is recorded
+of them."""

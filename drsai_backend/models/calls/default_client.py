@@ -1,4 +1,4 @@
-"""The run's own model client, as component configs and factories name it."""
+"""The default client is the run's own model client, as component configs and factories name it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A run's model client as an agent sees it: the client that the agent was made with, in all but its calls."""
+"""The facade is a run's model client as an agent sees it: the client that the agent was made with, in all but its
+calls."""
 
 from __future__ import annotations
 

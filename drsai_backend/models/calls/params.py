@@ -1,4 +1,5 @@
-"""The parameters of a request that reach model calls, by their OpenAI names (`openai.types.chat`), and which calls."""
+"""The parameters of a request have their OpenAI names here (`openai.types.chat`), and it is told which model calls they
+reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model client of one run: the request's parameters go in, what it used comes out."""
+"""The run's client is a model client to which the request's parameters go, and out of which comes what it used."""
 
 from __future__ import annotations
 

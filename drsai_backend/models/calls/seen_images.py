@@ -1,4 +1,4 @@
-"""Images that tools have returned, shown to models that see.
+"""Images of tools are shown to models that see.
 
 Chat APIs take texts as results of tools. An image is kept as a file, and its result refers to it by a line of text,
 which is all that is stored with the conversation. For a model that sees, the files of the newest of these lines go with

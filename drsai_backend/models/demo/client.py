@@ -1,4 +1,5 @@
-"""The client of the offline demo model, and what it says: rules in order, the first that has an answer wins."""
+"""The client of the offline demo model says what its rules say: they stand in order, and the first that has an answer
+wins."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Prompts of programs, and what the demo model answers to them in the form that each asks for: chat windows that want a
-title, tags and the like, agents whose calls of tools are text (`drsai_backend.models.text_calls`), and the members of
-a plan-execute team.
-"""
+"""The prompts of programs are answered by the demo model in the form that each asks for: chat windows want a title,
+tags and the like, agents want calls of tools as text (`drsai_backend.models.text_calls`), and so do the members of a
+plan-execute team."""
 
 from __future__ import annotations
 

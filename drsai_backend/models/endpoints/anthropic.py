@@ -1,5 +1,5 @@
-"""Anthropic's endpoints: AutoGen's client, with marks for what of a prompt may be kept there, and notes of usage. The
-package sends, and what comes of `messages.create` is read here; its other calls are its own.
+"""Anthropic's endpoints are asked by AutoGen's client, with marks for what of a prompt may be kept there, and notes of
+usage. The package sends, and what comes of `messages.create` is read here; its other calls are its own.
 
 The package `anthropic` is an extra; this module is imported where a profile asks for it.
 """

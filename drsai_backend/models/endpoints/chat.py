@@ -1,4 +1,4 @@
-"""The clients for OpenAI-compatible endpoints and Azure: the package sends, and what comes is read here.
+"""The chat clients are for OpenAI-compatible endpoints and Azure: the package sends, and what comes is read here.
 
 Authentication, retries, time-outs, proxies and addresses stay the package's, as do `beta`, `with_raw_response` and
 `with_streaming_response`; only `chat.completions.create` is another one.

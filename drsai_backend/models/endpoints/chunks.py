@@ -1,4 +1,4 @@
-"""Answers and their pieces: JSON that orjson reads, with the attributes of a package's own models.
+"""Chunks are answers and their pieces: JSON that orjson reads, with the attributes of a package's own models.
 
 The packages walk each piece by its type hints, which costs several times of all else that is done with it. What is read
 is the same: the fields of their models, None where they are not there, `model_extra` for what they do not name.

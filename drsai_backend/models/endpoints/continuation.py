@@ -1,4 +1,5 @@
-"""Answers that a model continues: which models can, how their endpoints are asked, and the client that asks.
+"""The continuation of an answer is left to models that can: which they are, how their endpoints are asked, and the
+client that asks.
 
 Most endpoints answer a conversation that ends with an answer by another one, or refuse it. The protocols of those that
 continue it: vLLM and SGLang take `continue_final_message`; Mistral's and DeepSeek's APIs `prefix` in that message;

@@ -1,4 +1,4 @@
-"""Messages in the form that endpoints take, kept from call to call in memory.
+"""Forms are messages as endpoints take them, kept from call to call in memory.
 
 AutoGen converts all of a context for each call, and all of it is encoded again. Here a message is converted and encoded
 once; a call joins the bytes.

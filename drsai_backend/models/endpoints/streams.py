@@ -1,4 +1,4 @@
-"""Streamed answers, as the clients of the `openai` and the `anthropic` package give them.
+"""Streams give answers as the clients of the `openai` and the `anthropic` package give them.
 
 What is here is mixed into a package's `AsyncStream`, which makes the request's options and owns the response.
 """

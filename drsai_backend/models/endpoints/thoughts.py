@@ -1,4 +1,4 @@
-"""Thoughts, which a model has before it answers, are told apart from the answer.
+"""Thoughts of a model are told apart from its answer, which they come before.
 
 Endpoints give reasoning apart (`reasoning_content`) or in the text, as `<think>…</think>` in front of the answer.
 AutoGen's stream has it in the text in both cases, and its result has it as `thought` (always, or for models of the R1

@@ -1,1 +1,1 @@
-"""Calls that are answered although an endpoint fails: which models are asked, in what order, and how often."""
+"""The fallback has calls answered although an endpoint fails: by which models, in what order, and how often."""

@@ -1,4 +1,4 @@
-"""Circuit breakers: an endpoint that fails again and again is left alone for a while, and then probed by one call."""
+"""A circuit breaker leaves an endpoint alone for a while that fails again and again, and then probes it by one call."""
 
 from __future__ import annotations
 

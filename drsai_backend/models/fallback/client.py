@@ -1,4 +1,4 @@
-"""The client of a profile: asks its model, and where that gives no answer the next one of its list."""
+"""The client of a profile asks its model, and where that gives no answer the next one of its list."""
 
 from __future__ import annotations
 

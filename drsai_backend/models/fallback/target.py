@@ -1,4 +1,5 @@
-"""One model at one endpoint, as a profile names it: asked with the profile's parameters, by its endpoint's rules."""
+"""A target is one model at one endpoint, as a profile names it: it is asked with the profile's parameters, by its
+endpoint's rules."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Named profiles of models: what is written of them in one file, and the clients that are made of it."""
+"""Profiles are models by name: what is written of them in one file, and the clients that are made of it."""

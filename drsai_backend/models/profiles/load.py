@@ -1,4 +1,4 @@
-"""Profiles out of a YAML or JSON file."""
+"""Loading takes profiles out of a YAML or JSON file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of one profile: AutoGen's for its provider, on connections that equal endpoints share."""
+"""A provider makes the client of one profile: AutoGen's, on connections that equal endpoints share."""
 
 from __future__ import annotations
 

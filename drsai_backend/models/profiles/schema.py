@@ -1,4 +1,4 @@
-"""The schema of a file of model profiles checks what it says: an error names the field and what it must be."""
+"""The schema of a file of model profiles says what stands in it: an error names the field and what it must be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The pieces of an answer in the form of ReAct: thoughts as thoughts, the final answer as text, the rest not at all."""
+"""Streaming gives the pieces of an answer in the form of ReAct: thoughts as thoughts, the final answer as text, the
+rest not at all."""
 
 from __future__ import annotations
 

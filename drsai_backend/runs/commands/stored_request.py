@@ -1,4 +1,5 @@
-"""An input as JSON, while it waits in the queue; and what the run of a thread was asked, from its rows."""
+"""A stored request is an input as JSON, while it waits in the queue; and what the run of a thread was asked, from its
+rows."""
 
 from __future__ import annotations
 

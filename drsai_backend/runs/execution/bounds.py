@@ -1,4 +1,5 @@
-"""A run's bounds under way: what it has used is counted here, over all its processes, and ends it when it is too much.
+"""The bounds of a run are watched while it is under way: what it has used is counted here, over all its processes, and
+ends it when it is too much.
 
 Where each bites: turns at every boundary, also of nested teams; tokens before every model call; seconds by a timer, so
 that a model call or a tool which hangs is cut.

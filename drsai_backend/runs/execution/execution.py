@@ -1,4 +1,4 @@
-"""A run under way: its team runs, turn by turn, and however it ends, that is stored."""
+"""An execution is a run under way: its team works, turn by turn, and however it ends, that is stored."""
 
 from __future__ import annotations
 

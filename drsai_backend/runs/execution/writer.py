@@ -1,4 +1,4 @@
-"""The writer stores what a run does, and shows it then. A write waits for a database that is away."""
+"""The writer keeps in the database what a run does, and shows it then. A write waits for a database that is away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The event log of a thread, followed from any place on, whichever process runs it.
+"""The feed is the event log of a thread, followed from any place on, whichever process works on it.
 
 Where this process runs the thread, events come from the live run, token by token. Where another one does, they are read
 from the database, message by message, when a look at the thread's row says that there is something new (`watch`): a

@@ -1,4 +1,4 @@
-"""A handle of a run that was started: what whoever started it reads it by, wherever it runs."""
+"""The handle of a run is what whoever started it reads it by, wherever it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run in this process as others see it: its events so far, and who reads them."""
+"""A live run is a run in this process as others see it: its events so far, and who reads them."""
 
 from __future__ import annotations
 

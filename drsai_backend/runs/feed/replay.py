@@ -1,4 +1,5 @@
-"""A request that was served already, answered again from what is stored, when its idempotency key is used again."""
+"""A replay gives the answer of a request that was served already, from what is stored, when its idempotency key is used
+again."""
 
 from __future__ import annotations
 

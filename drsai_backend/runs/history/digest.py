@@ -1,4 +1,4 @@
-"""Digests of conversations, as their clients see them.
+"""Digests are made of conversations as their clients see them.
 
 A conversation is what the user said and what was answered, in turns. The digest after an answer chains over the turns
 up to it, from a seed of whose conversation it is with which model: H(n) = BLAKE2b-128(H(n-1), user texts, answer).

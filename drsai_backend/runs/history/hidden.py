@@ -1,4 +1,4 @@
-"""The hidden words of a conversation: what its clients sent and its digest leaves out. System messages, what chat
+"""The hidden words of a conversation are what its clients sent and its digest leaves out. System messages, what chat
 windows put around questions and fold away in answers, and calls and results of the clients' tools.
 
 Two conversations of one user may look alike and be two people's. The thread that is meant is one whose hidden words all

@@ -1,5 +1,5 @@
-"""The conversation of a stored thread, as its client has it: from the newest point that a run has left, and what was
-said since."""
+"""The stored conversation of a thread is read as its client has it: from the newest point that a run has left, and what
+was said since."""
 
 from __future__ import annotations
 

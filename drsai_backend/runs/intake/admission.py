@@ -1,4 +1,4 @@
-"""Admission: whether an input is let in, before anything of its thread is read."""
+"""Admission decides whether an input is let in, before anything of its thread is read."""
 
 from __future__ import annotations
 

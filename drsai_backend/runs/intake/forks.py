@@ -1,4 +1,5 @@
-"""Threads that begin as others were at a place: made for a request before its run, and deleted where it is refused."""
+"""Forks are threads that begin as others were at a place: they are made for a request before its run, and deleted where
+it is refused."""
 
 from __future__ import annotations
 

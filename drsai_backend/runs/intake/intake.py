@@ -1,5 +1,5 @@
-"""The way of a request that was let in: to the run that it has already, to the thread that its history is of, to the
-queue, or to a start."""
+"""The intake leads a request that was let in: to the run that it has already, to the thread that its history is of, to
+the queue, or to a start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that clients repeat by themselves: what a repeat gets is the run of the first try.
+"""Repeats are requests that clients send again by themselves: what a repeat gets is the run of the first try.
 
 OpenAI's clients send a request again when it takes too long or the connection breaks, and say so
 (`x-stainless-retry-count`); others do the same and say nothing. A repeat of either kind has the same digest

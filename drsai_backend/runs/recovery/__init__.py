@@ -1,1 +1,1 @@
-"""Runs whose worker is gone are found and resumed; leases tell whose they are."""
+"""Recovery finds and resumes the runs whose worker is gone; leases tell whose they are."""

@@ -1,4 +1,4 @@
-"""Inputs that wait in the queue of a thread: begun when the thread is free, or ended where they never can be."""
+"""Inputs of the queue wait for their thread: they are begun when it is free, or ended where they never can be."""
 
 from __future__ import annotations
 

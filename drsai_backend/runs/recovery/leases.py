@@ -1,5 +1,5 @@
-"""Leases: kept alive by a thread of their own, so that an event loop that stands still loses no run; whose worker is
-gone."""
+"""Leases are kept alive by a thread of their own, so that an event loop that stands still loses no run; here is told
+whose worker is gone."""
 
 from __future__ import annotations
 

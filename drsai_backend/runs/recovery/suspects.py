@@ -1,6 +1,6 @@
-"""Suspects: runs that were on board of two processes that died in the same turn of theirs. One of them may kill what it
-runs in, so they are resumed in processes that hold nothing else, by halves and all at once, until it is known which.
-"""
+"""Suspects are runs that were on board of two processes that died in the same turn of theirs. One of them may kill what
+it runs in, so they are resumed in processes that hold nothing else, by halves and all at once, until it is known
+which."""
 
 from __future__ import annotations
 

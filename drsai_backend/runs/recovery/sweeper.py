@@ -1,4 +1,4 @@
-"""The sweeps of a process: it looks for runs that nobody runs, and deletes what is over, every few seconds."""
+"""The sweeper looks for runs that nobody runs, and deletes what is over, every few seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Housekeeping of chat windows: which requests are no part of a conversation, but questions about one.
+"""Housekeeping of chat windows is told apart here: which requests are no part of a conversation, but questions about
+one.
 
 Chat windows ask the model that they talk to for a title, tags, the next questions a person may have, or a summary, by
 prompts of their own, and many send the chat's id along. A prompt is recognised by how it begins, and by what else must

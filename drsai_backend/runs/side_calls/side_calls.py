@@ -1,4 +1,5 @@
-"""Plain model calls beside the conversations: what chat windows ask about a chat (`runs.side_calls.housekeeping`).
+"""Side calls are plain model calls beside the conversations: what chat windows ask about a chat
+(`runs.side_calls.housekeeping`).
 
 Nothing of them is stored: no thread, no run, no message. They are bounded in number and in time, and end with their
 client.

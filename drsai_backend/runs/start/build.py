@@ -1,4 +1,4 @@
-"""Build: a fresh team from its factory, bound to its run and put on the turn runtime."""
+"""Build makes a fresh team by its factory, binds it to its run and puts it on the turn runtime."""
 
 from __future__ import annotations
 

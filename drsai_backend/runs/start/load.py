@@ -1,4 +1,4 @@
-"""Load: the thread's state into the team, and the task that it is given."""
+"""Load puts the thread's state into the team, and gives the task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Plan: what a request means for its thread, and what a person's answer says to the question that it waits for."""
+"""Plan decides what a request means for its thread, and what a person's answer says to the question that it waits
+for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read: what is stored of a thread, as far as the start of a run needs it."""
+"""Read takes what is stored of a thread, as far as the start of a run needs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of a client's tools: the run that waits for them, and the calls that they are of."""
+"""The results of a client's tools belong to calls, and to a run that waits for them: both are found here."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""The steps of a run, derived from what is stored of it: read in pages, followed as they come, written as a prompt."""
+"""The steps of a run are derived from what is stored of it: read in pages, followed as they come, written as a
+prompt."""

@@ -1,4 +1,4 @@
-"""Steps, made of the messages of a run and of what is recorded of its turn in flight."""
+"""Derivation makes steps of the messages of a run and of what is recorded of its turn in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a run, followed: what is stored is read each time that something has changed, and what is new is told.
+"""To follow the steps of a run is to read what is stored each time that something has changed, and to tell what is new.
 
 So every reader gets the same, in whatever process, and wherever they begin. An event is of one step, and a step is told
 to its end before the next one begins: several calls of one answer are told in the order of the calls.

@@ -1,4 +1,4 @@
-"""Queries read the steps of a run: storage functions of a `Session`.
+"""The queries here get the steps of a run: storage functions of a `Session`.
 
 A page costs a page: its messages are found by their numbers, which the cursor of the page before it names, and are read
 until its steps are there. Only the first page of those that are read from the end asks for more: to know the position

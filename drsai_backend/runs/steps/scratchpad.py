@@ -1,4 +1,4 @@
-"""The steps of a run as the text of a prompt."""
+"""The scratchpad has the steps of a run as the text of a prompt."""
 
 from __future__ import annotations
 

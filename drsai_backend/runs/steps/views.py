@@ -1,4 +1,4 @@
-"""A step of a run as it is shown, and a page of them."""
+"""The views are a step of a run as it is shown, and a page of them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Threads as they are stored: who may do what with which, what of them is shown to whom, and how they are rewound."""
+"""Threads have rules here as they are stored: who may do what with which, what of them is shown to whom, and how they
+are rewound."""

@@ -1,4 +1,4 @@
-"""A conversation that was had elsewhere is loaded into a thread, without a run: its next run continues it.
+"""Loading puts a conversation that was had elsewhere into a thread, without a run: its next run continues it.
 
 What is loaded is stored as what a chat client brings along is (`teams.imported`): the next run finds messages that no
 turn has taken up, and lets its agents know them. So a kill between the two loses nothing.

@@ -1,5 +1,5 @@
-"""Queries read pages of threads, runs, messages and questions, for who asks: storage functions of a `Session`. A user
-gets own threads, except where a function says otherwise."""
+"""The queries here get pages of threads, runs, messages and questions, for who asks: storage functions of a `Session`.
+A user gets own threads, except where a function says otherwise."""
 
 from __future__ import annotations
 

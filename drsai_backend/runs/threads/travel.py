@@ -1,4 +1,5 @@
-"""Turns, branches, forks and rewinds of threads, for who asks: what the API, `DrSai` and the command line call.
+"""Travel gives turns, branches, forks and rewinds of threads to who asks: what the API, `DrSai` and the command line
+call.
 
 `drsai_backend.state.travel` says what a place is, and does it.
 """

@@ -1,4 +1,5 @@
-"""Threads as files: taken out of one database, put into another, and continued there exactly where they stood.
+"""Portable threads are files: taken out of one database, put into another, and continued there exactly where they
+stood.
 
 `threads` exports and imports one, `file` is the bytes of it, `rows` says which columns travel and checks those that
 come; `archive` is all that is a user's.

@@ -1,4 +1,4 @@
-"""All that is a user's as one file: a ZIP archive that any tool opens.
+"""The archive has all that is a user's in one file: a ZIP archive that any tool opens.
 
 | name | content |
 | --- | --- |

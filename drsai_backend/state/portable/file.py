@@ -1,4 +1,4 @@
-"""The bytes of a file that holds a thread. Numbers are big endian:
+"""The file of a thread has these bytes. Numbers are big endian:
 
 | offset | size | content |
 | --- | --- | --- |

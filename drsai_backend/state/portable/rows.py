@@ -1,4 +1,4 @@
-"""The rows of a thread in a file: which columns travel, and what is checked of those that come.
+"""The rows of a thread are put into a file: which columns travel, and what is checked of those that come.
 
 Keys of rows and API keys are left out. A column that a file does not know gets its default; a table or column that this
 version does not know is refused, so nothing is lost silently.

@@ -1,4 +1,4 @@
-"""`plan_execute`: a plan is made, its steps are done, and what they gave is the answer."""
+"""The strategy `plan_execute` makes a plan and has its steps done; what they gave is the answer."""
 
 from __future__ import annotations
 

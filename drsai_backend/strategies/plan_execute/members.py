@@ -1,4 +1,4 @@
-"""The members of a plan-execute team: who plans, who has a person check the plan, who does steps, who answers."""
+"""The members of a plan-execute team are who plans, who has a person check the plan, who does steps, who answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan as data: how a model is asked for one, how its answer is read, and what is wrong with it."""
+"""A plan is data: how a model is asked for one, how its answer is read, and what is wrong with it."""
 
 from __future__ import annotations
 

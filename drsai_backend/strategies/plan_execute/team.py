@@ -1,4 +1,4 @@
-"""The group chat: a planner, executors and one who answers, led by a manager that follows the plan."""
+"""The team is a group chat of a planner, executors and one who answers, led by a manager that follows the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`reflexion`: attempts are judged and made again until one is good enough; the best one answers."""
+"""The strategy `reflexion` has attempts judged and made again until one is good enough; the best one answers."""
 
 from __future__ import annotations
 

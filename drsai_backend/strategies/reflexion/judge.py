@@ -1,4 +1,4 @@
-"""The judge: an agent that scores what it is given, and keeps nothing."""
+"""The judge is an agent that scores what it is given, and keeps nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group chat that attempts a task until a judge is content: an actor, a judge and a manager.
+"""The team is a group chat that attempts a task until a judge is content: an actor, a judge and a manager.
 
 Each attempt is a turn of the actor's, each verdict one of the judge's. The manager gives the judge the task and the
 attempt, and the actor what was said of it; at the end it says the best attempt once more, as the answer. What the actor

@@ -1,4 +1,4 @@
-"""A router: patterns and a model choose who handles each input, an agent, a tool, a flow, or a plain answer."""
+"""A router decides by patterns and a model who handles each input: an agent, a tool, a flow, or a plain answer."""
 
 from drsai_backend.strategies.router.flows.agent import FlowAgent
 from drsai_backend.strategies.router.flows.schema import Ask, CallTool, Confirm, End, Flow, Goto, Say

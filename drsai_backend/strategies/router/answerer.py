@@ -1,4 +1,5 @@
-"""The participant that answers for the router itself: by its model, with a given text, or from a tool's result."""
+"""The answerer is the participant that answers for the router itself: by its model, with a given text, or from a tool's
+result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tool calls that no model asks for: recorded, approved and shown as those of a model."""
+"""Calling makes tool calls that no model asks for: they are recorded, approved and shown as those of a model."""
 
 from __future__ import annotations
 

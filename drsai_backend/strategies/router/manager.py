@@ -1,4 +1,4 @@
-"""The manager of a router's group chat: it chooses one participant for each input, whose answer ends the run."""
+"""The manager of a router's group chat chooses one participant for each input, whose answer ends the run."""
 
 from __future__ import annotations
 

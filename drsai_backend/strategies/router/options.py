@@ -1,4 +1,4 @@
-"""A router's options as data: who may handle a message, and by which patterns."""
+"""The options of a router are data: who may handle a message, and by which patterns."""
 
 from __future__ import annotations
 

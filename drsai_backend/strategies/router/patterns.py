@@ -1,4 +1,5 @@
-"""Regular expressions that somebody else wrote: bounded, whatever the expression and the text are."""
+"""Patterns are regular expressions that somebody else wrote: they are bounded, whatever the expression and the text
+are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`router`: each input goes to one of an agent's skills, tools and flows."""
+"""The strategy `router` gives each input to one of an agent's skills, tools and flows."""
 
 from __future__ import annotations
 

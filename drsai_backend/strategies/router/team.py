@@ -1,4 +1,4 @@
-"""A router as a group chat: skills, flows, and who answers otherwise; one of them for each input."""
+"""The team of a router is a group chat: skills, flows, and who answers otherwise; one of them for each input."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
-"""Tools of the client's own: `definitions` (what a request offers and brings back), `policy` (what a team makes of
-them), `workbench` (how the answering agent gets them)."""
+"""Client tools are the client's own: `definitions` (what a request offers and brings back), `policy` (what a team makes
+of them), `workbench` (how the answering agent gets them)."""

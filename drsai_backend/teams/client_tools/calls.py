@@ -1,4 +1,4 @@
-"""The calls of a client's tools that one agent makes: all of an answer become one question."""
+"""The calls of a client's tools by one agent become questions: all of an answer become one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The tools that a client offers with a request, the results that it brings back, and the ids of its calls.
+"""The definitions of a client's tools come with a request: with them are the results that it brings back, and the ids
+of its calls.
 
 Neutral: each API translates its own wire format from and to these.
 """

@@ -1,4 +1,4 @@
-"""A client's tools in the hands of the answering agent.
+"""The workbench puts a client's tools into the hands of the answering agent.
 
 They are a workbench beside the agent's own. Its calls go nowhere: all of one answer become one question, which ends the
 process's part of the run (`calls`). When the results are there, the turn is repeated, and the agent

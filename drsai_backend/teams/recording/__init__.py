@@ -1,0 +1,1 @@
+"""Recording keeps what a team emits, and how its state changes."""

@@ -1,4 +1,4 @@
-"""Cells: the parts of a live team that its state is made of, each able to say cheaply what has changed in it.
+"""Cells are the parts of a live team that its state is made of, each able to say cheaply what has changed in it.
 
 A team's state is large, and a turn changes little of it. Message lists of AutoGen's own classes only grow at their end
 (or are cleared), so a cursor of length and last object finds the new items without looking at the old ones. Anything

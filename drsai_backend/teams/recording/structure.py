@@ -1,4 +1,5 @@
-"""The state of a wired team as a skeleton and cells: what `save_state()` would give, found without calling it.
+"""The structure is the state of a wired team as a skeleton and cells: what `save_state()` would give, found without
+calling it.
 
 Known classes are taken apart into cells; a class that brings a `save_state` of its own is one `StateCell`. What
 `save_state()` leaves out although the team needs it, and what a class declares (`base.Durable`), goes to the `extras`

@@ -1,0 +1,1 @@
+"""Replay gives a turn that is repeated what its agents did before."""

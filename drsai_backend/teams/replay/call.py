@@ -1,4 +1,4 @@
-"""One call of an agent's tool: what is known of it, and how it is made, whoever made the tool.
+"""A call is one call of an agent's tool: what is known of it, and how it is made, whoever made the tool.
 
 A tool of this package is called as it is. Any other, one of AutoGen's or of a foreign workbench, is adapted to be one
 (`ForeignTool`), so that nothing else asks whose it is.

@@ -1,4 +1,4 @@
-"""The steps of the turn in flight: what agents did in it, so that a turn which is repeated does none of it twice.
+"""The steps of the turn in flight are what agents did in it, so that a turn which is repeated does none of it twice.
 
 A turn is repeated after a crash, and when a person has answered a question that was asked in it. Two kinds of steps are
 recorded, each before its outcome is used:

@@ -1,5 +1,5 @@
-"""An agent's tool calls: what they know of the run, and which of them its model has to make; recorded, replayed,
-approved by a person, and ended in good order when one of them asks.
+"""The tool calls of an agent are recorded, replayed, approved by a person, and ended in good order when one of them
+asks: here is what they know of the run, and which of them its model has to make.
 
 `RecordedWorkbench` sees each `Call` as the agent makes it, and hands it to the agent's `ToolCalls`.
 """

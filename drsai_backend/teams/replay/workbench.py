@@ -1,4 +1,4 @@
-"""The workbench that an agent of a run holds: it stands for one of the agent's own, and hands each call on.
+"""The workbench stands for one of an agent's own, and hands each call on: an agent of a run holds it.
 
 A call goes one way: `RecordedWorkbench`, `ToolCalls` (its record, who approves it, what becomes of one that may have
 been made), `make_call` (a task of its own), `tools.calling` (permission, middleware, limits), the tool.

@@ -1,0 +1,1 @@
+"""The runtime of a team is AutoGen's `AgentRuntime`, turn by turn."""

@@ -1,4 +1,4 @@
-"""The errors of a run's teams: how those are known again that AutoGen passes on as text, and who raised them."""
+"""The errors of a run's teams are known again here where AutoGen passes them on as text, with who raised them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lane of the turn runtime: what is under way in one team."""
+"""A lane of the turn runtime holds what is under way in one team."""
 
 from __future__ import annotations
 

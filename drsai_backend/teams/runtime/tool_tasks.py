@@ -1,4 +1,4 @@
-"""The tasks in which an `AssistantAgent` runs its tools, which it neither cancels nor guards.
+"""Tool tasks are those in which an `AssistantAgent` runs its tools, which it neither cancels nor guards.
 
 The agent starts one task for all calls of a step and waits on a queue until that task puts `None` there. Two things
 are missing, and this module adds them from outside:

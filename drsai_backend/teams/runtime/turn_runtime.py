@@ -1,4 +1,4 @@
-"""The turn runtime: an AutoGen `AgentRuntime` on which a group chat runs turn by turn.
+"""The turn runtime is an AutoGen `AgentRuntime` on which a group chat runs turn by turn.
 
 AutoGen's teams talk through an `AgentRuntime` and take any. The stock one delivers every message in a task of its own,
 so there is no moment at which nothing is in flight. This one keeps a **lane** per team, driven by one task:

@@ -1,4 +1,5 @@
-"""Tools that come with the package. An agent has those that are named for it, and no others: `builtin_tools`."""
+"""The built-in tools come with the package. An agent has those that are named for it, and no others:
+`builtin_tools`."""
 
 from drsai_backend.tools.builtin.asking import ask_person
 from drsai_backend.tools.builtin.calculator import MAX_DIGITS, MAX_EXPRESSION, calculator

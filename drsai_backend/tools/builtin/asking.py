@@ -1,4 +1,4 @@
-"""A question of the model to the person who talks to the thread."""
+"""Asking puts a question of the model to the person who talks to the thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A calculator that always ends quickly, whatever it is asked."""
+"""The calculator always ends quickly, whatever it is asked: it gives a result or says what is wrong."""
 
 from __future__ import annotations
 

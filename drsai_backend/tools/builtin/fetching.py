@@ -1,4 +1,4 @@
-"""`web_fetch`: the readable text of a page."""
+"""Fetching (`web_fetch`) gives the readable text of a page."""
 
 from __future__ import annotations
 

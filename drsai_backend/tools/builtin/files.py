@@ -1,4 +1,4 @@
-"""Files of folders that the operator allows are read."""
+"""Files of folders are read, as far as the operator allows the folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads HTML in the process that `tools.apart` starts. Nothing of the package is imported here."""
+"""The reader of HTML is inside the process that `tools.apart` starts. Nothing of the package is imported here."""
 
 import json
 from collections.abc import Callable

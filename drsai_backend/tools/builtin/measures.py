@@ -1,4 +1,4 @@
-"""The time, anywhere, and conversion of units."""
+"""Measures are the time, anywhere, and units, which are converted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`http_request`: a request that the model writes, within what the operator allows."""
+"""Requesting (`http_request`) sends a request that the model writes, within what the operator allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services that the operator has set, asked for JSON: search engines, the weather."""
+"""Services are what the operator has set, search engines and the weather: they are asked for JSON."""
 
 from __future__ import annotations
 

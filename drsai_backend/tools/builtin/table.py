@@ -1,4 +1,4 @@
-"""The built-in tools by their names: as a list, and as a workbench that component configs can name."""
+"""The table has the built-in tools by their names: as a list, and as a workbench that component configs can name."""
 
 from __future__ import annotations
 

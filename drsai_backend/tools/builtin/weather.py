@@ -1,4 +1,4 @@
-"""The weather, by Open-Meteo."""
+"""The weather comes from Open-Meteo."""
 
 from __future__ import annotations
 

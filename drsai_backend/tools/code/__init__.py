@@ -1,4 +1,4 @@
-"""The code interpreter: Python that a model writes, run in a sandbox."""
+"""The code interpreter has Python that a model writes run in a sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A `CodeSandbox` runs code that a model wrote, within limits, and gives a result."""
+"""The base of sandboxes is `CodeSandbox`: it runs code that a model wrote, within limits, and gives a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Real Python in bubblewrap: namespaces, a read-only root, a filter of system calls, limits, and a work folder.
+"""Bubblewrap holds real Python: in namespaces, with a read-only root, a filter of system calls, limits, and a work
+folder.
 
 Two programs stand between this process and the code. The first, in Python, is tied to this process's life, becomes an
 unprivileged user where this one is root, sets limits and becomes bubblewrap. The second (`inside`) runs in the sandbox.

@@ -1,4 +1,4 @@
-"""A sandbox's process from outside: what it says, what it uses, and its end."""
+"""A child is a sandbox's process as it is seen from outside: what it says, what it uses, and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real Python in containers, by the command line of docker: one container for each run.
+"""Docker holds real Python in containers, by its command line: one container for each run.
 
 The daemon runs it, so it outlives this process, if that is killed: at most until its time is over, which it watches
 itself.

@@ -1,4 +1,4 @@
-"""Work folders: one per thread, kept between calls, with an owner, a lock and an end.
+"""Work folders are one per thread, kept between calls, with an owner, a lock and an end.
 
 `<root>/<key>/work` is what code sees; `<key>` is a digest of the database, the tenant, the user, the thread's name, its
 row's key and when it was made. So nothing that a user writes is part of a path, two threads never share a folder, and

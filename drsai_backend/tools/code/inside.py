@@ -1,4 +1,5 @@
-"""Inside a sandbox with real Python, this runs before and after the code: it imports nothing but the standard library.
+"""The part inside a sandbox with real Python is at work before and after the code: it imports nothing but the standard
+library.
 
 It gets the code by its standard input, in bubblewrap a socket, runs it as `__main__`, shows the value of the last line,
 and saves open figures.

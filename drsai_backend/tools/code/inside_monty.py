@@ -1,4 +1,4 @@
-"""Runs code in pydantic-monty, in the process that `tools.apart` starts. Nothing of the package is imported here.
+"""The part inside the process of `tools.apart` has code run in pydantic-monty. Nothing of the package is imported here.
 
 The code's last value stays in the interpreter's own worker, where its `repr` is made and counted.
 """

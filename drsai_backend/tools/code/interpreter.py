@@ -1,4 +1,4 @@
-"""The tool: an agent hands it code, and it hands that to a sandbox."""
+"""The interpreter is the tool: an agent hands it code, and it hands that to a sandbox."""
 
 from __future__ import annotations
 

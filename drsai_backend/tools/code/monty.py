@@ -1,4 +1,4 @@
-"""Small Python in an embedded interpreter (pydantic-monty): no files, no network, no packages.
+"""Monty is small Python in an embedded interpreter (pydantic-monty): no files, no network, no packages.
 
 Each run has processes of its own, with an empty environment, which end with the run: one that speaks with the
 interpreter, and the interpreter's worker. No value of the code reaches the server: texts alone do, and no more than is

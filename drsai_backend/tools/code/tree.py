@@ -1,5 +1,5 @@
-"""A work folder as it is seen from outside, while hostile code may be changing it: no symbolic link is followed, no
-directory is too deep or too closed to be counted or removed."""
+"""The tree of a work folder is seen from outside, while hostile code may be changing it: no symbolic link is followed,
+no directory is too deep or too closed to be counted or removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP tools: an endpoint that a config describes, or an operation of an OpenAPI document, as a tool."""
+"""An HTTP tool is an endpoint that a config describes, or an operation of an OpenAPI document."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,5 @@
-"""JSONPaths search an answer in a process of their own (`tools.apart`), as both may take for ever."""
+"""JSONPaths are searched for inside a process of their own (`tools.apart`), as path and answer may both take for
+ever."""
 
 from __future__ import annotations
 

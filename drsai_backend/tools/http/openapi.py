@@ -1,4 +1,4 @@
-"""Operations of an OpenAPI document as HTTP tools."""
+"""Operations of an OpenAPI document become HTTP tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placeholders in what an HTTP tool sends: each value is encoded for the place where it lands."""
+"""Placeholders stand in what an HTTP tool sends: each value is encoded for the place where it lands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of tools whose address somebody else names: checked hop by hop, bounded in bytes.
+"""Sending takes requests to addresses that somebody else names: checked hop by hop, bounded in bytes.
 
 Every failure is a `ToolError`, whose text is safe to show."""
 

@@ -1,4 +1,4 @@
-"""An HTTP tool: its request is made of a call's arguments, sent to an address that may be reached, and answered within
+"""An HTTP tool makes its request of a call's arguments, sends it to an address that may be reached, and answers within
 bounds."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""One connection to one server. A task of its own opens and closes it, for what opens a client of MCP must close it.
-Who asks waits for an answer no longer than they want, whatever the server does."""
+"""A connection is held to one server. A task of its own opens and closes it, for what opens a client of MCP must close
+it. Who asks waits for an answer no longer than they want, whatever the server does."""
 
 from __future__ import annotations
 

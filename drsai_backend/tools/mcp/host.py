@@ -1,4 +1,4 @@
-"""The MCP servers of one `DrSai`, and its connections to them."""
+"""The host has the MCP servers of one `DrSai`, and its connections to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that are asked over HTTP: bounded answers, headers, OAuth client credentials."""
+"""HTTP servers are asked with bounded answers, headers, OAuth client credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connections to MCP servers: one for each server, shared by all runs and workbenches of a `DrSai`.
+"""The pool has the connections to MCP servers: one for each server, shared by all runs and workbenches of a `DrSai`.
 
 A connection is made when it is needed, and closed when nobody has needed it for a time, when another one needs its
 place, and when the last one who holds the pool lets it go: `DrSai` while it is open, a workbench while it is started.

@@ -1,4 +1,4 @@
-"""A server as a child process: one line of JSON is one message.
+"""The standard streams of a child process are the way to a server here: one line of JSON is one message.
 
 The package's own transport keeps a line of any length, and leaves the child behind when this process is killed. Here a
 line is bounded, the child is a process group of its own that is killed as one, and Linux kills it with its parent.

@@ -1,4 +1,4 @@
-"""The tools of MCP servers, for agents: an AutoGen workbench."""
+"""The workbench is AutoGen's form for agents to have the tools of MCP servers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Tools that are registered over the API: kept per tenant with versions, served to agents that name them, counted."""
+"""Registered tools come over the API: they are kept per tenant with versions, served to agents that name them,
+counted."""

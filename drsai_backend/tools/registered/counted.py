@@ -1,4 +1,4 @@
-"""Tools whose calls are counted."""
+"""Counted tools have their calls counted."""
 
 from __future__ import annotations
 

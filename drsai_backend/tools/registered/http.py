@@ -1,4 +1,4 @@
-"""HTTP tools that are registered: the config is `HttpToolConfig` without its name."""
+"""Registered HTTP tools have as config a `HttpToolConfig` without its name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MCP servers that are registered: all tools of one, as `name__tool`.
+"""A registered MCP server gives all its tools, as `name__tool`.
 
 Only servers that are asked by streamable HTTP: one that is a program would be started here, by whoever registers it.
 """

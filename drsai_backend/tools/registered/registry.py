@@ -1,4 +1,5 @@
-"""The registry: tools of a tenant that are made, changed and deleted over the API, and served to agents by name."""
+"""The registry has the tools of a tenant that are made, changed and deleted over the API, and serves them to agents by
+name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of registered tools count how often they are called, how often that fails, and how long it takes.
+"""The statistics of registered tools tell how often they are called, how often that fails, and how long it takes.
 
 A process counts in memory and adds what it has counted to the database every few seconds, and when it closes: a call
 costs no write. A process that is killed takes the counts of its last seconds with it.

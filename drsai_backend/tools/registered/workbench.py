@@ -1,4 +1,5 @@
-"""Registered tools, for an agent: `workbench=RegisteredTools(["weather"])` in a team factory or a component config."""
+"""The workbench gives registered tools to an agent: `workbench=RegisteredTools(["weather"])` in a team factory or a
+component config."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Chat Completions: `endpoint` (the route), `inputs` (from a request to an `Ask`), `wire` (the answer's JSON)."""
+"""Chat Completions have three parts: `endpoint` (the route), `inputs` (from a request to an `Ask`), `wire` (the
+answer's JSON)."""

@@ -1,4 +1,4 @@
-"""`POST /v1/chat/completions`: a user input for a thread, answered by a team.
+"""The endpoint `POST /v1/chat/completions` takes a user input for a thread, and a team answers it.
 
 1. `http.body.Bodies` reads the JSON, `inputs.parse_call` makes an `Ask` of it.
 2. The engine starts the run, or queues it; from here on it is the engine's, whatever the client does.

@@ -1,5 +1,6 @@
-"""The parameters of a chat request, all that the `openai` package has (`openai.types.chat.completion_create_params`),
-and what becomes of each. docs/http.md has the same table; a test compares both with the package."""
+"""The parameters of a chat request are all that the `openai` package has
+(`openai.types.chat.completion_create_params`), each with what becomes of it. docs/http.md has the same table; a test
+compares both with the package."""
 
 from __future__ import annotations
 

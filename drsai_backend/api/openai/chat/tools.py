@@ -1,4 +1,5 @@
-"""The client's tools in the words of Chat Completions: what a request offers and demands, and how calls are told.
+"""The client's tools are read here in the words of Chat Completions: what a request offers and demands, and how calls
+are told.
 
 https://platform.openai.com/docs/api-reference/chat: `tools` and `tool_choice`, and the deprecated `functions` and
 `function_call`, whose calls have no ids.

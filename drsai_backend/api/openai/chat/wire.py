@@ -1,4 +1,4 @@
-"""The Chat Completions wire format: frames of a stream, and the object that is not streamed.
+"""The wire format of Chat Completions has the frames of a stream, and the object that is not streamed.
 
 Fields that OpenAI does not have, for programs (its clients keep unknown fields in `model_extra`):
 

@@ -1,1 +1,1 @@
-"""`/v1/files`, and files that requests name."""
+"""Files are served at `/v1/files`, and put into the requests that name them."""

@@ -1,4 +1,4 @@
-"""The content of a file as text for a model. What is no text is refused by its kind."""
+"""The content of a file is read here as text for a model. What is no text is refused by its kind."""
 
 from __future__ import annotations
 

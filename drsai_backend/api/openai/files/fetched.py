@@ -1,4 +1,5 @@
-"""Images that a request names by URL: fetched once by a guarded client, looked at, and kept as files of who asks."""
+"""Fetched images are those that a request names by URL: a guarded client fetches each once, it is looked at, and kept
+as a file of who asks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Files that a request names, by id or an image by its URL: put into its body in their place, texts as text and images
-as images."""
+"""Request files, named by id, or images by their URL, are put into the request's body in their place: texts as text and
+images as images."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The events of a response, from those of its run: the grammar of Open Responses, and numbers that every process gives
-alike.
+"""The events of a response are made from those of its run: they have the grammar of Open Responses, and numbers that
+every process gives alike.
 
 A `sequence_number` says where an event stands in what is *stored*, so that a reader may continue with
 `starting_after` in another process, after the one that streamed was killed. Each message of the answer has a block of

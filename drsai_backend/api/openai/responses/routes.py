@@ -1,4 +1,4 @@
-"""`/v1/responses` over HTTP."""
+"""The routes of `/v1/responses` are those over HTTP."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""`/v1/responses` over a WebSocket, as Open Responses has it: one JSON message `response.create` after the other, each
-answered by the events of its response. One response at a time; a message that comes meanwhile waits.
+"""The socket of `/v1/responses` is a WebSocket as Open Responses has it: one JSON message `response.create` comes after
+the other, and each is answered by the events of its response. One response at a time; a message that comes meanwhile
+waits.
 
 A response that is not stored can be continued on its own connection, and is deleted with that. A turn that fails makes
 the connection forget the response that it was to continue.

@@ -1,4 +1,4 @@
-"""The response object.
+"""The wire format of Responses has the response object.
 
 Fields that OpenAI does not have, for programs: `drsai`, with `run_id`, `thread_id` and, once it is over, `status`,
 `stop_reason`, `stop_code`, `duration` (seconds), `input_request` and `queued_behind`, as in an answer of Chat

@@ -1,1 +1,1 @@
-"""The commands of `drsai threads`, a module for each subject."""
+"""The commands of `drsai threads` have a module for each subject."""

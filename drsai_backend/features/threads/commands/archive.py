@@ -1,4 +1,5 @@
-"""`drsai threads export | import | prune`: conversations are written to files, stored from them, and deleted by age."""
+"""The archive commands, `drsai threads export | import | prune`, put conversations into files, take them from files,
+and delete them by age."""
 
 from __future__ import annotations
 

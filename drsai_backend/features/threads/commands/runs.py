@@ -1,4 +1,4 @@
-"""`drsai runs`: runs are listed, shown, followed step by step and steered, whichever process runs them."""
+"""The commands of `drsai runs` show and steer runs, and follow them step by step, whichever process has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`drsai threads list | show | remove`: stored conversations are read and deleted, whichever process runs them."""
+"""The commands `drsai threads list | show | remove` show and delete stored conversations, whichever process works on
+them."""
 
 from __future__ import annotations
 

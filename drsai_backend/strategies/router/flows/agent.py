@@ -1,4 +1,4 @@
-"""The participant that leads a person through one flow."""
+"""The agent of a flow is the participant that leads a person through it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Days as people write them: dates in figures and with names of months, and days counted from today.
+"""Dates are days as people write them: dates in figures and with names of months, and days counted from today.
 
 A text is read as a whole or not at all, as quantities are. A day that may be one of two (03/04/2026, Friday, the 1st)
 is none.

@@ -1,4 +1,4 @@
-"""Values of slots that a model finds in what a person has said."""
+"""Filling finds, by a model, the values of slots in what a person has said."""
 
 from __future__ import annotations
 

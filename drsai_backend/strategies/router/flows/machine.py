@@ -1,4 +1,4 @@
-"""A flow on its way: from what a person has said to what is said to them, and where it stands then.
+"""The machine takes a flow on its way: from what a person has said to what is said to them, and where it stands then.
 
 Nothing here waits or remembers: a `Progress` is JSON, and each answer leads from one to the next. What calls tools and
 asks models is handed in.

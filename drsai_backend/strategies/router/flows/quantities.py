@@ -1,4 +1,5 @@
-"""Quantities: numbers as people write them in English and Chinese, with units of money, time, weight, length and count.
+"""Quantities are numbers as people write them in English and Chinese, with units of money, time, weight, length and
+count.
 
 A text is read as a whole or not at all: what is left of it has to say nothing (`words.says_nothing`).
 """

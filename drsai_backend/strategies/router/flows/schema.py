@@ -1,4 +1,4 @@
-"""Flows as data: steps, the slots that they fill, and what is wrong with them."""
+"""The schema of flows has steps, the slots that they fill, and what is wrong with them."""
 
 from __future__ import annotations
 

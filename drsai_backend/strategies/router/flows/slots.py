@@ -1,4 +1,4 @@
-"""Slots: what a person writes, read as a value of a type, or a sentence on what is wrong with it."""
+"""Slots make a value of a type from what a person writes, or a sentence on what is wrong with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values in flows: what `{{slot}}` in a text stands for, and conditions on slots."""
+"""Values in flows are what `{{slot}}` in a text stands for, and conditions on slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words that people say to a flow are yes and no, skip, stop and continue, in several languages."""
+"""Words to a flow are yes and no, skip, stop and continue, in several languages."""
 
 from __future__ import annotations
 

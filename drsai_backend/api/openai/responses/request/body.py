@@ -1,4 +1,4 @@
-"""The body of `POST /v1/responses`, as pydantic models; the names are those of `openai.types.responses`."""
+"""The body of `POST /v1/responses` is described by pydantic models; the names are those of `openai.types.responses`."""
 
 from __future__ import annotations
 

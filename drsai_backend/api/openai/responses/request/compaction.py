@@ -1,4 +1,4 @@
-"""Compaction items: a conversation as one sealed text, which only its user can send again."""
+"""A compaction item holds a conversation as one sealed text, which only its user can send again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items: from those of a request to the messages of a run, and from what a run has said to the items of an answer.
+"""Items become messages of a run where a request has them, and are made of what a run has said for its answer.
 
 Pure functions; who looks items up that are only named (`item_reference`, `compaction`) is `service`.
 """

@@ -1,5 +1,5 @@
-"""The parameters of a request for a response, all that the `openai` package has
-(`openai.types.responses.response_create_params`), and what becomes of each. docs/responses.md has the same table; a
+"""The parameters of a request for a response are all that the `openai` package has
+(`openai.types.responses.response_create_params`), each with what becomes of it. docs/responses.md has the same table; a
 test compares both with the package."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The client's tools in the words of Responses: what a request offers and demands, and how calls are told.
+"""The client's tools are read here in the words of Responses: what a request offers and demands, and how calls are
+told.
 
 https://platform.openai.com/docs/api-reference/responses/create: `tools` and `tool_choice`, flat where those of Chat
 Completions are nested.

@@ -1,1 +1,1 @@
-"""Responses and conversations in the database: found, read again, and stored along with a run's request."""
+"""Responses and conversations are found in the database here, read again, and stored along with a run's request."""

@@ -1,4 +1,4 @@
-"""The items of requests, read: with those that are only named, and those that wait for a conversation."""
+"""The items of requests are read here: with those that are only named, and those that wait for a conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses and their items as they are stored: read again, whichever process made them."""
+"""Stored responses and their items are read again here, whichever process made them."""
 
 from __future__ import annotations
 
