@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, TypeAlias, cast
 
-from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    AnyHttpUrl,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from drsai_backend.errors import ConfigurationError
-from drsai_backend.explain import explain
+from drsai_backend.explain import did_you_mean, explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.marks import Approval
 from drsai_backend.tools.options import MAX_OUTPUT
 
+_log = logging.getLogger(__name__)
 _NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9-]*(_[A-Za-z0-9-]+)*$"
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MANY: Final = 4_194_304
+
+
+def _without_slips(given: object, about: ValidationInfo) -> object:
+    """An approval without what is no key of one, which is warned of: earlier releases passed it over, and a server of
+    theirs is served on."""
+    if not isinstance(given, dict):
+        return given
+    approval, known = cast(JsonObject, given), list(Approval.__dataclass_fields__)
+    for name in filter(lambda each: each not in known, approval):
+        near, server = did_you_mean(str(name), known) or f"; there are {', '.join(known)}", about.data.get("name")
+        _log.warning("the MCP server %r: requires_approval.%s: there is no such field%s", server, name, near)
+    return {name: value for name, value in approval.items() if name in known}
 
 
 class OAuthClient(BaseModel):
@@ -76,7 +100,7 @@ class _Server(BaseModel):
     max_bytes: int = Field(default=_MANY, ge=1024)
     max_output: int = Field(default=MAX_OUTPUT, ge=100)
     permission: str | None = None
-    requires_approval: bool | Approval = False
+    requires_approval: Annotated[bool | Approval, BeforeValidator(_without_slips)] = False
     idempotent: bool = False
     trust_hints: bool = False
     required: bool = False

@@ -10,11 +10,13 @@ import re
 import signal
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import yaml
 from autogen_core.tools import ImageResultContent, ToolResult
 
 from drsai_backend.access.principal import Principal, Scope
@@ -22,6 +24,7 @@ from drsai_backend.errors import ConfigurationError, NotInstalled
 from drsai_backend.teams.context import problems
 from drsai_backend.teams.registry import read_module
 from drsai_backend.tools import approval_of, is_idempotent
+from drsai_backend.tools.marks import Approval
 from drsai_backend.tools.mcp import McpHttp, McpServers, McpStdio, McpWorkbench
 from drsai_backend.tools.mcp.failures import ServerFailed
 from drsai_backend.tools.mcp.host import McpHost, mcp_host, pool
@@ -254,6 +257,25 @@ async def test_a_file_may_have_a_list_of_servers_and_switch_one_off(tmp_path: Pa
         assert workbench.dump_component().config == {"servers": ["on", "off"]}
     finally:
         await host.pool.close()
+
+
+@pytest.mark.parametrize(
+    ("slip", "said"),
+    [("notby", "; did you mean 'not_by'?"), ("role", "; there are by, not_by, deadline"), (1, "; there are ")],
+)
+def test_a_misspelt_key_of_an_approval_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, slip: object, said: str
+) -> None:
+    """Earlier releases passed it over: the file that has one is served on."""
+    approval = {"by": "role:treasurer", slip: "asker", "deadline": 60}
+    text = yaml.safe_dump({"pay": {"command": "cat", "requires_approval": approval, "backup": {"command": "cat"}}})
+    (tmp_path / "servers.yaml").write_text(text)
+    [server] = McpServers.read(tmp_path / "servers.yaml")
+    assert server.requires_approval == Approval(by="role:treasurer", deadline=timedelta(minutes=1))
+    [line] = caplog.messages
+    assert f"the MCP server 'pay': requires_approval.{slip}: there is no such field{said}" in line
+    with pytest.raises(ConfigurationError, match="requires_approval"):
+        read_server("pay", {"command": "cat", "requires_approval": {"by": 1}})
 
 
 @pytest.mark.parametrize(
