@@ -17,6 +17,7 @@ from drsai_backend.datamodel.owner import Owner
 from tests.api.bodies import png
 from tests.e2e.conftest import Serve, Service
 from tests.support.model_server import ModelServer
+from tests.support.websocket import connected
 
 PNG = base64.b64decode(png())
 HOST = "127.0.0.2"
@@ -139,6 +140,44 @@ async def test_every_dialect_takes_them_and_each_is_fetched_once(
         "/v1/messages/count_tokens", json={"model": "assistant", "messages": bodies(url)["messages"]["messages"]}
     )
     assert counted.status_code == 200, counted.text
+
+
+async def test_over_a_websocket_they_are_fetched_and_files_are_named(
+    serve: Serve, model: ModelServer, pictures: Pictures
+) -> None:
+    service = await serve(allowed_addresses=[HOST], model_vision=True)
+    said = {"type": "response.create", "model": "assistant", **bodies(pictures.url("a.png"))["responses"]}
+    async with connected(service.drsai.app()) as socket:
+        first = (await socket.turn(said))[-1]
+        assert (first["type"], shown(model)) == ("response.completed", [PNG])
+        [kept] = (await service.drsai.files.list(Owner("default", "anonymous"))).items
+        part = {"type": "input_image", "file_id": kept.file_id}
+        named = {**said, "input": [{"role": "user", "content": [part]}], "store": False}
+        for each in (said, named):
+            assert (await socket.turn(each))[-1]["type"] == "response.completed"
+            assert shown(model) == [PNG]
+        assert pictures.asked == {"a.png": 1}
+        thread = (await service.http.get("/v1/threads")).json()["data"][0]["thread_id"]
+        messages = (await service.http.get(f"/v1/threads/{thread}/messages")).json()["data"]
+        assert [each["id"] for each in messages[0]["files"]] == [kept.file_id]
+        [error] = await socket.turn({**said, **bodies(pictures.url("gone.png"))["responses"]})
+        assert (error["status"], error["error"]["param"]) == (400, "input[0].content[1].image_url")
+        assert "answered with HTTP 404" in error["error"]["message"]
+
+
+async def test_a_history_that_is_loaded_fetches_nothing_and_is_refused(
+    serve: Serve, model: ModelServer, pictures: Pictures
+) -> None:
+    service = await serve(allowed_addresses=[HOST], model_vision=True)
+    messages = bodies(pictures.url("a.png"))["chat/completions"]["messages"]
+    answer = await service.http.post("/v1/threads/t/history", json={"model": "assistant", "messages": messages})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, FIELD)
+    assert "fetches no addresses for its clients; send the image as a `data:` URL" in answer.json()["error"]["message"]
+    items = bodies(pictures.url("a.png"))["responses"]["input"]
+    answer = await service.http.post("/v1/conversations", json={"items": items})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "items[0].content[1].image_url")
+    assert not pictures.asked
+    assert (await service.http.get("/v1/threads")).json()["data"] == []
 
 
 async def test_a_history_that_is_sent_again_and_a_fork_fetch_nothing(

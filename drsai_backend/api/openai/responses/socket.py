@@ -14,6 +14,7 @@ from typing import Final
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.errors import InternalError
 from drsai_backend.api.http.sockets import Opened, SocketSession
+from drsai_backend.api.openai.files.request_files import with_files
 from drsai_backend.api.openai.responses.events import EventWriter
 from drsai_backend.api.openai.responses.service import Responses, Started
 from drsai_backend.api.openai.responses.stored.places import Call
@@ -50,8 +51,9 @@ class ResponsesSession(SocketSession):
         fields = _fields_of(body)
         who = self.access.acting(caller, self.asking, None, body.get("user"))
         await self._responses.engine.check_name(who, fields)
-        asked = self._responses.read({**fields, "stream": True})
-        started = await self._responses.create(Call(who, asked, remembered=self._remembered))
+        async with with_files(self._responses.bodies, self._responses.engine.files, fields, who) as noted:
+            asked = self._responses.read({**fields, "stream": True})
+            started = await self._responses.create(Call(who, asked, remembered=self._remembered, noted=noted))
         self._keep(started, who, is_stored=asked.store is not False)
         writer = started.writer()
         for each in writer.opening():
