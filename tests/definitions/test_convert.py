@@ -61,6 +61,36 @@ PLACES: dict[str, tuple[dict[str, Any], str, Any]] = {
         "tools",
         [{"registered": "weather"}],
     ),
+    "parameters of a tool": (
+        {**ENTITY, "tools": [{"tool_name": "weather", "tool_parameters": {"place": "$5 ${A}", "timeout": 3}}]},
+        "tools",
+        [{"builtin": "weather", "arguments": {"place": "$$5 $${A}"}, "options": {"timeout": 3}}],
+    ),
+    "parameters of a tool of theirs": (
+        {**ENTITY, "tools": [{"tool_name": "w", "provider_type": "api", "tool_parameters": {"endpoint": "x"}}]},
+        "tools",
+        [{"registered": "w", "arguments": {"endpoint": "x"}}],
+    ),
+    "options of a function": (
+        {"function_list": [{"name": "web_search", "timeout": 30, "max_results": 10}, {"name": "w", "timeout": 3}]},
+        "tools",
+        [{"builtin": "web_search", "options": {"timeout": 30, "count": 10}}, {"registered": "w"}],
+    ),
+    "what is a parameter and an option": (
+        {**ENTITY, "tools": [{"tool_name": "weather", "tool_parameters": {"units": "imperial"}}]},
+        "tools.0.arguments",
+        {"units": "imperial"},
+    ),
+    "what is an option and a parameter": (
+        {"function_list": [{"name": "weather", "units": "imperial"}]},
+        "tools.0.options",
+        {"units": "imperial"},
+    ),
+    "a parameter of a function": (
+        {"function_list": [{"name": "time", "time_zone": "Asia/Tokyo"}]},
+        "tools.0.arguments.time_zone",
+        "Asia/Tokyo",
+    ),
     "a template": (
         {**ENTITY, "prompt": {"simple_prompt_template": "You are {{ who }}."}},
         "prompt",
@@ -178,6 +208,31 @@ NAMED: dict[str, tuple[dict[str, Any], str, str]] = {
         "tools[0].tool_parameters.unit",
         'settings of the server (it was "K")',
     ),
+    "an option that is misspelt": (
+        {"function_list": [{"name": "web_search", "timout": 3}]},
+        "function_list[0].timout",
+        "did you mean 'timeout'? options of a tool are settings of the server (it was 3)",
+    ),
+    "an option that cannot be": (
+        {"function_list": [{"name": "web_search", "max_results": 99}]},
+        "function_list[0].max_results",
+        "web_search: count: from 1 to 20 (it was 99)",
+    ),
+    "a parameter that cannot be": (
+        {**ENTITY, "tools": [{"tool_name": "weather", "tool_parameters": {"days": "all"}}]},
+        "tools[0].tool_parameters.days",
+        "arguments.days: is no value of this parameter: 'all' is not of type 'integer' (it was \"all\")",
+    ),
+    "an option of a function of theirs": (
+        {"function_list": [{"name": "w", "timeout": 3}]},
+        "function_list[0].timeout",
+        "settings of the server (it was 3)",
+    ),
+    "an option of a tool that is there": (
+        {"function_list": ["google_search", {"name": "web_search", "timeout": 3}]},
+        "function_list[1].timeout",
+        "the tool is there already (it was 3)",
+    ),
     "a cache": (with_llm(cache_dir="./c"), "llm.cache_dir", "cache: {ttl: SECONDS}"),
     "raw": (with_llm(use_raw_api=True), "llm.use_raw_api", "(it was true)"),
     "the provider's own": (with_llm(generate_cfg={"top_k": 5}), "llm.generate_cfg.top_k", "goes into the profile"),
@@ -262,6 +317,10 @@ SECRETS: dict[str, tuple[dict[str, Any], str]] = {
     "of an option": (
         {**ENTITY, "tools": [{"tool_name": "calculator", "tool_parameters": {"apiKey": "hunter22"}}]},
         "hunter22",
+    ),
+    "a parameter of a tool of theirs": (
+        {**ENTITY, "tools": [{"tool_name": "w", "provider_type": "api", "tool_parameters": {"auth": {"token": KEY}}}]},
+        KEY,
     ),
     "a short one of an option": (
         {**ENTITY, "tools": [{"tool_name": "calculator", "tool_parameters": {"api_key": "xyz"}}]},

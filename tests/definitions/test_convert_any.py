@@ -48,7 +48,9 @@ def part(required: dict[str, Any], optional: dict[str, Any]) -> st.SearchStrateg
     return st.builds(_joined, known, st.one_of(st.just(_NOTHING), st.just(_NOTHING), odd))
 
 
-OPTIONS = st.dictionaries(TEXTS, ANY, max_size=2)
+OPTIONS = st.dictionaries(
+    TEXTS | st.sampled_from(["place", "days", "units", "timeout", "expression", "count", "token"]), ANY, max_size=2
+)
 ENTITY = part(
     {
         "provider": st.sampled_from(["openai", "azure", "acme/acme"]),
@@ -59,7 +61,8 @@ ENTITY = part(
     {
         "tools": st.lists(
             part(
-                {"tool_name": TEXTS}, {"provider_type": st.sampled_from(["api", "builtin"]), "tool_parameters": OPTIONS}
+                {"tool_name": TEXTS | st.sampled_from(["weather", "google_search"])},
+                {"provider_type": st.sampled_from(["api", "builtin"]), "tool_parameters": OPTIONS},
             ),
             max_size=3,
         ),
@@ -97,7 +100,10 @@ FUNCTIONS = part(
         )
     },
     {
-        "function_list": st.lists(TEXTS | part({"name": TEXTS}, {}), max_size=3),
+        "function_list": st.lists(
+            TEXTS | st.builds(_joined, part({"name": TEXTS | st.sampled_from(["weather", "web_search"])}, {}), OPTIONS),
+            max_size=3,
+        ),
         "system_message": TEXTS,
         "name": TEXTS,
         "description": TEXTS,

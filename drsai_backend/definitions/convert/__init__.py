@@ -12,8 +12,8 @@ from typing import Final, cast
 from drsai_backend.definitions.check import check, suggestion
 from drsai_backend.definitions.convert import books, entity, functions
 from drsai_backend.definitions.convert.base import Draft, Format, agent_name
+from drsai_backend.definitions.convert.tools import ANY_SERVER
 from drsai_backend.definitions.convert.writing import Converted, escaped, halves, write_data
-from drsai_backend.definitions.policy import NOTHING_ALLOWED
 from drsai_backend.definitions.schema import Definitions
 from drsai_backend.definitions.source import DefinitionError, FieldPath, Problem, Source, parse, read_text
 from drsai_backend.explain import did_you_mean
@@ -114,7 +114,7 @@ def _format(source: Source, wanted: str | None) -> Format:
 def _checked(draft: Draft, data: Mapping[str, object]) -> Definitions:
     """The definitions, read as their reader will. What is wrong is told of the source."""
     variables = {name: f"${{{name}}}" for name in draft.secrets.found}
-    definitions, wrong = check(parse(write_data(data), draft.source.file, variables).data, NOTHING_ALLOWED)
+    definitions, wrong = check(parse(write_data(data), draft.source.file, variables).data, ANY_SERVER)
     if wrong or definitions is None:
         raise DefinitionError([draft.problem(message, _origin(draft, path[2:])) for path, message in wrong])
     return definitions

@@ -149,6 +149,10 @@ class Draft:
             f"has no place in a definition{f': {hint}' if hint else ''} (it was {self._shown(value, origin)})", origin
         )
 
+    def holds_secret(self, value: object, origin: FieldPath) -> bool:
+        """Whether there is a secret in a value."""
+        return self._hidden(value, origin) != value
+
     def _shown(self, value: object, origin: FieldPath) -> str:
         """A value for a message: in one line, bounded, without secrets."""
         hidden = json.dumps(self._hidden(value, origin), ensure_ascii=False)

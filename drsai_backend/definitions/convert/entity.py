@@ -9,7 +9,7 @@ from pydantic import Field
 from drsai_backend.agents.tool_agent import MAX_STEPS
 from drsai_backend.definitions.convert.base import Draft, Format, Theirs
 from drsai_backend.definitions.convert.models import finish_profile, name_model, name_provider
-from drsai_backend.definitions.convert.tools import named_tool, tool_options
+from drsai_backend.definitions.convert.tools import add_tool, named_tool
 from drsai_backend.definitions.schema import MAX_ITERATIONS
 from drsai_backend.definitions.source import FieldPath
 from drsai_backend.json_types import JsonObject
@@ -61,12 +61,13 @@ def _convert(draft: Draft) -> None:
 
 
 def _tool(draft: Draft, tool: Tool, origin: FieldPath) -> None:
-    named_tool(draft, tool.tool_name, (*origin, "tool_name"), builtin=tool.provider_type == "builtin")
+    where = (*origin, "tool_name")
+    entry = named_tool(draft, tool.tool_name, where, builtin=tool.provider_type == "builtin")
+    add_tool(draft, entry, tool.tool_parameters, where, (*origin, "tool_parameters"), fixed=True)
     if tool.provider_id:
         draft.homeless(tool.provider_id, (*origin, "provider_id"), "a tool has its name alone")
     if tool.provider_type != "builtin":
         draft.homeless(tool.provider_type, (*origin, "provider_type"), "what is registered says how it is called")
-    tool_options(draft, tool.tool_parameters, (*origin, "tool_parameters"))
     draft.rest(tool, origin)
 
 

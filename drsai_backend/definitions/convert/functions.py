@@ -15,7 +15,7 @@ from drsai_backend.definitions.convert.models import (
     name_provider,
     put_parameters,
 )
-from drsai_backend.definitions.convert.tools import named_tool, tool_options
+from drsai_backend.definitions.convert.tools import add_tool, named_tool, tool_options
 from drsai_backend.definitions.schema import Knowledge, ModelChoice
 from drsai_backend.definitions.source import DefinitionError, FieldPath
 from drsai_backend.errors import ConfigurationError
@@ -138,7 +138,7 @@ def _tool(draft: Draft, entry: str | JsonObject, origin: FieldPath) -> None:
     if isinstance(entry, str):
         if not entry:
             raise DefinitionError([draft.problem("must not be empty", origin)])
-        named_tool(draft, entry, origin)
+        add_tool(draft, named_tool(draft, entry, origin), {}, origin, origin, fixed=False)
         return
     if isinstance(servers := entry.get("mcpServers"), dict):
         for server, fields in cast("JsonObject", servers).items():
@@ -149,8 +149,8 @@ def _tool(draft: Draft, entry: str | JsonObject, origin: FieldPath) -> None:
     if not isinstance(name, str) or not name:
         known = "is required" if name is None else "must be a text"
         raise DefinitionError([draft.problem(known, (*origin, "name"))])
-    named_tool(draft, name, (*origin, "name"))
-    tool_options(draft, {key: value for key, value in entry.items() if key != "name"}, origin)
+    where, options = (*origin, "name"), {key: value for key, value in entry.items() if key != "name"}
+    add_tool(draft, named_tool(draft, name, where), options, where, origin, fixed=False)
 
 
 def _server(draft: Draft, name: str, fields: object, origin: FieldPath) -> None:

@@ -73,8 +73,7 @@ def _made(name: str, own: Mapping[str, ToolBase], settings: Settings | None, opt
         if options:
             raise ConfigurationError(f"{name}: it has no options")
         return own[name] if name in own else _plain(name)
-    make = imported(f"drsai_backend.tools.{_FACTORIES[name]}:{name}")
-    known = inspect.signature(make).parameters
+    make, known = imported(f"drsai_backend.tools.{_FACTORIES[name]}:{name}"), options_of(name)
     if unknown := sorted(options.keys() - known.keys()):
         raise ConfigurationError(f"{name}: it has no option {unknown[0]!r}. It has: {', '.join(known)}")
     try:
@@ -85,6 +84,12 @@ def _made(name: str, own: Mapping[str, ToolBase], settings: Settings | None, opt
         raise ConfigurationError(f"{name}: requires_approval: {next(explain(error)).text}") from None
     except (ConfigurationError, ValueError, TypeError, AttributeError) as error:
         raise ConfigurationError(f"{name}: {error}") from None
+
+
+def options_of(name: str) -> Mapping[str, inspect.Parameter]:
+    """Return the options of a tool of `NAMES`, by their names."""
+    module = _FACTORIES.get(name)
+    return {} if module is None else inspect.signature(imported(f"drsai_backend.tools.{module}:{name}")).parameters
 
 
 @functools.cache
