@@ -262,3 +262,31 @@ async def test_where_agents_do_steps_the_step_is_done(make: Make) -> None:
     drsai: DrSai = await make({"crew": build})
     result = await drsai.run("crew", "Do it.")
     assert (result.text, len(model.seen)) == ("The whole.", 2)
+
+
+@pytest.mark.parametrize("scores", [(0.9,), (0.1, 0.9)])
+async def test_an_attempt_ends_with_it_and_is_judged(make: Make, scores: tuple[float, ...]) -> None:
+    """Its result is what is judged and what the run ends with; an attempt that is not good enough is made again."""
+    from drsai_backend import ReflexionTeam
+
+    judged: list[str] = []
+
+    def judge(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        judged.append(messages[-1].content)
+        return json.dumps({"score": (*scores, 0.9)[len(judged) - 1], "reasons": "r", "reflection": "x"})
+
+    model = Model()
+
+    def build() -> Any:
+        return ReflexionTeam(of_steps(model), ScriptedClient(judge))
+
+    drsai = await make({"crew": build})
+    result = await drsai.run("crew", "Do it.", thread_id="t")
+    assert (result.status, result.text) == (RunStatus.COMPLETED, "It is done.")
+    last = len(scores)
+    assert result.task_result["stop_reason"] == f"Attempt {last} was scored 0.90; 0.70 is enough."
+    assert (len(model.seen), len(judged)) == (last, last), "no model is asked after the call"
+    assert all("# Attempt\n\nIt is done." in question for question in judged)
+    calls = [step for step in (await drsai.steps(str(result.run_id))).items if step.tool == "finish"]
+    assert [call.observation for call in calls] == ["It is done."] * last
+    assert (await drsai.run("crew", "Do it.", thread_id="t")).text == "It is done."
