@@ -59,7 +59,7 @@ async def _round(port: int, header: str, requests: int) -> tuple[float, float]:
     return median(times), quantiles(times, n=100)[98]
 
 
-async def measure(rounds: int, *, requests: int = 40) -> Section:
+async def measure(rounds: int, requests: int = 40) -> Section:
     section = Section(
         "Checking a key",
         "`GET /v1/models` of two `drsai serve` on SQLite, one that needs an API key and one that needs none, asked in\n"

@@ -25,7 +25,8 @@ COUNTS = (100, 400, 1000)
 _PIECES = 80
 """Of an answer of the flood, at least. Fewer answers have more, so that as many bystanders wait beside them: the worst
 of many waits is worse than that of few."""
-_SECONDS = 20
+_MORE = 5
+"""Times as many pieces have those of the fewest answers."""
 _PER_SECOND = 20
 _PAUSE = 0.5
 """Seconds between bystanders."""
@@ -225,10 +226,12 @@ async def _watch(port: int, pid: int, told: asyncio.StreamReader, found: Waits) 
     await asking
 
 
-async def measure(postgres: Postgres | None, rounds: int, counts: tuple[int, ...] = COUNTS) -> Section:
+async def measure(
+    postgres: Postgres | None, rounds: int, counts: tuple[int, ...] = COUNTS, least: int = _PIECES
+) -> Section:
     section = Section(
         "Beside many streams",
-        f"One `drsai serve`, and one user's chats at once, each answered by a model over HTTP in {_PIECES} pieces\n"
+        f"One `drsai serve`, and one user's chats at once, each answered by a model over HTTP in {least} pieces\n"
         f"or more, {_PER_SECOND} a second: what another user waits for, of which the model takes nothing, while they\n"
         f"start and while they stream; beside more of them ÷ beside {counts[0]}. Server, endpoint, flood and\n"
         "bystander each have a process. *CPU*: by the processor time that the server has had meanwhile, which other\n"
@@ -241,7 +244,7 @@ async def measure(postgres: Postgres | None, rounds: int, counts: tuple[int, ...
         for _ in range(rounds):
             for count in counts:
                 with fresh() as url:
-                    pieces = max(_PIECES, _PER_SECOND * _SECONDS * counts[0] // count)
+                    pieces = max(least, least * _MORE * counts[0] // count)
                     cells[count].append(await cell(url, count, pieces=pieces))
         for count in counts[1:]:
             _compare(section, (name, f"{count:,}"), cells[counts[0]], cells[count])

@@ -17,24 +17,24 @@ def _block(served: Served, thread_id: str, times: int) -> Block:
     return block
 
 
-async def _measure(section: Section, name: str, url: str, rounds: int, longer: int) -> None:
+async def _measure(section: Section, name: str, url: str, rounds: int, longer: int, short: int) -> None:
     async with Served(url) as served:
-        await served.fill("long", LONG)
+        await served.fill("long", short)
         await served.fill("longer", longer)
         pair = await alternate(_block(served, "longer", 5), _block(served, "long", 5), rounds)
     section.rows.append((name, str(pair), pair.cpu, pair.times))
-    section.at_most(f"a run at {longer:,} runs ÷ at {LONG:,}, {name}", 1.1, pair.ratio, pair.shown)
+    section.at_most(f"a run at {longer:,} runs ÷ at {short:,}, {name}", 1.1, pair.ratio, pair.shown)
 
 
-async def measure(postgres: Postgres | None, rounds: int, longer: int = LONGER) -> Section:
+async def measure(postgres: Postgres | None, rounds: int, longer: int = LONGER, short: int = LONG) -> Section:
     section = Section(
         "Very long threads",
-        f"A run on a thread of {longer:,} runs against one on a thread of {LONG:,}, both warm, in the same database.",
+        f"A run on a thread of {longer:,} runs against one on a thread of {short:,}, both warm, in the same database.",
         ("database", "longer ÷ long", "CPU", "ms: longer / long"),
     )
     with sqlite() as url:
-        await _measure(section, "SQLite", url, rounds, longer)
+        await _measure(section, "SQLite", url, rounds, longer, short)
     if postgres is not None:
         with postgres.database() as url:
-            await _measure(section, "PostgreSQL", url, rounds, longer)
+            await _measure(section, "PostgreSQL", url, rounds, longer, short)
     return section

@@ -15,7 +15,7 @@ import psutil
 from benchmarks.databases import sqlite
 from benchmarks.load import request
 from benchmarks.report import Section
-from benchmarks.served_teams import SECONDS
+from benchmarks.served_teams import SECONDS, VARIABLE
 from benchmarks.serving import CHAT, server
 
 _PATIENCE = 300.0
@@ -79,11 +79,11 @@ async def _highest(process: psutil.Process) -> int:
         return most
 
 
-async def _streams(section: Section, count: int) -> None:
+async def _streams(section: Section, count: int, seconds: float) -> None:
     with sqlite() as url:
         arguments = ("-m", "drsai_backend", "serve", "benchmarks.served_teams", "--port", "PORT", "--database-url", url)
         # One process plays all clients, and takes seconds from a connection to its request.
-        patient = {"DRSAI_MAX_CONNECTIONS": str(count + 100), "DRSAI_HEADER_SECONDS": "60"}
+        patient = {"DRSAI_MAX_CONNECTIONS": str(count + 100), "DRSAI_HEADER_SECONDS": "60", VARIABLE: str(seconds)}
         with server(*arguments, **patient) as (port, process):
             await _Streams().open(port, 0)
             before, spent = process.memory_info().rss, _spent(process)
@@ -96,28 +96,28 @@ async def _streams(section: Section, count: int) -> None:
             completed = _count(url, "SELECT count(*) FROM run WHERE status = 'completed'") - 1
     firsts = sorted(streams.first) or [0.0]
     section.rows += [
-        ("streams at once", f"{count:,}, two answers of {SECONDS:g} s each"),
+        ("streams at once", f"{count:,}, two answers of {seconds:g} s each"),
         ("completed, and stored as such", f"{len(streams.whole):,} and {completed:,}; {streams.failed.total()} failed"),
         ("memory a stream", f"{(most - before) / count / 1000:.0f} KB ({most / _MB:.0f} MB at the most)"),
         ("first text after", f"{median(firsts):.1f} s (median), {firsts[-1]:.1f} s (last); the model takes 1 s of it"),
-        ("end after", f"{max(streams.whole, default=0.0):.0f} s; alone {2 * SECONDS:.0f} s"),
+        ("end after", f"{max(streams.whole, default=0.0):.0f} s; alone {2 * seconds:.0f} s"),
         ("processor of the server, a stream", f"{spent / count * 1000:.1f} ms"),
     ]
     section.at_least("streams that complete, of those open at once", count, min(len(streams.whole), completed))
 
 
-async def _waiting(section: Section, count: int) -> None:
+async def _waiting(section: Section, count: int, idle_for: float) -> None:
     with sqlite() as url:
         arguments = ("-m", "drsai_backend", "serve", "benchmarks.served_teams", "--port", "PORT", "--database-url", url)
         with server(*arguments) as (port, process):
-            await _idle(process)
-            before, alone = _megabytes(process), await _idle(process)
+            await _idle(process, idle_for)
+            before, alone = _megabytes(process), await _idle(process, idle_for)
             await _ask(port, count)
             gc.collect()
-            idle, after = await _idle(process), _megabytes(process)
+            idle, after = await _idle(process, idle_for), _megabytes(process)
             waiting = _count(url, "SELECT count(*) FROM thread WHERE status = 'awaiting_input'")
         with server(*arguments) as (port, process):
-            again, restarted = await _idle(process), _megabytes(process)
+            again, restarted = await _idle(process, idle_for), _megabytes(process)
     section.rows += [
         ("threads that wait for a person", f"{waiting:,} of {count:,}"),
         ("processor of an idle server, without and with them", f"{alone:.2f} % and {idle:.2f} % of one"),
@@ -128,9 +128,9 @@ async def _waiting(section: Section, count: int) -> None:
     section.at_most("processor of an idle server with them", 2, idle, unit=" %")
 
 
-async def _idle(process: psutil.Process, seconds: float = 10.0) -> float:
+async def _idle(process: psutil.Process, seconds: float) -> float:
     """Percent of a processor that it takes with nothing to do."""
-    await asyncio.sleep(2.0)  # What is left to do behind the last runs.
+    await asyncio.sleep(seconds / 5)  # What is left to do behind the last runs.
     before = _spent(process)
     await asyncio.sleep(seconds)
     return (_spent(process) - before) / seconds * 100
@@ -149,13 +149,13 @@ async def _ask(port: int, count: int) -> None:
     await asyncio.gather(*(client() for _ in range(_AT_ONCE)))
 
 
-async def measure(count: int) -> Section:
+async def measure(count: int, seconds: float = SECONDS, idle_for: float = 10.0) -> Section:
     section = Section(
         "Many at once",
         f"One `drsai serve` on SQLite. Streams: {count:,} connections, each with a thread of its own. Threads that\n"
         "wait: each has asked its person a question, and no process holds anything of it.",
         ("what", "measured"),
     )
-    await _streams(section, count)
-    await _waiting(section, count)
+    await _streams(section, count, seconds)
+    await _waiting(section, count, idle_for)
     return section

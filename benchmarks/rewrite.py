@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from sqlite3 import connect
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import psycopg
@@ -26,6 +26,14 @@ from drsai_backend.state import encode_state
 _TABLE = "CREATE TABLE plain (id INTEGER PRIMARY KEY, messages {json}, state TEXT)"
 Store = Callable[[str, str], None]
 Written = Callable[[], int]
+
+
+class Counts(NamedTuple):
+    """Runs of a block, blocks, and runs whose bytes are counted."""
+
+    times: int
+    rounds: int
+    counted: int
 
 
 class Rewriting:
@@ -54,12 +62,13 @@ async def rewriting(size: int, store: Store) -> Rewriting:
     return Rewriting(team, list(thread), store)
 
 
-async def _measure(section: Section, name: str, served: Served, store: Store, written: Written, size: int) -> None:
-    times, rounds = (5, 8) if size <= 100 else (2, 4)
+async def _measure(
+    section: Section, name: str, served: Served, store: Store, written: Written, size: int, counts: Counts
+) -> None:
+    times, rounds, counted = counts
     plain = await rewriting(size, store)
     pair = await alternate(large_or_new(served, size, times), lambda: timed(plain.run, times), rounds)
     volumes: list[float] = []
-    counted = 50 if size <= 100 else 20
     thread = "counted"
     await served.fill(thread, size)
     for run in (lambda: served.run(thread), plain.run):
@@ -70,7 +79,7 @@ async def _measure(section: Section, name: str, served: Served, store: Store, wr
     section.rows.append((name, f"{size:,}", str(pair), pair.times, f"{volumes[0]:,.0f} / {volumes[1]:,.0f}"))
 
 
-async def measure(postgres: Postgres | None, sizes: Sequence[int]) -> Section:
+async def measure(postgres: Postgres | None, sizes: Sequence[int], *, is_quick: bool = False) -> Section:
     section = Section(
         "Rewriting everything",
         "The other way: a stock team kept warm whose messages and whole state are written into one row after every\n"
@@ -78,6 +87,7 @@ async def measure(postgres: Postgres | None, sizes: Sequence[int]) -> Section:
         ("database", "runs before", "ours ÷ rewriting", "ms: ours / rewriting", "KB written per run: ours / rewriting"),
     )
     for size in sizes:
+        counts = Counts(1, 1, 2) if is_quick else Counts(5, 8, 50) if size <= 100 else Counts(2, 4, 20)
         with sqlite() as url:
             path = url.removeprefix("sqlite:///")
             async with Served(url) as served:
@@ -89,7 +99,7 @@ async def measure(postgres: Postgres | None, sizes: Sequence[int]) -> Section:
                     def store(messages: str, state: str, raw: Any = raw) -> None:
                         raw.execute("UPDATE plain SET messages = ?, state = ?", (messages, state))
 
-                    await _measure(section, "SQLite", served, store, written_by_process, size)
+                    await _measure(section, "SQLite", served, store, written_by_process, size, counts)
         if postgres is None:
             continue
         with postgres.database() as url:
@@ -101,5 +111,5 @@ async def measure(postgres: Postgres | None, sizes: Sequence[int]) -> Section:
                     def save(messages: str, state: str, session: Any = session) -> None:
                         session.execute("UPDATE plain SET messages = %s, state = %s", (messages, state))
 
-                    await _measure(section, "PostgreSQL", served, save, partial(wal_position, postgres), size)
+                    await _measure(section, "PostgreSQL", served, save, partial(wal_position, postgres), size, counts)
     return section

@@ -98,7 +98,7 @@ def ratio(mine: Sequence[float], other: Sequence[float]) -> tuple[float, str]:
     return median(ratios), f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
 
 
-async def measure(postgres: Postgres | None, rounds: int, *, one: int = 150, many: int = 1024) -> Section:
+async def measure(postgres: Postgres | None, rounds: int, one: int = 150, many: int = 1024) -> Section:
     section = Section(
         "Over HTTP",
         "`POST /v1/chat/completions`, streamed, a new thread with every request: `drsai serve` with everything\n"
