@@ -39,6 +39,8 @@ _AT_ONCE: Final = 20
 # A float that may be a whole number, which PostgreSQL gives back as an integer.
 _EVEN: Final = re.compile(rb"[0-9](?:\.0(?![0-9])|e)")
 _version = sa.table(VERSION_TABLE, sa.column("version_num", sa.String))
+_counted = sa.table("sqlite_sequence", sa.column("name", sa.String), sa.column("seq", sa.BigInteger))
+"""What SQLite's tables with AUTOINCREMENT have counted to."""
 
 
 @dataclass(slots=True)
@@ -229,19 +231,23 @@ def _parts(rows: Iterator[tuple[dict[str, Any], bytes]], *, is_checked: bool) ->
 
 
 def _highest_id(connection: sa.Connection, table: sa.Table) -> int:
-    """The highest number that the database has given to a row of a table, which may be gone; SQLite knows no such."""
+    """The highest number that the database has given to a row of a table, which may be gone; 0: it does not keep it."""
     if connection.dialect.name == "sqlite":
-        return 0
+        return connection.scalar(sa.select(_counted.c.seq).where(_counted.c.name == table.name)) or 0
     last = f"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {connection.scalar(_sequence_of(table))}"
     return connection.exec_driver_sql(last).scalar_one()
 
 
 def _continue_after(connection: sa.Connection, table: sa.Table, given: int) -> None:
-    """Have new rows of a table get higher numbers than `given` and than any that is there, as on SQLite they do."""
+    """Have new rows of a table get higher numbers than `given`, where the database keeps that, and than any that is
+    there."""
     newest = sa.select(sa.func.max(table.autoincrement_column))
     highest = max(given, cast("int | None", connection.scalar(newest)) or 0)
-    if connection.dialect.name == "postgresql" and highest:
+    if highest and connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.setval(_sequence_of(table).scalar_subquery(), highest)))
+    elif highest and table.dialect_options["sqlite"]["autoincrement"]:
+        connection.execute(sa.delete(_counted).where(_counted.c.name == table.name))
+        connection.execute(sa.insert(_counted).values(name=table.name, seq=highest))
 
 
 def _sequence_of(table: sa.Table) -> sa.Select[tuple[str]]:

@@ -6,7 +6,7 @@ from typing import NewType
 import sqlalchemy as sa
 from sqlmodel import Field
 
-from drsai_backend.datamodel.base import KeyedRecord, UTCDateTime, json_field, long_text, utcnow
+from drsai_backend.datamodel.base import NEVER_AGAIN, KeyedRecord, UTCDateTime, json_field, long_text, utcnow
 
 KeyDigest = NewType("KeyDigest", str)
 """SHA-256 of a whole key as 64 hexadecimal digits: what is stored of it, and what it is looked up by.
@@ -22,7 +22,12 @@ class ApiKey(KeyedRecord, table=True):
     Processes remember the rest, see `drsai_backend.access.warm_keys`: who may do something else needs another key.
     """
 
-    __table_args__ = (sa.UniqueConstraint("key_id"), sa.UniqueConstraint("digest"), sa.Index(None, "tenant", "user_id"))
+    __table_args__ = (
+        sa.UniqueConstraint("key_id"),
+        sa.UniqueConstraint("digest"),
+        sa.Index(None, "tenant", "user_id"),
+        NEVER_AGAIN,
+    )
 
     key_id: str = Field(description="Its public name.")
     digest: str = Field(repr=False, description="SHA-256 of the key, hexadecimal.")

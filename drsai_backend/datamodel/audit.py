@@ -9,6 +9,7 @@ from sqlalchemy import event
 from sqlmodel import Field
 
 from drsai_backend.datamodel.base import (
+    NEVER_AGAIN,
     JsonObject,
     KeyedRecord,
     UTCDateTime,
@@ -92,7 +93,7 @@ class AuditEntry(KeyedRecord, table=True):
     """One act, stored in its transaction. A trigger of the database refuses every change of a row; `drsai audit prune`
     is what deletes old ones. What it is about may be gone by now: rows outlive users and threads."""
 
-    __table_args__ = (sa.Index(None, "tenant", "id"), sa.Index(None, "at"))
+    __table_args__ = (sa.Index(None, "tenant", "id"), sa.Index(None, "at"), NEVER_AGAIN)
 
     at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
     tenant: str | None = Field(default=None, description="Where it was done; None: to the whole database.")

@@ -142,6 +142,11 @@ def counter(description: str, start: float = 0) -> Any:
     return Field(default=start, sa_column_kwargs=by_database("0"), description=description)
 
 
+NEVER_AGAIN: Final = {"sqlite_autoincrement": True}
+"""Of the tables whose ids somebody may hold when their row is gone: SQLite gives them to no other row, as PostgreSQL
+never does. Not of those that each run writes: it costs a page of 4 KB in each transaction that inserts a row."""
+
+
 class KeyedRecord(SQLModel):
     """Base of the tables that have an integer key (`id`)."""
 

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 from sqlmodel import Field
 
 from drsai_backend.datamodel.base import (
+    NEVER_AGAIN,
     JsonObject,
     KeyedRecord,
     UTCDateTime,
@@ -43,7 +44,7 @@ class StoredDefinition(DocumentRecord, table=True):
     `definition` has `agents`, `teams` and `tools`, as in a file. A run that is resumed finds the one that it began
     with, by `Run.definition`."""
 
-    __table_args__ = one_served("storeddefinition", "tenant", "user_id")
+    __table_args__ = (*one_served("storeddefinition", "tenant", "user_id"), NEVER_AGAIN)
 
     user_id: str = Field(description="Empty: it is for all users of the tenant.")
     restores: int | None = Field(default=None, description="The older version that this one is equal to.")

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlmodel import Field, SQLModel
 
 from drsai_backend.datamodel.base import (
+    NEVER_AGAIN,
     JsonObject,
     NamedRecord,
     Record,
@@ -70,6 +71,7 @@ class Thread(NamedRecord, table=True):
     __table_args__ = (
         sa.UniqueConstraint("user_id", "tenant", "thread_id"),
         sa.Index("ix_thread_newest", "user_id", "tenant", "updated_at", "id"),
+        NEVER_AGAIN,
     )
 
     status: RunStatus = Field(default=RunStatus.CREATED, sa_type=StatusType)
@@ -205,7 +207,7 @@ class UserInput(NamedRecord, table=True):
 class SingleTask(NamedRecord, table=True):
     """One task: a node of a tree (`is_node_task`, `node_task_id`) and a link of a chain (`previous_id`, `next_id`)."""
 
-    __table_args__ = (sa.UniqueConstraint("user_id", "tenant", "thread_id", "task_id"),)
+    __table_args__ = (sa.UniqueConstraint("user_id", "tenant", "thread_id", "task_id"), NEVER_AGAIN)
 
     task_id: str
     is_node_task: bool = False
@@ -221,7 +223,7 @@ class SingleTask(NamedRecord, table=True):
 class Tasks(NamedRecord, table=True):
     """A list of tasks that belong together."""
 
-    __table_args__ = (sa.UniqueConstraint("user_id", "tenant", "thread_id", "tasks_id"),)
+    __table_args__ = (sa.UniqueConstraint("user_id", "tenant", "thread_id", "tasks_id"), NEVER_AGAIN)
 
     tasks_id: str
     content: str | None = long_text()
@@ -233,7 +235,7 @@ class Tasks(NamedRecord, table=True):
 class PlanCheck(NamedRecord, table=True):
     """A plan waiting for, or carrying, a person's verdict."""
 
-    __table_args__ = (sa.Index(None, "user_id", "tenant", "thread_id"),)
+    __table_args__ = (sa.Index(None, "user_id", "tenant", "thread_id"), NEVER_AGAIN)
 
     task: str | None = long_text()
     steps: list[JsonObject] | None = json_field()
@@ -243,7 +245,7 @@ class PlanCheck(NamedRecord, table=True):
 class AgentJson(Record, table=True):
     """An AutoGen component config (`component.dump_component()`), stored for a user."""
 
-    __table_args__ = (sa.Index(None, "user_id", "tenant"),)
+    __table_args__ = (sa.Index(None, "user_id", "tenant"), NEVER_AGAIN)
 
     tenant: str = tenant_field()
     user_id: str

@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from sqlmodel import Field
 
 from drsai_backend.datamodel.base import (
+    NEVER_AGAIN,
     KeyedRecord,
     UTCDateTime,
     counter,
@@ -48,6 +49,7 @@ class WebhookDelivery(KeyedRecord, table=True):
         partial_index("ix_webhookdelivery_due", "next_at IS NOT NULL", "next_at"),
         partial_index("ix_webhookdelivery_pending", "next_at IS NOT NULL", "tenant", "user_id"),
         partial_index("ix_webhookdelivery_over", "next_at IS NULL", "created_at"),
+        NEVER_AGAIN,
     )
 
     event_id: str = Field(description="`webhook-id`: the same in all attempts.")

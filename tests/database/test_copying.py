@@ -14,20 +14,18 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from sqlmodel import SQLModel
 
 from drsai_backend import DrSai
 from drsai_backend.config import Settings
-from drsai_backend.database import Database, migrations
+from drsai_backend.database import migrations
 from drsai_backend.database.copying import Copied, copy_database, left_behind
 from drsai_backend.database.migrations import connecting
-from drsai_backend.database.schemas import Schema, own_tables
-from drsai_backend.datamodel import AuditEntry, FileChunk, FileContent, RunStatus, Thread, Worker, table_of
+from drsai_backend.database.schemas import Schema
+from drsai_backend.datamodel import AgentJson, AuditEntry, FileContent, RunStatus, Thread, Worker, table_of
 from drsai_backend.datamodel.base import StatusType, UTCDateTime
 from drsai_backend.errors import Conflict, DatabaseError, InvalidRequest, SchemaOutdated
-from tests.support.every_row import add_row, add_thread, tables_of_threads
+from tests.support.every_row import TABLES, fill
 
-TABLES = [table for table in SQLModel.metadata.sorted_tables if table.name in own_tables()]
 Rows = dict[str, list[dict[str, Any]]]
 
 
@@ -46,29 +44,9 @@ def _is_dead(worker: str) -> bool:
     return True
 
 
-def _fill(url: str) -> None:
-    """Two threads and a row in every table."""
-    database = Database(url)
-
-    def work(session: Any) -> None:
-        add_thread(session, "ada", "t", lease_expires_at=datetime(2026, 1, 1, tzinfo=UTC))
-        add_thread(session, "ada", "u")
-        add_thread(session, "bob", "t", tenant="acme")
-        for table in TABLES:
-            if table.name not in {*tables_of_threads(), "thread", "filechunk"}:
-                add_row(session, table, "acme", "bob")
-        key = session.execute(sa.select(table_of(FileContent).c.id)).scalars().first()
-        for start in (0, 4):
-            values = {"content_key": key, "start": start, "data": bytes(range(256))}
-            session.execute(sa.insert(table_of(FileChunk)).values(**values))
-
-    database.write_sync(work)
-    database.close_sync()
-
-
 def test_every_table_is_the_same(urls: list[str]) -> None:
     source, target = urls
-    _fill(source)
+    fill(source)
     before = _rows(source)
     assert all(before.values())
     copied = list(copy_database(source, target))
@@ -83,6 +61,29 @@ def test_every_table_is_the_same(urls: list[str]) -> None:
         seen = connection.execute(sa.text("SELECT count(*) FROM drsai_messages")).scalar_one()
     assert key > max(row["id"] for row in before["thread"])
     assert seen == len(before["autogenmessage"])
+
+
+def test_numbers_of_rows_that_are_gone_do_not_come_again(urls: list[str]) -> None:
+    """Where somebody may hold them: that of the highest row, and that of the only one."""
+    source, target = urls
+    fill(source)
+    thread, component = table_of(Thread), table_of(AgentJson)
+
+    def add(connection: sa.Connection) -> list[int]:
+        values = {"tenant": "acme", "user_id": "eve"}
+        one = sa.insert(thread).values(thread_id="t", **values).returning(thread.c.id)
+        other = sa.insert(component).values(component={}, **values).returning(component.c.id)
+        return [connection.execute(each).scalar_one() for each in (one, other)]
+
+    with connecting(source) as connection:
+        connection.execute(sa.delete(component))
+        gone = add(connection)
+        for table in (thread, component):
+            connection.execute(sa.delete(table).where(table.c.user_id == "eve"))
+    list(copy_database(source, target))
+    with connecting(target) as connection:
+        assert connection.execute(sa.select(component)).all() == []
+        assert add(connection) == [key + 1 for key in gone]
 
 
 async def test_a_conversation_goes_on_in_the_copy(urls: list[str], tmp_path: Path) -> None:
@@ -205,8 +206,8 @@ def test_what_postgresql_cannot_hold_is_named(migrated_sqlite: str, migrated_pos
 
 def test_a_target_that_is_not_empty(urls: list[str]) -> None:
     source, target = urls
-    _fill(source)
-    _fill(target)
+    fill(source)
+    fill(target)
     before = _rows(target)
     for again in (False, True):
         with pytest.raises(Conflict, match="the target is not empty: there are rows in "):
@@ -256,7 +257,7 @@ def test_schemas_that_are_not_of_this_release(migrated_sqlite: str, tmp_path: Pa
 
 def test_a_table_that_is_not_the_same(migrated_sqlite: str, tmp_path: Path) -> None:
     target = f"sqlite:///{tmp_path}/copy.db"
-    _fill(migrated_sqlite)
+    fill(migrated_sqlite)
     migrations.upgrade(target)
     with connecting(target) as connection:
         statement = "UPDATE agentjson SET user_id = 'eve'"
@@ -312,7 +313,7 @@ async def test_a_copy_that_was_killed(urls: list[str]) -> None:
 
 def test_what_stays_behind_is_told(migrated_sqlite: str) -> None:
     assert left_behind(migrated_sqlite) == []
-    _fill(migrated_sqlite)
+    fill(migrated_sqlite)
     with connecting(migrated_sqlite) as connection:
         connection.execute(sa.text("CREATE TABLE mine (id INTEGER)"))
         connection.execute(sa.update(table_of(FileContent)).values(in_folder=True))

@@ -94,8 +94,10 @@ def _schema(connection: sa.Connection) -> set[str]:
     rows = connection.execute(
         sa.text("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name NOT LIKE 'drsai%'")
     )
-    # At line ends, and at commas outside of parentheses. SQLite quotes the name of a table that was made anew.
-    parts = (re.split(r"\n|,(?![^(]*\))", re.sub(r'(?<=TABLE )"(\w+)"', r"\1", sql)) for (sql,) in rows)
+    # At line ends, and at commas outside of parentheses, but for those around the whole. SQLite quotes the name of a
+    # table that was made anew.
+    sqls = (re.sub(r'^CREATE TABLE "?(\w+)"?(.*?)\)?$', r"CREATE TABLE \1\2", sql, flags=re.DOTALL) for (sql,) in rows)
+    parts = (re.split(r"\n|,(?![^(]*\))", sql) for sql in sqls)
     return {" ".join(sorted(part.strip(" ,()\t\n") for part in each if part.strip(" ,()\t\n"))) for each in parts}
 
 

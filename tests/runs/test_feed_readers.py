@@ -170,7 +170,9 @@ async def test_the_log_of_many_runs_without_an_epoch_comes_to_its_end(make: Make
     assert positions == sorted(set(positions))
 
 
-async def test_a_deleted_threads_reader_is_not_shown_another_thread(make: Make) -> None:
+@pytest.mark.parametrize("again", ["the name", "the key"])
+async def test_a_deleted_threads_reader_is_not_shown_another_thread(make: Make, again: str) -> None:
+    """One of the same name is another one; and so is one to which a database that has fallen back gives its key."""
     drsai = await idle(make, Crew())
     await drsai.run("crew", "x", thread_id="t")
     reader = Reader(drsai.engine.follow_thread(Principal(), "t"))
@@ -186,10 +188,20 @@ async def test_a_deleted_threads_reader_is_not_shown_another_thread(make: Make) 
 
     drsai.database.read = held  # type: ignore[method-assign]
     await drsai.engine.delete_thread(Principal(), "t")
-    await drsai.user("somebody").run("crew", "secret", thread_id="u")
+    if again == "the name":
+        await drsai.run("crew", "secret", thread_id="t")
+    else:
+        await drsai.database.write(lambda session: session.execute(_FORGET[drsai.database.dialect], {"key": key}))
+        await drsai.user("somebody").run("crew", "secret", thread_id="u")
     [other] = await drsai.db.get(Thread)
-    if other.id != key:
-        return  # PostgreSQL does not use them again.
+    assert (other.id == key) == (again == "the key")
     reader.log.clear()
     hold.set()
     assert await reader.end() == []
+
+
+_FORGET = {
+    "sqlite": sa.text("UPDATE sqlite_sequence SET seq = :key - 1 WHERE name = 'thread'"),
+    "postgresql": sa.text("SELECT setval('thread_id_seq', :key, false)"),
+}
+"""What has the database give the key of a thread again."""

@@ -39,6 +39,7 @@ async def fall_back(database: Database, backup: Backup = EMPTY) -> None:
         else:
             for table in reversed(tables):
                 session.execute(table.delete())
+            session.execute(sa.text("DELETE FROM sqlite_sequence"))
         for table in tables:
             rows = backup.get(table.name)
             if rows:

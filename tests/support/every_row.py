@@ -9,10 +9,13 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 from sqlmodel import SQLModel
 
-from drsai_backend.datamodel import RunStatus, Thread
+from drsai_backend.database import Database
+from drsai_backend.database.schemas import own_tables
+from drsai_backend.datamodel import FileChunk, FileContent, RunStatus, Thread
 from drsai_backend.datamodel.base import StatusType, UTCDateTime, table_of
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 
+TABLES = [table for table in SQLModel.metadata.sorted_tables if table.name in own_tables()]
 MOMENT = datetime(2026, 3, 4, 5, 6, 7, 890123, UTC)
 SECRET = "c2VjcmV0LWNpcGhlcnRleHQ"
 _LISTS = {"answers", "calls", "files", "steps", "task_messages", "tasks", "user_messages"}
@@ -131,3 +134,23 @@ def rows_of(session: Session, user_id: str, thread_id: str, key: int) -> dict[st
         )
         found[name] = [dict(row) for row in session.execute(sa.select(table).where(mine)).mappings()]
     return found
+
+
+def fill(url: str) -> None:
+    """Three threads, and a row in every table."""
+    database = Database(url)
+
+    def work(session: Session) -> None:
+        add_thread(session, "ada", "t", lease_expires_at=datetime(2026, 1, 1, tzinfo=UTC))
+        add_thread(session, "ada", "u")
+        add_thread(session, "bob", "t", tenant="acme")
+        for table in TABLES:
+            if table.name not in {*tables_of_threads(), "thread", "filechunk"}:
+                add_row(session, table, "acme", "bob")
+        key = session.execute(sa.select(table_of(FileContent).c.id)).scalars().first()
+        for start in (0, 4):
+            values = {"content_key": key, "start": start, "data": bytes(range(256))}
+            session.execute(sa.insert(table_of(FileChunk)).values(**values))
+
+    database.write_sync(work)
+    database.close_sync()

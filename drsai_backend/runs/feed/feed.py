@@ -122,7 +122,7 @@ class Feeds:
                         yield logged
                 continue
             page = await self.look(partial(read_log, key=key, seq=at.seq, epoch=at.epoch, run_id=run_id))
-            # SQLite gives the key of a thread that was deleted to another one.
+            # A database that has fallen back gives the key of a thread that is not there any more to another one.
             if page is None or page.head.name != name:
                 return
             # A database that has fallen back numbers anew what comes.
