@@ -93,7 +93,7 @@ class Caller:
     def user(
         self, user_id: str, *, tenant: str = DEFAULT_TENANT, roles: Collection[str] = (), owner: str | None = None
     ) -> Caller:
-        """What a user can do.
+        """Return what a user can do.
 
         Args:
             user_id: who asks; their answers to questions are kept with it.
@@ -443,7 +443,7 @@ class Caller:
         await self.engine.unshare_thread(self.who, self._named(thread_id), Grantee(with_user, with_role))
 
     async def list_shares(self, thread_id: str) -> list[ShareView]:
-        """With whom a thread is shared, oldest first."""
+        """Return with whom a thread is shared, oldest first."""
         return await self.engine.list_shares(self.who, self._named(thread_id))
 
     async def list_shared_threads(self, *, after: str | None = None, limit: int = 20) -> Page[SharedThread]:

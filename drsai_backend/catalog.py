@@ -79,7 +79,7 @@ class ListedTeam:
 
 
 def _offer(version: DefinitionVersion, client_tools: ToolPolicy) -> ListedTeam:
-    """That of a stored version, which was checked when it was stored."""
+    """Return the listing of a stored version, which was checked when it was stored."""
     given = version.definition
     part: JsonObject = given.get("agents", {}).get(version.name) or given.get("teams", {}).get(version.name) or {}
     line = str(part.get("description", "")).strip().split("\n", 1)[0].strip()
@@ -152,7 +152,7 @@ class Catalog:
         return recipe
 
     async def check_name(self, who: Principal, name: str) -> None:
-        """Raises UnknownModel where somebody can ask no team of that name on a thread of their own. Nobody asks a team
+        """Raise UnknownModel where somebody can ask no team of that name on a thread of their own. Nobody asks a team
         that is not listed by its name."""
         if name in self.registry:
             if self.registry.get(name).is_listed:
@@ -186,7 +186,7 @@ class Catalog:
         return self._of_version(version)
 
     async def all(self, who: Principal) -> list[ListedTeam]:
-        """What somebody may ask: the registry's in order, then the stored ones by name."""
+        """Return what somebody may ask: the registry's in order, then the stored ones by name."""
         own = map(self.registry.get, self.registry.names())
         offers = [
             ListedTeam(
@@ -215,7 +215,7 @@ class Catalog:
         return [each for each in (*offers, *found.values()) if lacks(who, each.permissions) is None]
 
     def changed(self) -> None:
-        """Something was stored by this process: read anew."""
+        """Read anew, for something was stored by this process."""
         self._recent.forget_all()
         self._names.forget_all()
 

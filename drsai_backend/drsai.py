@@ -178,8 +178,8 @@ class DrSai(Caller):
             raise
 
     async def resume_apart(self, keys: Iterable[int]) -> None:
-        """In place of `open`, in a process that `drsai` starts for runs that may kill it: resume those
-        that are suspect, each run to its next turn boundary, and nothing else. Raises what `open` does."""
+        """Resume, in place of `open`, in a process that `drsai` starts for runs that may kill it, those that are
+        suspect, each run to its next turn boundary, and nothing else. Raises what `open` does."""
         self.engine.lifecycle.claim()
         try:
             await self.db.ensure_schema()

@@ -28,7 +28,7 @@ _EXPONENT: Final = re.compile(rb"[0-9][eE][+-]?([0-9]+)")
 
 
 def outside_texts(document: bytes | bytearray) -> bytes | bytearray:
-    """What of a JSON document is in none of its texts, each of which begins and ends with a quotation mark."""
+    """Return what of a JSON document is in none of its texts, each of which begins and ends with a quotation mark."""
     plain = document.replace(b"\\\\", b"").replace(b'\\"', b"")
     return b"".join(plain.split(b'"')[::2])
 

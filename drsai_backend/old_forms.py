@@ -99,7 +99,7 @@ def _fits(verb: Verb, args: tuple[object, ...], kwargs: dict[str, object]) -> bo
 
 
 def _outside() -> int:
-    """How many calls the program that uses this package is away from who asks this."""
+    """Return how many calls the program that uses this package is away from who asks this."""
     level, frame = 0, inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("drsai_backend."):
         level, frame = level + 1, frame.f_back

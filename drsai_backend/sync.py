@@ -194,7 +194,7 @@ class SyncDrSai(SyncCaller):
         return self._wait(loop, call)
 
     def iterate(self, call: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """What an asynchronous iterator gives. Leaving early closes it."""
+        """Yield what an asynchronous iterator gives. Leaving early closes it."""
         iterator: AsyncIterator[T] | None = None
 
         async def following() -> list[T]:
@@ -261,7 +261,7 @@ _TWINS: Final[dict[type, Callable[[Any, SyncDrSai], _Twin]]] = {
 
 
 async def _told(call: Callable[[], Awaitable[T]], begun: list[asyncio.Task[T]], over: threading.Event) -> T:
-    """What a call returns; the thread that waits for it is told its task, and when it is over."""
+    """Return what a call returns; the thread that waits for it is told its task, and when it is over."""
     task = asyncio.current_task()
     assert task is not None
     begun.append(task)

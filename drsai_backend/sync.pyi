@@ -46,7 +46,7 @@ class SyncCaller:
     def user(
         self, user_id: str, *, tenant: str = DEFAULT_TENANT, roles: Collection[str] = (), owner: str | None = None
     ) -> SyncCaller:
-        """What a user can do.
+        """Return what a user can do.
 
         Args:
             user_id: who asks; their answers to questions are kept with it.
@@ -280,7 +280,7 @@ class SyncCaller:
         """Take a share back. Raises NotFound where there is none."""
 
     def list_shares(self, thread_id: str) -> list[ShareView]:
-        """With whom a thread is shared, oldest first."""
+        """Return with whom a thread is shared, oldest first."""
 
     def list_shared_threads(self, *, after: str | None = None, limit: int = 20) -> Page[SharedThread]:
         """A page of the threads that others share with the user, or with one of their roles, newest first.
@@ -309,9 +309,9 @@ class SyncHandle:
         """The name of the agent that raised `failure`, if one did."""
 
     def events(self) -> Iterator[RunEvent]:
-        """Every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is still
-        in the queue, because a person is asked first. Who stops before the end and asks again reads on where they were;
-        after the end, or after `wait`, all is told anew."""
+        """Yield every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is
+        still in the queue, because a person is asked first. Who stops before the end and asks again reads on where they
+        were; after the end, or after `wait`, all is told anew."""
 
     def poll(self) -> list[RunEvent]:
         """The events that are ready now, after those that `events()` has yielded; they are not yielded again."""
@@ -410,7 +410,7 @@ class SyncTools:
         """Call a tool outside any run, to try it. What goes wrong in it is a result with `is_error`."""
 
     def statistics(self, name: str) -> ToolStatistics:
-        """How often a tool was called, how often that failed, and how long it took."""
+        """Return how often a tool was called, how often that failed, and how long it took."""
 
 class SyncAgents:
     """`DrSai.agents` for threads."""
@@ -503,4 +503,4 @@ class SyncDrSai(SyncCaller):
         """Run something in the event loop of the `DrSai`, and wait for what it returns."""
 
     def iterate(self, call: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """What an asynchronous iterator gives. Leaving early closes it."""
+        """Yield what an asynchronous iterator gives. Leaving early closes it."""

@@ -14,7 +14,7 @@ class Keys(Protocol):
     """API keys, as `drsai_backend.access.key_store.ApiKeys` has them."""
 
     async def check(self, text: str) -> Principal:
-        """Whose key it is. Raises Unauthenticated."""
+        """Return whose key it is. Raises Unauthenticated."""
         ...
 
     async def any_exist(self) -> bool:
@@ -26,7 +26,7 @@ class Tokens(Protocol):
     """JSON Web Tokens, as `drsai_backend.access.tokens.TokenVerifier` checks them."""
 
     async def verify(self, token: str) -> Principal:
-        """Who a token says it is. Raises Unauthenticated."""
+        """Return who a token says it is. Raises Unauthenticated."""
         ...
 
 
@@ -50,7 +50,7 @@ class Authenticator:
         return self.required or await self._keys.any_exist()
 
     async def identify(self, credential: str | None) -> Principal | None:
-        """Who brings this key or token. None: it does not matter, for no key is needed here.
+        """Return who brings this key or token. None: it does not matter, for no key is needed here.
 
         Raises:
             Unauthenticated: there is none, or it is not valid.

@@ -189,7 +189,7 @@ class ApiKeys:
         return self._exist
 
     async def check(self, text: str) -> Principal:
-        """Who asks with this key.
+        """Return who asks with this key.
 
         Raises:
             Unauthenticated: the text is no key, is mistyped, unknown, revoked or expired. The error's text says which.

@@ -141,8 +141,8 @@ class Principal:
         return scope in self.scopes or (Scope.ADMIN in self.scopes and scope is not Scope.ACT_AS)
 
     def dump(self, owner: Owner) -> dict[str, JsonValue] | None:
-        """What a run on a thread of `owner` keeps of who asked; None: the owner, by a program that is trusted, and says
-        no more."""
+        """Return what a run on a thread of `owner` keeps of who asked; None: the owner, by a program that is trusted,
+        and says no more."""
         if self == Principal(owner.user_id, owner.tenant):
             return None
         return {
@@ -171,14 +171,14 @@ class Principal:
         return frozenset((f"user:{self.user_id}", *(f"role:{role}" for role in self.roles)))
 
     def require(self, scope: Scope) -> None:
-        """Raises InsufficientScope unless the principal has the scope."""
+        """Raise InsufficientScope unless the principal has the scope."""
         if not self.may(scope):
             of_key = self.key_id is not None and self.acted_by is None
             lacking = "which your key does not have" if of_key else "which you do not have here"
             raise InsufficientScope(f"this needs the scope `{scope}`, {lacking}", scope=scope)
 
     def check(self) -> None:
-        """Raises InvalidRequest unless names, scopes, roles and claims are such as can be stored with a run; the text
+        """Raise InvalidRequest unless names, scopes, roles and claims are such as can be stored with a run; the text
         says which are not."""
         _check_text(self.tenant, "tenant")
         _check_text(self.user_id, "user_id")

@@ -61,7 +61,7 @@ class ClaimNames:
     default_scopes: frozenset[Scope] = ROLES["user"]
 
     def principal(self, claims: dict[str, JsonValue]) -> Principal:
-        """Who the claims of a checked token name.
+        """Return who the claims of a checked token name.
 
         Raises:
             Unauthenticated: a claim is missing or cannot be used; the text names it.
@@ -116,7 +116,7 @@ class TokenVerifier:
         self._decoder = _Decoder({"require": ["exp", "iss", "aud"], "enforce_minimum_key_length": True})
 
     async def verify(self, token: str) -> Principal:
-        """Who a token names. With keys that are known, this asks neither the network nor a database.
+        """Return who a token names. With keys that are known, this asks neither the network nor a database.
 
         Raises:
             Unauthenticated: it is not valid. The text says why, and repeats nothing of the token.
@@ -178,7 +178,7 @@ class TokenVerifier:
 
 
 def token_verifier(settings: Settings) -> TokenVerifier | None:
-    """What checks tokens by the settings `DRSAI_JWT_…`; None: they are not set, and no token is accepted.
+    """Return what checks tokens by the settings `DRSAI_JWT_…`; None: they are not set, and no token is accepted.
 
     Raises:
         ConfigurationError: they cannot be used; the text names the variable.

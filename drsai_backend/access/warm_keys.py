@@ -92,7 +92,7 @@ class WarmKeys:
         self._away = False
 
     async def check(self, digest: KeyDigest) -> Principal:
-        """Whose key it is that has this digest. Raises as `ApiKeys.check`."""
+        """Return whose key it is that has this digest. Raises as `ApiKeys.check`."""
         warm = self._warm.get(digest)
         if warm is None or not self._believed(warm):
             warm = await self._look_up(digest)
@@ -107,7 +107,7 @@ class WarmKeys:
         return warm.principal
 
     def refuse(self, digest: KeyDigest, refusal: str) -> str:
-        """From now on a key does not work here. Returns `refusal`, which is why: what a check says."""
+        """Refuse a key here from now on. Returns `refusal`, which is why: what a check says."""
         self._warm.pop(digest, None)
         self._refused[digest] = refusal
         return refusal
@@ -221,7 +221,7 @@ class WarmKeys:
         self._away = True
 
     async def _read(self, fn: Callable[[Session], T]) -> T:
-        """What the database says now: an answer that took so long that it would not be believed is none."""
+        """Return what the database says now: an answer that took so long that it would not be believed is none."""
         try:
             async with asyncio.timeout(self._stale + self._grace):
                 result = await self._database.read(fn)

@@ -41,7 +41,7 @@ class ReminderEvent(BaseAgentEvent):
     content: str
 
     def to_text(self) -> str:
-        """What it was told."""
+        """Return what it was told."""
         return self.content
 
 

@@ -162,7 +162,7 @@ def _health_routes(engine: Engine, model: str | None) -> APIRouter:
 
 
 async def _try_write(engine: Engine) -> str:
-    """What the database says to a write; empty: it took it."""
+    """Return what the database says to a write; empty: it took it."""
     try:
         async with asyncio.timeout(_PATIENCE):
             await engine.db.try_write()

@@ -93,7 +93,7 @@ class Access:
         self._headers = (user_header,) if user_header else _BY_GATEWAY
 
     async def authenticate(self, connection: Connection, needed: Scope) -> Principal | None:
-        """Who asks, by what the request brings; None: everybody may, as whom they name.
+        """Return who asks, by what the request brings; None: everybody may, as whom they name.
 
         Raises:
             Unauthenticated: a key is needed, and there is none, or none that is valid.
@@ -130,9 +130,9 @@ class Access:
     def acting(
         self, caller: Principal | None, connection: Connection, named: str | None, tag: object = None
     ) -> Principal:
-        """As whom the caller asks. `named`: the user that the request names itself; `tag`: the field `user` of OpenAI's
-        routes, which names the user, too, but where the caller may not act as others: there it is a tag of an end user,
-        and nobody's identity.
+        """Return as whom the caller asks. `named`: the user that the request names itself; `tag`: the field `user` of
+        OpenAI's routes, which names the user, too, but where the caller may not act as others: there it is a tag of an
+        end user, and nobody's identity.
 
         Raises:
             InsufficientScope: it names another user than the caller, who may not act as others.
@@ -163,7 +163,7 @@ class Access:
         return replace(caller, user_id=named, scopes=scopes, roles=frozenset(), claims={}, acted_by=caller.user_id)
 
     def _by_header(self, connection: Connection) -> tuple[str, str | None]:
-        """Whom a gateway's header names, and which header."""
+        """Return whom a gateway's header names, and which header."""
         for header in self._headers:
             if (name := _named_by(connection, header)) is not None:
                 return header, name
@@ -180,7 +180,7 @@ class Access:
 
 
 def _check_identified(found: object) -> None:
-    """Raises TypeError or ValueError unless an application's `identify` gave a `Principal` that can be stored."""
+    """Raise TypeError or ValueError unless an application's `identify` gave a `Principal` that can be stored."""
     if not isinstance(found, Principal):
         raise TypeError(f"`identify` must return a Principal or None, not {type(found).__name__}")
     try:
@@ -217,7 +217,7 @@ def _named_by(connection: Connection, header: str) -> str | None:
 
 
 def access_of(request: Request) -> Access:
-    """That of the application which serves the request."""
+    """Return the access of the application which serves the request."""
     return cast(Access, request.scope["app"].state.access)
 
 
@@ -245,7 +245,7 @@ def allowed(scope: Scope, *, named: bool = True) -> Dependency:
 
 
 def asked_again(request: Request, scope: Scope, who: Principal) -> Callable[[], Awaitable[Principal]]:
-    """What finds out again who asks, for an answer that takes long: a key is revoked, a session ends.
+    """Return what finds out again who asks, for an answer that takes long: a key is revoked, a session ends.
 
     The function raises Unauthenticated and InsufficientScope as `Access.authenticate` does, and where somebody else
     asks now.
@@ -270,7 +270,7 @@ def allowed_caller(scope: Scope) -> Dependency:
 
 
 def caller_of(scope: Scope) -> Callable[[Request], Awaitable[Principal | None]]:
-    """What `allowed_caller` depends on."""
+    """Return what `allowed_caller` depends on."""
 
     async def caller(request: Request) -> Principal | None:
         return await access_of(request).authenticate(request.scope, scope)

@@ -92,7 +92,8 @@ LastStepEventId = Annotated[str | None, _last(STEP_PATTERN)]
 
 
 def place_of(parse: Callable[[str, str], P], after: str | None, last_event_id: str | None) -> P | None:
-    """Where a reader stands. A browser that connects again asks for the same address: its header is the newer one."""
+    """Return where a reader stands. A browser that connects again asks for the same address: its header is the newer
+    one."""
     if last_event_id:
         return parse(last_event_id, "Last-Event-ID")
     return None if after is None else parse(after, "after")
@@ -101,7 +102,8 @@ def place_of(parse: Callable[[str, str], P], after: str | None, last_event_id: s
 def still_reads(
     engine: Engine, thread: Named, request: Request, scope: Scope, who: Principal
 ) -> Callable[[], Awaitable[None]]:
-    """What raises when who reads a thread may not do so any more: their key is revoked, or the share taken back."""
+    """Return what raises when who reads a thread may not do so any more: their key is revoked, or the share taken
+    back."""
     again = asked_again(request, scope, who)
 
     async def check() -> None:
@@ -123,7 +125,7 @@ def log_stream(
     opening: bytes = _OPENING,
     failing: Callable[[JsonObject], bytes] = broken,
 ) -> EventStream:
-    """What sends the events of a log; its arguments are those of `EventStream`."""
+    """Return what sends the events of a log; its arguments are those of `EventStream`."""
     what = "an event stream"
     return EventStream(headers, opening, failing, what, ping, still, patience=_PATIENCE)
 

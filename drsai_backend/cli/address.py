@@ -73,8 +73,8 @@ def url_of(settings: Settings, listening: socket.socket) -> str:
 
 
 def hosts_of(settings: Settings, address: Address) -> Hosts | None:
-    """On loopback, what a browser on this machine calls it. Elsewhere a name is anybody's guess: there a key is needed,
-    which no page has whose name was rebound, or all may reach the server anyway."""
+    """Return, on loopback, what a browser on this machine calls it. Elsewhere a name is anybody's guess: there a key is
+    needed, which no page has whose name was rebound, or all may reach the server anyway."""
     if address.is_loopback:
         return Hosts(settings.allowed_hosts)
     return Hosts(settings.allowed_hosts, any_address=True) if settings.allowed_hosts else None
@@ -88,7 +88,7 @@ def proxies_of(settings: Settings) -> list[str]:
 
 
 def tls_of(settings: Settings) -> ssl.SSLContext | None:
-    """What TLS needs, 1.2 or later; None: the settings name no certificate.
+    """Return what TLS needs, 1.2 or later; None: the settings name no certificate.
 
     Raises:
         ConfigurationError: a file cannot be read, is no certificate or no plain key, or the two do not belong together.

@@ -20,7 +20,7 @@ from drsai_backend.lazily import imported
 
 
 def _of_extensions() -> dict[str, str]:
-    """By name, where the commands of extensions are. Without any, nothing heavy is imported."""
+    """Return, by name, where the commands of extensions are. Without any, nothing heavy is imported."""
     if "DRSAI_EXTENSIONS" not in os.environ and not Path(".env").exists():
         return {}
     from drsai_backend.config import Settings

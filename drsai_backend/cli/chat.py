@@ -229,7 +229,7 @@ class _Remote:
 
 
 def _because(error: openai.APIConnectionError) -> str:
-    """That the certificate is the trouble, if it is."""
+    """Say that the certificate is the trouble, if it is."""
     is_tls = "CERTIFICATE_VERIFY_FAILED" in str(error.__cause__)
     return " Its certificate is not trusted here: SSL_CERT_FILE names one that is" if is_tls else ""
 

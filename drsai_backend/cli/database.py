@@ -47,7 +47,7 @@ def opened(database_url: str | None, *, must_exist: bool = True) -> Generator[Sy
 
 @contextmanager
 def called(tenant: str, user_id: str, database_url: str | None, *, must_exist: bool = True) -> Generator[SyncCaller]:
-    """What a user can do in that database."""
+    """Give what a user can do in that database."""
     with opened(database_url, must_exist=must_exist) as drsai:
         yield drsai.user(user_id, tenant=tenant)
 
@@ -81,7 +81,7 @@ def show_url(database: Database) -> str:
 
 @contextmanager
 def threads_of(owner: Owner, database_url: str | None) -> Generator[SyncCaller]:
-    """What a user can do in the database, where a thread that is not found is missed in words for who types."""
+    """Give what a user can do in the database, where a thread that is not found is missed in words for who types."""
     with (
         called(*owner, database_url) as caller,
         missing(f"{whose_name(owner)} has ", " here; `drsai threads list` shows those there are"),  # "no thread 't'"

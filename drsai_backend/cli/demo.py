@@ -216,8 +216,8 @@ class _Demo:
 
 
 def _memories(thread: Thread) -> dict[str, list[tuple[str, str]]]:
-    """What each agent of a thread knows: (source, text) of the messages in its model context, and of those that it was
-    sent and has not been asked about yet."""
+    """Return what each agent of a thread knows: (source, text) of the messages in its model context, and of those that
+    it was sent and has not been asked about yet."""
     found: dict[str, list[tuple[str, str]]] = {}
     agents: JsonObject = decode_state(thread.state or "").get("agent_states", {})
     for name, holder in agents.items():
@@ -229,7 +229,7 @@ def _memories(thread: Thread) -> dict[str, list[tuple[str, str]]]:
 
 
 def _events(process: subprocess.Popen[str]) -> Iterator[JsonObject]:
-    """What a process tells, line by line. Raises `DrSaiError`: it failed."""
+    """Yield what a process tells, line by line. Raises `DrSaiError`: it failed."""
     assert process.stdout is not None
     assert process.stderr is not None
     for line in process.stdout:

@@ -42,7 +42,8 @@ _PULSE_SECONDS: Final = 1.0
 
 
 def isolation(settings: Settings, teams: list[str] | None) -> Isolate | None:
-    """What resumes runs in a process with these settings and teams, as those of this one. None: the system cannot."""
+    """Return what resumes runs in a process with these settings and teams, as those of this one. None: the system
+    cannot."""
     return _Isolation(settings, teams) if hasattr(os, "fork") else None
 
 
@@ -142,7 +143,7 @@ def _fork(orders: Connection) -> None:
 
 
 def _resume(orders: Connection, parent: int, settings: Settings, teams: list[str] | None, keys: Sequence[int]) -> None:
-    """What such a process does."""
+    """Do what such a process does."""
     orders.close()
     grace = settings.shutdown_grace_seconds + _END_SECONDS
     threading.Thread(target=_end_after, args=(parent, grace), daemon=True).start()

@@ -88,7 +88,7 @@ def tell(text: str, value: object, *, as_json: bool) -> None:
 
 
 def check_output(output: str | None, what: str, *, as_json: bool) -> None:
-    """Raises InvalidRequest: bytes would go to a terminal, or among what `--json` prints."""
+    """Raise InvalidRequest: bytes would go to a terminal, or among what `--json` prints."""
     if output == "-" and sys.stdout.isatty():
         raise InvalidRequest(f"{what} for a terminal: say `> FILE` or --output FILE", param="output")
     if output == "-" and as_json:
@@ -141,7 +141,7 @@ def _plain(value: Any) -> object:
 
 
 def age(moment: datetime) -> str:
-    """How long ago something was, or the day."""
+    """Return how long ago something was, or the day."""
     minutes = int((datetime.now(UTC) - moment).total_seconds() // 60)
     if minutes < 1:
         return "now"

@@ -78,7 +78,7 @@ def work(settings: Settings, teams: list[str] | None) -> None:
 
 
 def _worker(settings: Settings, teams: list[str] | None, given: dict[str, TeamFactory] | None) -> DrSai:
-    """What runs the teams `given`, of the files `teams`, and starts processes for runs that may kill it."""
+    """Return what runs the teams `given`, of the files `teams`, and starts processes for runs that may kill it."""
     drsai = DrSai(given, settings=settings)
     drsai.engine.isolated_by(isolation(settings, teams))
     return drsai

@@ -47,8 +47,8 @@ _NO_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.E
 
 
 def connection_limit(wanted: int) -> int:
-    """How many clients may be connected at once. Raises the number of files that this process may have open to what it
-    may set by itself; a quarter of them is for databases, models and tools."""
+    """Return how many clients may be connected at once. Raises the number of files that this process may have open to
+    what it may set by itself; a quarter of them is for databases, models and tools."""
     try:
         import resource
     except ImportError:  # Windows
@@ -232,7 +232,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Nothing: uvicorn would restore the default handlers at its end and send the signal again, which kills the
+        """Do nothing: uvicorn would restore the default handlers at its end and send the signal again, which kills the
         process before the database is closed."""
         yield
 

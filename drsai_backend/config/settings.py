@@ -399,7 +399,7 @@ class Settings(BaseSettings):
         return self.openai_api_key is None and self.openai_base_url is None
 
     def secrets(self) -> list[str]:
-        """What must never be shown: keys, and the database's password."""
+        """Return what must never be shown: keys, and the database's password."""
         named = (self.openai_api_key, self.embeddings_api_key, self.secret_key, self.jwt_secret, self.api_key)
         named = (*named, self.model_cache_url)
         keys = [key.get_secret_value() for key in named if key is not None]
@@ -447,7 +447,7 @@ def _warn_of_slips(variables: Iterable[str]) -> None:
 
 
 def _named(wrong: Wrong) -> str:
-    """What is wrong as `VARIABLE: reason`, without the value."""
+    """Return what is wrong as `VARIABLE: reason`, without the value."""
     if not wrong.path:
         return wrong.text
     name = str(wrong.path[0])

@@ -17,7 +17,7 @@ from pydantic_settings import NoDecode
 
 
 def _read(value: object, shorter: Callable[[str], object]) -> object:
-    """What a variable holds: JSON, or what is shorter to write."""
+    """Return what a variable holds: JSON, or what is shorter to write."""
     if not isinstance(value, str):
         return value
     if not value.lstrip().startswith(("[", "{")):

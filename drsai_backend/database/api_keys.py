@@ -117,7 +117,8 @@ def find_keys(session: Session, digests: Collection[KeyDigest]) -> dict[KeyDiges
 
 
 def live_keys(session: Session, digests: Collection[KeyDigest]) -> set[KeyDigest]:
-    """Which of these keys are there and not revoked. Expired ones count: who remembers a key knows until when."""
+    """Return which of these keys are there and not revoked. Expired ones count: who remembers a key knows until
+    when."""
     found: set[KeyDigest] = set()
     for part in batches(list(digests)):
         query = sa.select(_key.c.digest).where(_key.c.digest.in_(part), _key.c.revoked_at.is_(None))

@@ -115,7 +115,7 @@ def _bounded(detail: JsonObject) -> JsonObject:
 
 
 def _storable(value: object) -> object:
-    """What both databases can hold, its texts cut."""
+    """Return what both databases can hold, its texts cut."""
     match value:
         case str():
             return _cut(value)

@@ -103,7 +103,7 @@ def copy_database(
 
 
 def left_behind(source: str, extensions: Sequence[Schema] = ()) -> list[str]:
-    """What a copy of the database does not bring along, as sentences."""
+    """Return what a copy of the database does not bring along, as sentences."""
     content, parsed, found = table_of(FileContent), parse_url(source), list[str]()
     known = own_tables().union(*(schema.tables for schema in extensions))
     versions = {schema.version_table for schema in (CORE, *extensions)}
@@ -129,7 +129,7 @@ def _check_revisions(url: str, schemas: Sequence[Schema]) -> None:
 
 
 def _refuse_unknown(origin: sa.Connection, schemas: Sequence[Schema]) -> None:
-    """Raises InvalidRequest: there are tables of extensions that nobody has named, and would be lost."""
+    """Raise InvalidRequest: there are tables of extensions that nobody has named, and would be lost."""
     there = {name for name in sa.inspect(origin).get_table_names() if name.startswith(VERSION_TABLE)}
     if unknown := there - {schema.version_table for schema in schemas}:
         names = ", ".join(sorted(name.removeprefix(f"{VERSION_TABLE}_") for name in unknown))
@@ -137,7 +137,7 @@ def _refuse_unknown(origin: sa.Connection, schemas: Sequence[Schema]) -> None:
 
 
 def _refuse_workers(origin: sa.Connection, is_dead: Callable[[str], bool]) -> None:
-    """Raises Conflict: a process works on the database."""
+    """Raise Conflict: a process works on the database."""
     worker, dialect = table_of(Worker), origin.dialect.name
     now = origin.execute(sa.select(now_of(dialect)), {"now": utcnow()}).scalar_one()
     seen = sa.select(worker.c.worker_id).where(worker.c.seen_at > now - GAP)

@@ -142,7 +142,7 @@ class Documents(Generic[V]):
         return sa.or_(*(sa.and_(*(c[name] == getattr(owner, name) for name in columns)) for owner in owners))
 
     def places(self, who: Owner) -> tuple[Owner, ...]:
-        """Those whose documents somebody may use: the first one's win over the next one's."""
+        """Return those whose documents somebody may use: the first one's win over the next one's."""
         of_tenant = Owner(who.tenant, NOBODY)
         return (who, of_tenant, OF_ALL) if "user_id" in self.table.c else (of_tenant,)
 
@@ -249,7 +249,7 @@ class Documents(Generic[V]):
         return found
 
     def find_each(self, session: Session, keys: Collection[tuple[Owner, str]]) -> dict[tuple[Owner, str], V]:
-        """What each of these users finds by each of these names."""
+        """Return what each of these users finds by each of these names."""
         found: dict[tuple[Owner, str], V] = {}
         for who in {who for who, _ in keys}:
             names = [name for whose, name in keys if whose == who]
@@ -294,7 +294,7 @@ class Documents(Generic[V]):
         return self.listed.page(session, query, None, limit).map(self._version)
 
     def rows(self, session: Session, *where: sa.ColumnElement[bool]) -> list[V]:
-        """All versions for which this is true."""
+        """Return all versions for which this is true."""
         return self._run(session, sa.select(self.table).where(*where))
 
     def _run(self, session: Session, query: Query) -> list[V]:

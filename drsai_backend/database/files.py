@@ -96,7 +96,7 @@ def begin(session: Session, owner: Owner, token: str, *, in_folder: bool) -> Upl
 
 
 def used(session: Session, owner: Owner) -> int:
-    """How many bytes the contents of a user have, those that are arriving included."""
+    """Return how many bytes the contents of a user have, those that are arriving included."""
     total = sa.select(sa.func.coalesce(sa.func.sum(_content.c.bytes), 0)).where(*owned_by(_content, owner))
     return int(session.connection().execute(total).scalar_one())
 
@@ -259,7 +259,7 @@ def give_up_old(session: Session, older_than: timedelta, limit: int = _BATCH) ->
 
 
 def unknown_tokens(session: Session, tokens: list[str]) -> list[str]:
-    """Those that name no content."""
+    """Return those that name no content."""
     query = sa.select(_content.c.token).where(_content.c.token.in_(tokens))
     known = set(session.connection().execute(query).scalars())
     return [token for token in tokens if token not in known]

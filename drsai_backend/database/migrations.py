@@ -235,7 +235,7 @@ def _migrate(url: str, command: Callable[[Config, str], None], revision: str, sc
 
 
 def _refuse_taken(connection: sa.Connection, schema: Schema) -> None:
-    """Raises ConfigurationError where a table of an extension is there, and its migrations have not made it."""
+    """Raise ConfigurationError where a table of an extension is there, and its migrations have not made it."""
     if schema.tables and connection.dialect.name == "postgresql":
         connection.execute(sa.text(LOCK_SQL))  # Between the two looks no other process makes them.
     if schema.tables and _revision_of(connection, schema) is None:

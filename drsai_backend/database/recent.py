@@ -32,7 +32,7 @@ class Recent(Generic[_Key, _Value]):
         self._known: dict[_Key, tuple[float, _Value | None]] = {}
 
     async def find(self, keys: Collection[_Key]) -> dict[_Key, _Value]:
-        """What there is, or was at most a second ago."""
+        """Return what there is, or was at most a second ago."""
         now = time.monotonic()
         found = {key: self._known[key][1] for key in keys if self._known.get(key, (-1.0, None))[0] >= now}
         missing = [key for key in keys if key not in found]

@@ -103,7 +103,7 @@ def count_prunable(
     tenant: str | None = None,
     user_id: str | None = None,
 ) -> int:
-    """How many threads `prune` would delete in all. Raises as it does."""
+    """Return how many threads `prune` would delete in all. Raises as it does."""
     terms = _terms(session, older_than, statuses, tenant, user_id)
     return session.execute(sa.select(sa.func.count()).select_from(_thread).where(*terms)).scalar_one()
 

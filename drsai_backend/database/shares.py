@@ -33,13 +33,13 @@ class Grantee(NamedTuple):
     with_role: str | None = None
 
     def check(self, name: ThreadName) -> None:
-        """Raises InvalidRequest unless a thread of that name can be shared with them."""
+        """Raise InvalidRequest unless a thread of that name can be shared with them."""
         self.check_one()
         if self.with_user == name.user_id:
             raise InvalidRequest(f"the thread is {name.user_id}'s already", param="with_user")
 
     def check_one(self) -> None:
-        """Raises InvalidRequest unless it is one user or one role."""
+        """Raise InvalidRequest unless it is one user or one role."""
         if (self.with_user is None) == (self.with_role is None):
             raise InvalidRequest("name a user or a role: one of the two", param="with_user")
         for param, value in self._asdict().items():
@@ -66,7 +66,8 @@ def granted_to(tenant: str, names: Collection[str]) -> sa.ColumnElement[bool]:
 def rights_in(
     session: Session, name: ThreadName, names: Collection[str]
 ) -> tuple[list[Right], JsonObject | None] | None:
-    """What somebody was granted of a thread of their tenant, and what the thread asks. None: there is no such one."""
+    """Return what somebody was granted of a thread of their tenant, and what the thread asks. None: there is no such
+    one."""
     connection = session.connection()
     query = sa.select(thread.c.id, thread.c.input_request).where(*of_thread(thread, name))
     found = connection.execute(query).first()

@@ -53,8 +53,8 @@ definitions: Final = Documents(
 
 
 def known_names(session: Session, keys: Collection[tuple[Owner, str]]) -> dict[tuple[Owner, str], bool]:
-    """Of somebody and a name each, those where they may use a definition of that name, or might when a run began that
-    is not over: it may wait for an answer, which is sent to that name."""
+    """Return, of somebody and a name each, those where they may use a definition of that name, or might when a run
+    began that is not over: it may wait for an answer, which is sent to that name."""
     found: dict[tuple[Owner, str], bool] = {}
     is_known = sa.or_(definitions.is_served, definitions.is_used)
     for who, name in keys:

@@ -62,7 +62,7 @@ def _parsed(url: str) -> sa.URL:
 
 
 def connect_args(url: sa.URL, name: str, **settings: object) -> dict[str, object]:
-    """What psycopg connects by; what the URL says itself goes before what is said here.
+    """Return what psycopg connects by; what the URL says itself goes before what is said here.
 
     Args:
         url: of PostgreSQL, from `parse_url`.
@@ -120,6 +120,6 @@ def _split(pieces: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _listed(value: str | Sequence[str]) -> list[str]:
-    """What a parameter of the query lists, separated by commas or named several times."""
+    """Return what a parameter of the query lists, separated by commas or named several times."""
     values = [value] if isinstance(value, str) else value
     return [part for each in values for part in each.split(",")]

@@ -69,19 +69,19 @@ class UserSummary(BaseModel):
 
 @cache
 def owned_tables() -> dict[str, sa.Table]:
-    """This package's tables whose rows belong to a user, by name."""
+    """Return this package's tables whose rows belong to a user, by name."""
     tables = (SQLModel.metadata.tables[name] for name in sorted(schemas.own_tables()))
     return {table.name: table for table in tables if {"tenant", "user_id"} <= {*table.c.keys()}}
 
 
 def _saying_whose() -> list[sa.Table]:
-    """Those of them that are asked who is a user: of other rows, their thread says whose they are."""
+    """Return those of them that are asked who is a user: of other rows, their thread says whose they are."""
     return [table for table in owned_tables().values() if table in _OF_ASKERS or not table.foreign_keys]
 
 
 @cache
 def loose_tables() -> dict[str, sa.Table]:
-    """Those of them whose rows need no thread, and no key is in them."""
+    """Return those of them whose rows need no thread, and no key is in them."""
     return {
         name: table
         for name, table in owned_tables().items()

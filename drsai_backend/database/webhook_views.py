@@ -86,7 +86,7 @@ def retry_delivery(session: Session, owner: Owner, event_id: str) -> DeliveryInf
 
 
 def read_secrets(session: Session, owners: Collection[Owner]) -> dict[Owner, StoredSecret]:
-    """What signs the webhooks of these users, where there is something."""
+    """Return what signs the webhooks of these users, where there is something."""
     found: dict[Owner, StoredSecret] = {}
     for owner in owners:
         row = session.connection().execute(sa.select(_secret).where(*owned_by(_secret, owner))).mappings().first()

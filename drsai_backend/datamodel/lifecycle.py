@@ -95,7 +95,7 @@ _TAKING: Final = {source: verb for verb in (START, RESUME, TAKE_OVER) for source
 
 
 def taken(current: RunStatus) -> RunStatus:
-    """What a thread of that status becomes when a worker takes it: to start, resume or take over a run."""
+    """Return what a thread of that status becomes when a worker takes it: to start, resume or take over a run."""
     return _TAKING[current](current, RunStatus.RUNNING)
 
 
@@ -107,7 +107,7 @@ TRANSITIONS: Final[dict[RunStatus, frozenset[RunStatus]]] = {
 
 
 def check_transition(current: RunStatus, new: RunStatus) -> None:
-    """What a program may make of a thread's status by hand.
+    """Check what a program may make of a thread's status by hand.
 
     Raises:
         IllegalTransition: `new` may not follow `current`.

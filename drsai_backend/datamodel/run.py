@@ -244,7 +244,7 @@ class TeamResult(BaseModel):
         return self._output
 
     def with_output(self, output: BaseModel | None) -> Self:
-        """This result, which it changes, with that `output`."""
+        """Return this result, which it changes, with that `output`."""
         self._output = output
         return self
 

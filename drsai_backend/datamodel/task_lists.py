@@ -79,7 +79,7 @@ class Task:
     said: list[int] = field(default_factory=list[int])
 
     def become(self, status: TaskStatus) -> None:
-        """Raises ValueError: a task does not change so."""
+        """Raise ValueError: a task does not change so."""
         if status not in _NEXT[self.status]:
             raise ValueError(f"a task that is {self.status} does not become {status}")
         self.status = status

@@ -145,7 +145,8 @@ def parse_definitions(data: JsonObject) -> tuple[Definitions | None, list[tuple[
 
 
 def explained(error: ValidationError, data: JsonObject, kind: type[BaseModel]) -> Iterator[tuple[FieldPath, str]]:
-    """What is wrong with the form of some data, as paths and sentences. Of a union, the alternative that got furthest.
+    """Yield what is wrong with the form of some data, as paths and sentences. Of a union, the alternative that got
+    furthest.
 
     Args:
         error: of `kind.model_validate(data)`.
@@ -176,7 +177,7 @@ def _sentence(wrong: Wrong, data: JsonObject, kind: type[BaseModel]) -> str:
 
 
 def at(data: Any, path: Sequence[str | int]) -> Any:
-    """What of some data is at a path."""
+    """Return what of some data is at a path."""
     for step in path:
         data = data[step]
     return data
@@ -209,7 +210,7 @@ def _right_field(path: FieldPath, data: JsonObject, kind: type[BaseModel]) -> st
 
 
 def _wrong_names(given: Definitions, means: DefinitionPolicy) -> Iterator[tuple[FieldPath, str]]:
-    """What definitions name that is not there, and what cannot work: paths and sentences."""
+    """Yield what definitions name that is not there, and what cannot work: paths and sentences."""
     parts: dict[str, object] = {**given.agents, **given.teams}
     doubles = given.agents.keys() & given.teams.keys()
     for name in doubles:
@@ -243,7 +244,7 @@ def _no_parts(used: Mapping[FieldPath, str], parts: Mapping[str, object]) -> Ite
 def _wrong_agent(
     path: FieldPath, agent: AgentDefinition, given: Definitions, parts: Mapping[str, object]
 ) -> Iterator[tuple[FieldPath, str]]:
-    """What is wrong with an agent, its tools apart."""
+    """Yield what is wrong with an agent, its tools apart."""
     yield from _no_parts({_of_strategy(path, field): name for field, name in agent.strategy.uses().items()}, parts)
     if (known := tool_names(agent.tools, given)) is not None:
         for field, used in agent.strategy.calls().items():
@@ -320,7 +321,7 @@ def _wrong_tool(
 def _wrong_made(
     path: FieldPath, entry: BuiltinTool | PythonTool, means: DefinitionPolicy
 ) -> Iterator[tuple[FieldPath, str]]:
-    """What is wrong with a tool that is made to see whether it can be."""
+    """Yield what is wrong with a tool that is made to see whether it can be."""
     field: FieldPath = (*path, "python")
     options: JsonObject = getattr(entry, "options", {})
     try:
@@ -389,8 +390,8 @@ def requires_done(agent: AgentDefinition) -> bool:
 
 
 def speakers(team: TeamDefinition, given: Definitions) -> tuple[set[str] | None, set[str]]:
-    """Who speaks in a team, the person included, and to whom somebody in it hands over. None: some of them are only
-    known when they are built."""
+    """Return who speaks in a team, the person included, and to whom somebody in it hands over. None: some of them are
+    only known when they are built."""
     parts = needed_by(team.participants, given)
     agents = [given.agents[each] for each in parts if each in given.agents]
     targets = {target for each in agents for target in each.handoffs}

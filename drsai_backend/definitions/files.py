@@ -142,8 +142,8 @@ def _checked(
 
 
 def as_written(file: str, means: DefinitionPolicy, environment: Mapping[str, str] | None = None) -> JsonObject:
-    """What `read_definitions` reads, as data to be shown: a text that came from the environment is as the file has it
-    (`${NAME}`), as it may be a secret. Arguments and errors as there."""
+    """Return what `read_definitions` reads, as data to be shown: a text that came from the environment is as the file
+    has it (`${NAME}`), as it may be a secret. Arguments and errors as there."""
     environment = os.environ if environment is None else environment
     found = _read(file, means, environment)
     data = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -202,7 +202,7 @@ def _included(problem: Problem, asked_by: Problem) -> Problem:
 
 
 def _merged(sources: list[Source]) -> tuple[JsonObject, list[Problem], dict[FieldPath, Source]]:
-    """All of them as one, what two of them define, and where each named part comes from."""
+    """Return all of them as one, what two of them define, and where each named part comes from."""
     data: JsonObject = {}
     problems: list[Problem] = []
     origins: dict[FieldPath, Source] = {}

@@ -71,8 +71,9 @@ def build_group_chat(
 
 
 def _end_of(team: SwarmTeam) -> TerminationCondition:
-    """What ends a swarm: a handoff to the person, which AutoGen's own takes for an error, and what the definition says.
-    Where it says nothing of answers, an answer in text ends it; else its agent would be asked again and again."""
+    """Return what ends a swarm: a handoff to the person, which AutoGen's own takes for an error, and what the
+    definition says. Where it says nothing of answers, an answer in text ends it; else its agent would be asked again
+    and again."""
     end: TerminationCondition = HandoffTermination(PERSON)
     given = team.termination
     if given is not None:
@@ -95,7 +96,7 @@ def _graph(team: GraphTeam, agents: Mapping[str, ChatAgent], common: JsonObject)
 
 
 def wrong_graph(team: GraphTeam) -> str | None:
-    """Why a graph cannot run, and what to do; None: it can."""
+    """Return why a graph cannot run, and what to do; None: it can."""
     nodes = {
         name: DiGraphNode(
             name=name,

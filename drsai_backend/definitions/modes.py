@@ -86,7 +86,7 @@ def mode_of(team: str) -> str | None:
 
 
 def speaker_of(team: str) -> str | None:
-    """Who does all steps of a mode's team; None: several do, or it is no mode's."""
+    """Return who does all steps of a mode's team; None: several do, or it is no mode's."""
     return AGENT if mode_of(team) in ("tools", "simple", "react") else None
 
 

@@ -36,7 +36,7 @@ class DefinitionPolicy:
 
     @classmethod
     def of(cls, settings: Settings, own_tools: Iterable[str] = ()) -> DefinitionPolicy:
-        """What the settings say, and the tools of extensions."""
+        """Return what the settings say, and the tools of extensions."""
         addresses = tuple(map(str, settings.allowed_addresses))
         return cls(tuple(settings.definition_packages), addresses, (*NAMES, *own_tools), settings=settings)
 

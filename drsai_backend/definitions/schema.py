@@ -164,8 +164,8 @@ _KINDS: Final = ("builtin", "registered", "http", "mcp", "python", "agent")
 
 
 def _kind(entry: object) -> str | None:
-    """By which alternative an entry is read: what it names decides, so that an error is about that one. No tag is a
-    key, so that places lead to the key that is wrong."""
+    """Return by which alternative an entry is read: what it names decides, so that an error is about that one. No tag
+    is a key, so that places lead to the key that is wrong."""
     if isinstance(entry, str):
         return "=name"
     keys: Collection[object] = cast("dict[object, object]", entry) if isinstance(entry, dict) else ()

@@ -78,7 +78,7 @@ class Extension:
         """End what `open` began. What it raises is logged."""
 
     def routes(self, web: Web) -> APIRouter | None:
-        """Its routes, of a `new_router`; each declares its scope. Here alone FastAPI is imported."""
+        """Return its routes, of a `new_router`; each declares its scope. Here alone FastAPI is imported."""
         return None
 
     # --- hooks: storage functions in transactions of the core, which neither commit nor wait for anything -------------
@@ -100,7 +100,6 @@ class Extension:
         return 0
 
     def export_user(self, session: Session, owner: Owner) -> Iterable[tuple[str, bytes]]:
-        """What is a user's and in none of `tables`: names and contents of files for their archive, below `<name>/`.
-        It is in memory as a whole.
-        What it raises ends the export: an archive is whole, or there is none."""
+        """Return what is a user's and in none of `tables`: names and contents of files for their archive, below
+        `<name>/`. It is in memory as a whole. What it raises ends the export: an archive is whole, or there is none."""
         return ()

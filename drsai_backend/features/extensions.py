@@ -59,7 +59,7 @@ class Extensions:
         raise ConfigurationError(f"{kind.__name__} is no extension of this DrSai, which has {names}: see `extensions`")
 
     def hooks(self) -> Hooks:
-        """Those of their hooks that do anything."""
+        """Return those of their hooks that do anything."""
         return Hooks(
             {each.name: each.run_ended for each in self._overriding("run_ended")},
             {each.name: each.user_deleted for each in self._overriding("user_deleted")},
@@ -153,7 +153,7 @@ def kinds_of(settings: Settings, given: Iterable[Kind] | None = None) -> Sequenc
 
 
 def _imported(target: str) -> object:
-    """What `package.module:Class` names."""
+    """Return what `package.module:Class` names."""
     found = _WHERE.fullmatch(target)
     if found is None:
         raise ConfigurationError(f"{target!r} names no extension: write `package.module:Class`")
@@ -183,8 +183,8 @@ def schemas_of(kinds: Iterable[Kind]) -> Sequence[Schema]:
 
 
 def means_of(settings: Settings) -> DefinitionPolicy:
-    """What the settings let definitions use, tools of extensions included. Raises ConfigurationError: the extensions
-    cannot be used, or the file of MCP servers."""
+    """Return what the settings let definitions use, tools of extensions included. Raises ConfigurationError: the
+    extensions cannot be used, or the file of MCP servers."""
     from drsai_backend.tools.mcp.servers import McpServers
 
     names = [] if settings.mcp_servers is None else [each.name for each in McpServers.read(settings.mcp_servers)]

@@ -57,7 +57,7 @@ class Folder:
             self._place(token).unlink()
 
     def tokens(self) -> Iterator[str]:
-        """Of all contents."""
+        """Yield the tokens of all contents."""
         for part in sorted(self._path.iterdir()):
             if part.is_dir() and len(part.name) == 2:
                 yield from (entry.name for entry in part.iterdir())

@@ -222,7 +222,7 @@ class Files:
             start += len(data)
 
     def blocks(self, place: Place, size: int) -> Iterator[bytes]:
-        """All `size` bytes, in parts, for a thread that may block. Raises as `stream`."""
+        """Yield all `size` bytes, in parts, for a thread that may block. Raises as `stream`."""
         folder, start = self._folder_of(place), 0
         while start < size:
             if folder is not None:
@@ -262,7 +262,7 @@ class Files:
         return count
 
     def _folder_of(self, place: Place) -> Folder | None:
-        """Where a content is, if it is no row. Raises DatabaseError: this process does not see its folder."""
+        """Return where a content is, if it is no row. Raises DatabaseError: this process does not see its folder."""
         if place.in_folder and self.folder is None:
             raise DatabaseError("the file is in a folder, and DRSAI_FILES_FOLDER is not set here")
         return self.folder if place.in_folder else None
@@ -285,7 +285,7 @@ async def _remove_unknown(files: Files, tokens: list[str]) -> int:
 def new_file(
     name: str, purpose: str, media_type: str | None, expires_after: timedelta | None, origin: str | None = None
 ) -> NewFile:
-    """What a file is to be. Raises InvalidRequest, which names the field."""
+    """Return what a file is to be. Raises InvalidRequest, which names the field."""
     filename = re.sub(r"[\x00-\x1f\x7f]", "", re.split(r"[/\\]", name)[-1]).strip()
     if not filename or filename in (".", "..") or len(filename) > _MAX_NAME:
         raise InvalidRequest(f"the file needs a name of at most {_MAX_NAME} characters", param="file")

@@ -219,7 +219,7 @@ async def _configure(connection: AsyncConnection[object]) -> None:
 
 
 async def _retrieve(call: Callable[[], Awaitable[object]], context: JobContext, worker: object) -> object:
-    """Around each job: when its end cannot be stored, nobody asks its task for the error."""
+    """Take the error of each job from its task: when its end cannot be stored, nobody asks for it."""
     task = asyncio.current_task()
     assert task is not None
     task.add_done_callback(lambda done: done.cancelled() or done.exception())

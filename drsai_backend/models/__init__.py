@@ -1,5 +1,5 @@
-"""Model clients are of three kinds, for OpenAI-compatible endpoints, the offline demo model and a local model; a
-wrapper is around each that a run uses.
+"""Model clients are here: those of OpenAI-compatible endpoints, the offline demo model and a local model, with the
+wrapper that every run uses.
 
 Nothing here knows teams, runs or HTTP; what is handed out is always an AutoGen `ChatCompletionClient`.
 """

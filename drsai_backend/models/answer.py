@@ -95,8 +95,8 @@ class ModelAnswer(ReasonedResult):
     attempts: int = 1
 
     def from_cache(self) -> Self:
-        """As it is given again: nothing was used, and calls of tools have ids of their own, as ids are unique in a
-        conversation."""
+        """Return the answer as it is given again: nothing was used, and calls of tools have ids of their own, as ids
+        are unique in a conversation."""
         content = self.content
         if not isinstance(content, str):
             content = [type(call)(f"call_{secrets.token_hex(12)}", call.arguments, call.name) for call in content]
@@ -112,5 +112,5 @@ class ModelAnswer(ReasonedResult):
         yield from re.findall(r"\s*\S+\s*$|\s*\S+|\s+", self.content)
 
     def by(self) -> dict[str, str]:
-        """Who gave it, as the message that is made of it keeps it."""
+        """Return who gave it, as the message that is made of it keeps it."""
         return {"model": self.model, "profile": self.profile, **({"cached": "true"} if self.cached else {})}

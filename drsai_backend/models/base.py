@@ -31,7 +31,7 @@ class ModelProvider(Protocol):
         """
 
     def describe(self) -> str:
-        """What answers, in a few words for a console. Never holds a key or a password."""
+        """Return what answers, in a few words for a console. Never holds a key or a password."""
         return type(self).__name__
 
     async def close(self) -> None:

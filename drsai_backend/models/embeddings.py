@@ -92,7 +92,7 @@ class Embeddings:
         self._places = asyncio.Semaphore(_AT_ONCE)
 
     def check(self, model: str) -> None:
-        """Raises UnknownModel unless there are embeddings of that model."""
+        """Raise UnknownModel unless there are embeddings of that model."""
         if self.model is None:
             raise UnknownModel("there are no embeddings here: DRSAI_EMBEDDINGS_MODEL is not set", param="model")
         if model != self.model:
@@ -164,7 +164,8 @@ def _too_long(_: bytes) -> NoReturn:
 
 
 def _failure(error: openai.APIStatusError) -> EndpointFailed | EndpointBusy | InvalidRequest:
-    """What the endpoint's refusal is to the client. Its own words can hold keys and addresses, and stay in the log."""
+    """Return what the endpoint's refusal is to the client. Its own words can hold keys and addresses, and stay in the
+    log."""
     status = error.status_code
     if status in _REFUSALS:
         field = error.param if error.param in ("input", "dimensions", "encoding_format") else None

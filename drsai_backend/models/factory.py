@@ -99,7 +99,7 @@ class ModelClientFactory:
         return ResponseCache(store, self.profiles.cache)
 
     def describe(self) -> str:
-        """What answers, in a few words for a console. Never holds a key or a password."""
+        """Return what answers, in a few words for a console. Never holds a key or a password."""
         if (name := self.profiles.default) is not None:
             profile = self.profiles.profiles[name]
             return f"profile {name} ({profile.model or profile.provider})"
@@ -140,7 +140,7 @@ class ModelClientFactory:
         return await self.cache.forget(owner) if self.cache is not None else 0
 
     def facts(self) -> ModelFacts | None:
-        """What the default model can do; None: its provider gives no client without a request."""
+        """Return what the default model can do; None: its provider gives no client without a request."""
         try:
             return facts_of(self.create())
         except DrSaiError:

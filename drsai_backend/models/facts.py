@@ -18,7 +18,7 @@ class ModelFacts(NamedTuple):
 
 
 def facts_of(client: ChatCompletionClient) -> ModelFacts:
-    """What the model of a client can do. Its attribute `context_length`, where it has one, is an int or None."""
+    """Return what the model of a client can do. Its attribute `context_length`, where it has one, is an int or None."""
     info = client.model_info
     size: object = getattr(client, "context_length", None)
     return ModelFacts(

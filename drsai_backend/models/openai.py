@@ -92,7 +92,8 @@ class OpenAIProvider(ModelProvider):
         )
 
     def model_info(self, model: str) -> ModelInfo:
-        """What AutoGen knows of a model, or defaults for one it does not know; `DRSAI_MODEL_*` wins over both."""
+        """Return what AutoGen knows of a model, or defaults for one it does not know; `DRSAI_MODEL_*` wins over
+        both."""
         return info_of(model, {name: getattr(self._settings, f"model_{name}") for name in UNKNOWN_MODEL})
 
     def describe(self) -> str:
@@ -151,7 +152,7 @@ class PooledOpenAIClient(BaseOpenAIChatCompletionClient):
         return None
 
     async def close(self) -> None:
-        """Nothing: the pool belongs to the provider."""
+        """Do nothing: the pool belongs to the provider."""
 
     def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
         """Tokens of a request; see `drsai_backend.models.tokens`."""

@@ -54,7 +54,7 @@ _resolvers: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, SystemResolver]] 
 
 
 def _system_resolver() -> SystemResolver:
-    """That of the running event loop: all transports together hold `_LOOKUPS` threads."""
+    """Return the resolver of the running event loop: all transports together hold `_LOOKUPS` threads."""
     return _resolvers.setdefault(asyncio.get_running_loop(), SystemResolver())
 
 

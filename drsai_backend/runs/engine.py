@@ -221,7 +221,7 @@ class Engine(StoredThreads):
         self._recovery.suspects.isolate = isolate
 
     async def resume_apart(self, keys: Iterable[int]) -> None:
-        """In place of `open`, in such a process; see `Recovery.resume_apart`."""
+        """Resume, in place of `open`, in such a process; see `Recovery.resume_apart`."""
         self._heartbeat.start()
         self.lifecycle.opened()
         await self._recovery.resume_apart(keys)
@@ -240,7 +240,7 @@ class Engine(StoredThreads):
         self._warm.clear()
 
     def limits_of(self, team: str) -> RunLimits:
-        """What a run of that team of the registry may use. Raises UnknownModel."""
+        """Return what a run of that team of the registry may use. Raises UnknownModel."""
         return self.catalog.own(team).limits
 
     def stops_on_disconnect(self, team: str) -> bool:
@@ -249,7 +249,7 @@ class Engine(StoredThreads):
         return self._settings.on_disconnect == "cancel" if own is None else own
 
     async def check_name(self, who: Principal, body: Mapping[str, object]) -> None:
-        """Raises UnknownModel where the `model` of a request's body is one that who asks cannot ask. It is cheap, and
+        """Raise UnknownModel where the `model` of a request's body is one that who asks cannot ask. It is cheap, and
         looked at before the rest, which may be long. What cannot be a name is left to who reads the rest, to say so;
         and so is a team on the thread of another user, who may share one of theirs."""
         model: object = body.get("model")
@@ -257,7 +257,7 @@ class Engine(StoredThreads):
             await self.catalog.check_name(who, model)
 
     async def check_team(self, who: Principal, team: str, where: Where | None = None) -> None:
-        """Raises UnknownModel unless who asks may ask a team of that name, on that thread; or InsufficientScope or
+        """Raise UnknownModel unless who asks may ask a team of that name, on that thread; or InsufficientScope or
         Forbidden, which say what they lack. With an idempotency key, `start` does: the request may have been served
         already; and NotFound or Forbidden of another user's thread."""
         if where is not None:

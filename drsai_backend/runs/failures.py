@@ -77,7 +77,7 @@ def code_of(text: str | None) -> str | None:
 
 
 def failure_text(error: BaseException, team: str, agent: str | None) -> str:
-    """What is stored and shown of a failed run: what failed where, its code, and the text of `safe_message`."""
+    """Return what is stored and shown of a failed run: what failed where, its code, and the text of `safe_message`."""
     code, text = safe_message(error)
     where = f"team {team!r}" if agent is None else f"agent {agent!r} of team {team!r}"
     return f"{where[0].upper()}{where[1:]} failed ({code}): {text}"

@@ -40,7 +40,7 @@ class Gate:
         self._by_owner = self._is_watched = False
 
     async def through(self, owner: Owner, work: Callable[[], Awaitable[T]]) -> T:
-        """What the work returns, which begins when there is a place. Raises what the work raises."""
+        """Return what the work returns, which begins when there is a place. Raises what the work raises."""
         place: object = object()
         waiting = None
         if len(self._held) < self._at_once:

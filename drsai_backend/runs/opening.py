@@ -25,7 +25,7 @@ class Lifecycle:
         self._lock = threading.Lock()
 
     def claim(self) -> None:
-        """Before it is opened, in the running event loop.
+        """Claim it before it is opened, in the running event loop.
 
         Raises:
             ConfigurationError: it is open, is being opened, or was closed.
@@ -39,11 +39,11 @@ class Lifecycle:
             self.loop = asyncio.get_running_loop()
 
     def opened(self) -> None:
-        """From here on it takes what is asked."""
+        """Take what is asked from here on."""
         self._is_open = True
 
     def closed(self) -> None:
-        """From here on it takes nothing any more."""
+        """Take nothing any more from here on."""
         self._is_closed = True
         self._is_open = False
 
@@ -61,7 +61,7 @@ class Lifecycle:
             self.check_loop()
 
     def check_loop(self) -> None:
-        """Raises NotOpened in another event loop than that which opened it; before that, in none."""
+        """Raise NotOpened in another event loop than that which opened it; before that, in none."""
         if self.loop is not None and self.loop is not asyncio.get_running_loop():
             raise NotOpened(
                 "this DrSai belongs to the event loop that opened it: use it there (one `asyncio.run` around it all), "

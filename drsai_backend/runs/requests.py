@@ -51,7 +51,7 @@ def new_run_id() -> str:
 
 
 def run_ids_since(seconds: float) -> str:
-    """What is less than the ids of all runs of the last so many seconds."""
+    """Return what is less than the ids of all runs of the last so many seconds."""
     return f"run_{_base32(int((time.time() - seconds) * 1000), 9)}"
 
 
@@ -217,7 +217,7 @@ class Where:
         return who.owner if self.owner is None else Owner(who.tenant, self.owner)
 
     def name_of(self, who: Principal) -> ThreadName:
-        """What finds the thread, which has an id by now."""
+        """Return what finds the thread, which has an id by now."""
         assert self.thread_id is not None
         return ThreadName(who.tenant, self.owner or who.user_id, self.thread_id)
 

@@ -73,7 +73,8 @@ class Running:
         return name in self._runs
 
     def turn_away(self, name: ThreadName, key: int) -> None:
-        """Something else is to begin on a thread that is taken. If what begins there fails, it wants a look."""
+        """Note that something else is to begin on a thread that is taken. If what begins there fails, it wants a
+        look."""
         self._turned_away[name] = key
 
     @property
@@ -177,7 +178,7 @@ class Running:
                 live.token.cancel()
 
     def asked(self, controls: Mapping[HeldLease, str | None]) -> None:
-        """What runs are asked to do. Only a cancel does not wait for the next turn boundary."""
+        """Do what runs are asked to do. Only a cancel does not wait for the next turn boundary."""
         for name, lease in list(self._leases.items()):
             live = self.live(name)
             if live is not None and controls.get(lease) == "cancel":

@@ -57,15 +57,15 @@ SAID_BEFORE: Final = "said_before"
 
 
 def asked_text(question: Mapping[str, object]) -> str:
-    """What a chat window is shown of a question: its prompt, and the number of an approval, which tells it from an
-    equal one of another chat where clients name none."""
+    """Return what a chat window is shown of a question: its prompt, and the number of an approval, which tells it from
+    an equal one of another chat where clients name none."""
     prompt, number = str(question.get("prompt") or ""), question.get("number")
     return prompt if number is None else f"{prompt} (No. {number})"
 
 
 def asked_after(question: Mapping[str, object] | None, last: str | None) -> str:
-    """What a client is shown of a question after the message `last`: its text, unless that message ends with it, or
-    what was said beside calls of the client's tools; and before that what it has read of the turn; "": nothing."""
+    """Return what a client is shown of a question after the message `last`: its text, unless that message ends with it,
+    or what was said beside calls of the client's tools; and before that what it has read of the turn; "": nothing."""
     if question is None:
         return ""
     text = asked_text(question)
@@ -77,8 +77,8 @@ def asked_after(question: Mapping[str, object] | None, last: str | None) -> str:
 
 
 def said_to(received: JsonObject) -> str:
-    """What a client has said in answer to a question, of the dump of a `UserInputReceivedEvent`; "": nothing, as who
-    presses a button; or it is a message of its own, which follows."""
+    """Return what a client has said in answer to a question, of the dump of a `UserInputReceivedEvent`; "": nothing, as
+    who presses a button; or it is a message of its own, which follows."""
     question: JsonObject = received.get("input_request") or {}
     return "" if question.get("kind") == "handoff" else str(received.get("content") or "")
 

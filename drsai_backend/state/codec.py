@@ -85,7 +85,7 @@ def dump_exact(value: object) -> Exact:
 
 
 def not_json(value: object, place: str = "") -> str:
-    """What of a value that `dump_exact` refuses is no JSON, and where: `visited.0 is a set`."""
+    """Return what of a value that `dump_exact` refuses is no JSON, and where: `visited.0 is a set`."""
     kind, inside = type(value).__name__, cast("Iterable[tuple[object, object]]", ())
     if isinstance(value, dict | list | tuple):
         given = cast("dict[object, object] | list[object]", value)
@@ -231,8 +231,8 @@ def encode_state(state: Mapping[str, object]) -> str:
 
 
 def decode_state(text: str) -> JsonObject:
-    """What `team.load_state()` takes, from the text that `encode_state` gave, or from base64 of nothing but a JSON
-    object, as other systems store states.
+    """Return what `team.load_state()` takes, from the text that `encode_state` gave, or from base64 of nothing but a
+    JSON object, as other systems store states.
 
     Raises:
         DamagedState: not base64, cut short, wrong checksum, or not a JSON object.

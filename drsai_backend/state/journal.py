@@ -205,7 +205,7 @@ def expand(document: Document, configs: Mapping[int, JsonObject]) -> tuple[JsonO
 
 
 def resolve(item: Item, configs: Mapping[int, JsonObject]) -> JsonObject:
-    """What an item in reference form stands for. KeyError, IndexError, TypeError, ValueError: nothing."""
+    """Return what an item in reference form stands for. KeyError, IndexError, TypeError, ValueError: nothing."""
     if isinstance(item, int):
         return configs[item]
     if isinstance(item, dict):

@@ -85,7 +85,7 @@ class Place:
             raise InvalidRequest(f"`{given[0]}` must be 0 or more", param=given[0])
 
     def require(self) -> None:
-        """Raises InvalidRequest unless one of them is given."""
+        """Raise InvalidRequest unless one of them is given."""
         if self == Place():
             raise InvalidRequest("where to is missing: give `at`, `turn` or `branch`", param="at")
 
@@ -251,7 +251,7 @@ def document_at(session: Session, line: Line) -> Document | None:
 
 
 def state_at(session: Session, name: ThreadName, place: Place) -> JsonObject | None:
-    """What `team.save_state()` returned at a place of a thread; None: nothing yet.
+    """Return what `team.save_state()` returned at a place of a thread; None: nothing yet.
 
     Raises:
         NotFound: there is no such thread.

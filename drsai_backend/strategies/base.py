@@ -118,7 +118,7 @@ class StrategyBase(BaseModel, ABC):
     """Where the agent has tools, its model has to call functions."""
 
     def wrong(self, agent: AgentWords) -> Iterator[str]:
-        """Why an agent cannot work so: sentences that name the field and what to do."""
+        """Yield why an agent cannot work so: sentences that name the field and what to do."""
         yield from ()
 
     def uses(self) -> dict[str, str]:

@@ -203,7 +203,8 @@ def completed(config: Mapping[str, object]) -> JsonObject:
 
 
 def problems(config: object, where: str = "") -> list[str]:
-    """What is wrong with a component config and the configs inside it, one sentence each; empty when it can be used."""
+    """Return what is wrong with a component config and the configs inside it, one sentence each; empty when it can be
+    used."""
     if not isinstance(config, Mapping):
         return [f"{where or 'the team'} is not a component config (a mapping with `provider` and `config`)"]
     component = cast("JsonObject", config)
@@ -240,7 +241,8 @@ def _reads_older(component_class: type[object]) -> bool:
 
 
 def _violations(provider: str, schema: type[BaseModel], value: object) -> list[str]:
-    """What a schema says of a value. Fields that it does not have are refused; AutoGen leaves them aside in silence."""
+    """Return what a schema says of a value. Fields that it does not have are refused; AutoGen leaves them aside in
+    silence."""
     try:
         schema.model_validate(value, extra=None if schema.model_config.get("extra") == "allow" else "forbid")
     except ValidationError as error:

@@ -122,7 +122,7 @@ def imported_role(message: object) -> Role | None:
 
 
 def imported_results(config: Mapping[str, Any]) -> dict[str, str]:
-    """What the client's tools have returned, of the dump of an imported message: by the ids of the calls."""
+    """Return what the client's tools have returned, of the dump of an imported message: by the ids of the calls."""
     kept = json.loads(config["metadata"][_CALLS]) if imported_role(config) == "tool" else ()
     return {each["call_id"]: each["content"] for each in kept}
 
@@ -152,7 +152,7 @@ def answers(team: BaseGroupChat, text: str) -> list[TextMessage]:
 
 
 def _unlikely(agent: object) -> int:
-    """How unlikely it is that an agent gave an answer of which nothing is known."""
+    """Return how unlikely it is that an agent gave an answer of which nothing is known."""
     if is_a(agent, UserProxyAgent) or getattr(agent, "only_thinks", False):
         return 2
     return 0 if _client_of(agent) is not None else 1
@@ -241,7 +241,7 @@ async def tell(
 
 
 def _taken(container: ChatAgentContainer) -> Sequence[BaseChatMessage]:
-    """What a participant was sent and has not taken up: it is taken up now."""
+    """Return what a participant was sent and has not taken up: it is taken up now."""
     sent = [*container._message_buffer]
     container._message_buffer.clear()
     return sent

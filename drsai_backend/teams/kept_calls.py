@@ -96,8 +96,8 @@ def is_kept(message: Message) -> bool:
 
 
 def taken_back(configs: Iterable[JsonObject]) -> list[JsonText]:
-    """Of the dumps of a run's messages, those of tool calls and their results, as kept events of no agent: all hear of
-    them."""
+    """Return, of the dumps of a run's messages, those of tool calls and their results, as kept events of no agent: all
+    hear of them."""
     kinds = (ToolCallRequestEvent.__name__, ToolCallExecutionEvent.__name__)
     calls = ({**each, "metadata": {**each["metadata"], _KEY: ""}} for each in configs if each["type"] in kinds)
     return [JsonText(dump_json(each).decode()) for each in calls]
@@ -134,7 +134,8 @@ async def restore_calls(team: BaseGroupChat, events: Iterable[Message]) -> list[
 
 
 def calls_in(context: Iterable[LLMMessage]) -> list[LLMMessage]:
-    """Of the messages of a model context, calls of tools with their results, and what is told of those of others."""
+    """Return, of the messages of a model context, calls of tools with their results, and what is told of those of
+    others."""
 
     def tells(message: LLMMessage) -> bool:
         if isinstance(message, AssistantMessage):

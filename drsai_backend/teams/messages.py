@@ -54,7 +54,7 @@ class UserInputReceivedEvent(BaseAgentEvent):
     input_request: JsonObject
 
     def to_text(self) -> str:
-        """In one line, for logs and transcripts."""
+        """Return it in one line, for logs and transcripts."""
         tool: JsonObject | None = self.input_request.get("tool")
         if self.decision == "results":
             names = ", ".join(str(call["name"]) for call in self.input_request.get("tool_calls", ()))
@@ -74,7 +74,7 @@ REASONING: Final = "drsai.reasoning"
 
 
 def thought_beside(source: str, thought: str, metadata: Mapping[str, str]) -> ThoughtEvent:
-    """What a model has thought beside its calls of tools, as the event that tells it."""
+    """Return what a model has thought beside its calls of tools, as the event that tells it."""
     return ThoughtEvent(content=thought, source=source, metadata={**metadata, REASONING: "true"})
 
 
@@ -85,7 +85,7 @@ def put_aside(message: object, why: HiddenReason) -> None:
 
 
 def aside_of(message: object) -> HiddenReason | None:
-    """Why a message, or its dump, is no part of the answer; None: it may be one."""
+    """Return why a message, or its dump, is no part of the answer; None: it may be one."""
     metadata = message.get("metadata") if isinstance(message, dict) else getattr(message, "metadata", None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return cast("dict[str, HiddenReason]", metadata).get(ASIDE) if isinstance(metadata, dict) else None
 
@@ -111,7 +111,7 @@ class UnknownMessage(BaseChatMessage):
         return self.to_text()
 
     def to_model_message(self) -> UserMessage:
-        """As `StructuredMessage` does it: the content, whatever it looks like."""
+        """Do as `StructuredMessage` does it: the content, whatever it looks like."""
         return UserMessage(content=content_text(self.content), source=self.source)
 
     def dump(self) -> JsonObject:
@@ -247,7 +247,8 @@ def create_message(factory: MessageFactory, config: Mapping[str, object], seq: i
 
 
 def misfit(error: Exception) -> str:
-    """What of a stored value its class does not take, as far as it may be shown: the field, and not its value."""
+    """Return what of a stored value its class does not take, as far as it may be shown: the field, and not its
+    value."""
     if isinstance(error, ValidationError):
         return str(next(explain(error)))
     return f"`{error.args[0]}` is missing" if isinstance(error, KeyError) else f"{type(error).__name__} was raised"

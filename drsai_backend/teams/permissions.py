@@ -15,7 +15,7 @@ _FORM: Final = re.compile(r"role:\S(.{0,126}\S)?")
 
 
 def wrong_permissions(given: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Those that can be given to nobody: place and sentence."""
+    """Yield those that can be given to nobody: place and sentence."""
     for index, each in enumerate(given):
         if each not in set(Scope) and _FORM.fullmatch(each) is None:
             yield index, f"must be a scope ({', '.join(Scope)}), or `role:` and the name of a role, and is {each!r}"
@@ -33,7 +33,7 @@ def lacks(who: Principal, permissions: Iterable[str]) -> str | None:
 
 
 def check_permissions(who: Principal, name: str, permissions: Iterable[str]) -> None:
-    """Raises InsufficientScope or Forbidden where somebody may not ask the team of that name."""
+    """Raise InsufficientScope or Forbidden where somebody may not ask the team of that name."""
     missing = lacks(who, permissions)
     if missing is None:
         return

@@ -131,7 +131,7 @@ def load_teams(target: str) -> dict[str, TeamFactory]:
 
 
 def factory_problems(name: object, factory: object) -> Iterable[str]:
-    """Why a team cannot be offered, one sentence each; nothing when it can. Nothing is built."""
+    """Return why a team cannot be offered, one sentence each; nothing when it can. Nothing is built."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         yield "a name is up to 128 letters, digits and _ . : / @ + - (not first)"
     if isinstance(factory, ChatAgent | Team):

@@ -46,8 +46,8 @@ Place: TypeAlias = tuple[str, str, int]
 
 
 def resources_of(parts: Mapping[str, Part]) -> Iterator[tuple[str, Resource]]:
-    """What the parts of a team hold open, each with the path of the agent that holds it. Not the model clients of the
-    run, which are shared by the process."""
+    """Yield what the parts of a team hold open, each with the path of the agent that holds it. Not the model clients of
+    the run, which are shared by the process."""
     seen: set[int] = set()
     for path, part in parts.items():
         for owner in (part, getattr(part, "_model_context", None)):

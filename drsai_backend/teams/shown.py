@@ -38,7 +38,7 @@ class Shown:
     is_last: bool = False
 
     def aside(self, source: str) -> HiddenReason | None:
-        """Why what this speaker says is no part of the answer; None: it is one."""
+        """Return why what this speaker says is no part of the answer; None: it is one."""
         is_hidden = self.names is not None and source not in self.names
         return "speaker" if is_hidden else "last" if self.is_last else None
 
@@ -56,7 +56,7 @@ def read_shown(value: object) -> ShownChoice:
 
 
 def shown_of(tree: TeamTree, choice: ShownChoice | None) -> Shown:
-    """Who of a team is shown.
+    """Return who of a team is shown.
 
     Raises:
         ValueError: the team has nobody of a name; the message names those that there are.
@@ -73,7 +73,7 @@ def shown_of(tree: TeamTree, choice: ShownChoice | None) -> Shown:
 
 
 def check_names(choice: Collection[str], known: Collection[str]) -> None:
-    """Raises ValueError where a name of a choice is not known."""
+    """Raise ValueError where a name of a choice is not known."""
     for name in choice:
         if name not in known:
             raise ValueError(f"`{SETTING}` names {name!r}, which is none of the team's: {', '.join(known)}")

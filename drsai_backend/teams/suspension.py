@@ -213,7 +213,7 @@ _FORMS = {
 
 
 def parse_decision(text: str, input_request: Mapping[str, object]) -> JsonObject:
-    """What a plain answer to `input_request` (or a question's attributes under its names) says.
+    """Return what a plain answer to `input_request` (or a question's attributes under its names) says.
 
     Returns:
         `content` (the text; of a question with choices, the choice as it was offered), and for an approval `decision`
@@ -253,8 +253,8 @@ def is_decision(text: str, input_request: Mapping[str, object]) -> bool:
 
 
 def _rest(said: str, words: Sequence[str], *, bare: bool) -> str | None:
-    """What follows one of `words` at the start of `said`; None when it starts with none. `bare`: the word may also
-    stand alone, with a full stop."""
+    """Return what follows one of `words` at the start of `said`; None when it starts with none. `bare`: the word may
+    also stand alone, with a full stop."""
     folded = said.casefold()
     for word in sorted(words, key=len, reverse=True):
         if not folded.startswith(word):

@@ -158,7 +158,8 @@ def has_state(tool: AnyTool) -> bool:
 
 
 def ephemeral_tools(workbenches: Sequence[object]) -> dict[str, int]:
-    """Of the tools in these workbenches that are marked `ephemeral`: how many outputs stay in the prompt, by name."""
+    """Return, of the tools in these workbenches that are marked `ephemeral`, how many outputs stay in the prompt, by
+    name."""
     found: dict[str, int] = {}
     for workbench in workbenches:
         if isinstance(workbench, StaticWorkbench):

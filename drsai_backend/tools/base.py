@@ -69,7 +69,7 @@ class ToolBase(BaseTool[BaseModel, ToolResult]):
         return self._schema
 
     async def validate_credentials(self) -> None:
-        """Raises ToolError when the tool cannot work with the credentials it has. By default it needs none."""
+        """Raise ToolError when the tool cannot work with the credentials it has. By default it needs none."""
 
     def check(self, arguments: Mapping[str, object]) -> JsonObject:
         """The arguments as `invoke` gets them.

@@ -72,7 +72,7 @@ def _log(name: str, run: ToolRun, error: Exception | None) -> None:
 
 
 async def result_or_error(tool: ToolBase, arguments: Mapping[str, object], call_id: str | None) -> ToolResult:
-    """For workbenches of AutoGen, which make a result with `is_error` of what is raised.
+    """Return the result for workbenches of AutoGen, which make a result with `is_error` of what is raised.
 
     Raises:
         ToolError: the call failed.

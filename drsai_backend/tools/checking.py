@@ -112,7 +112,7 @@ def _defaults(schema: str) -> JsonObject:
 
 
 def check_schema(schema: Mapping[str, object], what: str) -> None:
-    """Raises ConfigurationError: it is no JSON Schema; the text begins with `what`."""
+    """Raise ConfigurationError: it is no JSON Schema; the text begins with `what`."""
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:

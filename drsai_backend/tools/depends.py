@@ -77,7 +77,7 @@ def injectable(kind: type) -> type:
 
 @contextmanager
 def dependency_overrides(overrides: Mapping[Function, Function]) -> Generator[None]:
-    """For tests: while the block runs, other functions stand in for dependencies, in the whole process, and before
+    """Let, in tests, while the block runs, other functions stand in for dependencies, in the whole process, and before
     those of agents."""
     before = dict(_overrides)
     _overrides.update(overrides)
@@ -98,8 +98,8 @@ class Wanted:
 
 
 def wanted_of(function: Function, names: Mapping[str, object] | None = None) -> Wanted:
-    """What the parameters of a function are filled with. `names` are those that its annotations may use besides the
-    ones of its module.
+    """Return what the parameters of a function are filled with. `names` are those that its annotations may use besides
+    the ones of its module.
 
     Raises:
         ConfigurationError: an annotation cannot be resolved, a parameter has none, or has no name.
@@ -161,7 +161,7 @@ def _plan(function: Function, names: Mapping[str, object] | None = None) -> Want
 def check_dependencies(
     wanted: Wanted, names: Mapping[str, object] | None = None, above: tuple[Function, ...] = ()
 ) -> None:
-    """Raises ConfigurationError where a dependency cannot be called, or needs itself."""
+    """Raise ConfigurationError where a dependency cannot be called, or needs itself."""
     for each in wanted.system.values():
         if isinstance(each, _Depends):
             if each.function in above:
@@ -236,7 +236,8 @@ class _Solver:
         return await self.enter(_in_threads(contextmanager(function)(**arguments)))
 
     async def enter(self, manager: AbstractAsyncContextManager[object]) -> object:
-        """What it gives. It is told of an error of the tool, and cannot take it back: the model would never know."""
+        """Return what it gives. It is told of an error of the tool, and cannot take it back: the model would never
+        know."""
         value = await manager.__aenter__()
 
         async def leave(

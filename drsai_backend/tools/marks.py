@@ -46,7 +46,7 @@ ApprovalChoice: TypeAlias = Annotated[bool | Approval, AfterValidator(_can_be)]
 
 
 def check_approvers(by: str | None, not_by: str | None) -> None:
-    """Raises ConfigurationError for approvers that nobody can be."""
+    """Raise ConfigurationError for approvers that nobody can be."""
     kind, _, name = (by or "user:x").partition(":")
     if kind not in ("user", "role") or name != name.strip() or not name:
         raise ConfigurationError(f"by={by!r} names nobody: say 'user:bob' or 'role:treasurer'")
@@ -104,7 +104,8 @@ def needs_approval(*parts: object) -> bool:
 
 
 def approval_of(*parts: object) -> Approval | None:
-    """What the first of these (a tool, its workbench) that is marked with `requires_approval` wants; None: none is."""
+    """Return what the first of these (a tool, its workbench) that is marked with `requires_approval` wants; None: none
+    is."""
     return next((mark for mark in _marks(parts, _APPROVAL) if isinstance(mark, Approval)), None)
 
 

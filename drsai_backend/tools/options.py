@@ -54,7 +54,7 @@ class ToolOptions:
                 raise ConfigurationError(f"{name}={value}: the least is {least}")
 
     def approval(self, arguments: JsonObject) -> Approval | None:
-        """By whom a call with these arguments is to be approved; None: it needs no approval.
+        """Return by whom a call with these arguments is to be approved; None: it needs no approval.
 
         A rule that fails on the arguments counts as one that wants an approval.
         """

@@ -116,7 +116,7 @@ class ToolRun:
     ask: Asking = _nobody
 
     def get(self, wanted: type[T]) -> T | None:
-        """What is provided of a type; None: nothing is."""
+        """Return what is provided of a type; None: nothing is."""
         found = self.provided.get(wanted)
         if found is None:
             found = next((value for value in self.provided.values() if isinstance(value, wanted)), None)

@@ -161,7 +161,7 @@ def _refs(schema: object) -> set[str]:
 
 
 def _looping(schema: Mapping[str, object], defs: Mapping[str, object]) -> set[str]:
-    """Which of `defs` are not to be put in place of what refers to them."""
+    """Return which of `defs` are not to be put in place of what refers to them."""
     if len(defs) > _MOST_DEFS:
         return {*defs}
     refs = {name: _refs(each) for name, each in defs.items()}
@@ -169,7 +169,7 @@ def _looping(schema: Mapping[str, object], defs: Mapping[str, object]) -> set[st
     sizes: dict[str, int] = {}
 
     def size(part: object) -> int:
-        """Of a part with all that is put into it."""
+        """Return the size of a part with all that is put into it."""
         if isinstance(part, list):
             return 1 + sum(map(size, cast("list[object]", part)))
         if not isinstance(part, dict):

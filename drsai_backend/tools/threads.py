@@ -131,7 +131,7 @@ _threads = ToolThreads()
 
 
 def set_tool_threads(limit: int) -> None:
-    """How many threads the sync tools of this process have, from now on."""
+    """Set how many threads the sync tools of this process have, from now on."""
     _threads.limit = limit
 
 

@@ -253,6 +253,6 @@ def _claimed(
     full_endpoints: Sequence[str],
     full_users: Sequence[Owner],
 ) -> tuple[list[Due], dict[Owner, StoredSecret]]:
-    """What was claimed, and what signs it."""
+    """Return what was claimed, and what signs it."""
     found = claim(session, name, lease, limit, full_endpoints=full_endpoints, full_users=full_users)
     return found, read_secrets(session, {Owner(due.owner.tenant, due.subscriber) for due in found})

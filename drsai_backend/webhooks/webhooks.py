@@ -87,7 +87,7 @@ class Webhooks:
             )
 
     def wanted(self, who: Principal, url: str | None, kind: Kind) -> Wanted:
-        """What a background run of `who` asks to be told, with a URL of its own or none."""
+        """Return what a background run of `who` asks to be told, with a URL of its own or none."""
         return Wanted(who.owner, subscriber_of(who).user_id, url, who.key_id, kind, self._max_pending)
 
     async def change_key(
@@ -180,5 +180,5 @@ class Webhooks:
 
 
 def subscriber_of(who: Principal) -> Owner:
-    """Whose secret signs what `who` asks to be told."""
+    """Return whose secret signs what `who` asks to be told."""
     return Owner(who.tenant, who.acted_by or who.user_id)

@@ -251,3 +251,20 @@ def test_the_docstring_of_a_module_is_a_sentence() -> None:
     assert [text for text in fragments if is_sentence(text)] == []
     assert is_sentence("The digest of a request is equal for its retries.")
     assert [module for module, text in _docstrings() if not is_sentence(text)] == []
+
+
+def test_the_docstring_of_a_function_begins_with_a_word_that_can_begin_a_sentence() -> None:
+    """It is "Return what …", not "What …". Properties are named as attributes are; and what is given to a decorator is
+    shown to others: routes, commands, tools."""
+    begun = re.compile(
+        r"(?:What|Who|Whom|Whose|Which|How|Where|When|Why|None|Nothing|Of|As|From|By|Around|Those|Its|All)\b|Raises "
+    )
+    others = [
+        f"{path.relative_to(ROOT).as_posix()}:{node.lineno}"
+        for path in sorted((ROOT / "drsai_backend").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and begun.match(ast.get_docstring(node) or "")
+        and not any(isinstance(each, ast.Call) or "property" in ast.unparse(each) for each in node.decorator_list)
+    ]
+    assert others == []

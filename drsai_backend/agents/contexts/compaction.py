@@ -172,7 +172,7 @@ class CompactionContext(TokenBufferedContext):
         self._scan()
 
     def _pending(self, start: int) -> list[int]:
-        """Where the newest calls are, if they have no results yet. What was called before those is abandoned."""
+        """Return where the newest calls are, if they have no results yet. What was called before those is abandoned."""
         answered: set[str] = set()
         for position in range(len(self._messages) - 1, start - 1, -1):
             message = self._messages[position]
@@ -242,7 +242,7 @@ def _summary_message(covered: int, text: str) -> UserMessage:
 
 
 def _covered_by(message: LLMMessage, position: int) -> int | None:
-    """How many of a context's messages a message at `position` is the summary of; None: it is no summary."""
+    """Return how many of a context's messages a message at `position` is the summary of; None: it is no summary."""
     if not isinstance(message, UserMessage) or message.source != SUMMARY_SOURCE or not isinstance(message.content, str):
         return None
     opening, closing = _OPENING.split("{count}")

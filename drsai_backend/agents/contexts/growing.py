@@ -76,7 +76,7 @@ class GrowingContext(ChatCompletionContext):
 
 
 def unit_start(messages: Sequence[LLMMessage], end: int, lowest: int) -> int:
-    """Where the unit begins whose last message is `end - 1`: that message, or a call with all of its results.
+    """Return where the unit begins whose last message is `end - 1`: that message, or a call with all of its results.
 
     Args:
         messages: a context's messages.

@@ -211,7 +211,7 @@ _Version = Annotated[str | None, Header(alias="anthropic-version", description="
 
 
 async def _described(body: MessagesBody, thread_id: _Name = None, key: _Again = None, version: _Version = None) -> None:
-    """What the OpenAPI document says of the endpoint; never called."""
+    """Stand for what the OpenAPI document says of the endpoint; never called."""
 
 
 async def _described_count(body: Prompt, version: _Version = None) -> None:

@@ -205,7 +205,7 @@ def _add_assistant(made: Translation, message: AssistantMessage, where: str) -> 
 
 
 def _said(block: TextBlock | ImageBlock | DocumentBlock | SearchResultBlock | ToolReferenceBlock, place: str) -> str:
-    """What a block says, as text. Raises InvalidRequest: it is a file that is no text."""
+    """Return what a block says, as text. Raises InvalidRequest: it is a file that is no text."""
     match block:
         case TextBlock():
             return block.text

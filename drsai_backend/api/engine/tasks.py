@@ -116,7 +116,7 @@ class Tasks:
         return await self.engine.start(ask, who)
 
     def check_tenant(self, who: Principal, tenant: str | None) -> None:
-        """Raises Forbidden where a request names another tenant than that of who asks."""
+        """Raise Forbidden where a request names another tenant than that of who asks."""
         if tenant is not None and tenant != who.tenant:
             raise Forbidden(f"`tenant_id`: you are of the tenant {who.tenant!r}, and no other", param="tenant_id")
 
@@ -200,14 +200,15 @@ class Tasks:
         }
 
     async def begun(self, who: Principal, handle: Handle) -> AsyncGenerator[TaskEvent]:
-        """What is told of a task that has just been started, to its end."""
+        """Yield what is told of a task that has just been started, to its end."""
         yield TaskEvent(None, [begun(handle)])
         async with aclosing(self.events(who, handle.run_id)) as events:
             async for each in events:
                 yield each
 
     async def events(self, who: Principal, task_id: str, after: Mark | None = None) -> AsyncGenerator[TaskEvent]:
-        """What is told of a task after a place, to its end. It breaks off where this process ends before the task."""
+        """Yield what is told of a task after a place, to its end. It breaks off where this process ends before the
+        task."""
         async with aclosing(self.engine.follow_steps(who, task_id, after)) as events:
             async for logged in events:
                 if isinstance(logged.event, StepsEnded):
@@ -216,7 +217,7 @@ class Tasks:
                     yield TaskEvent(logged.position, [told_of(logged.event)])
 
     async def _ending(self, who: Principal, task_id: str, ended: StepsEnded) -> list[JsonObject]:
-        """How a task ended, or that it waits for a person."""
+        """Return how a task ended, or that it waits for a person."""
         run = ended.run
         newest = (await self.engine.list_steps(who, task_id, limit=1, order="desc")).items
         status = state_of(run, newest)
@@ -243,12 +244,12 @@ def _tool_info(tool: ToolBase) -> JsonObject:
 
 
 def begun(run: Handle | RunView) -> JsonObject:
-    """What is told first."""
+    """Return what is told first."""
     return {"type": "task", "task_id": run.run_id, "conversation_id": run.thread_id}
 
 
 def state_of(run: RunView, steps: list[RunStep]) -> str:
-    """How a task stands. `steps`: its newest one, where it is known."""
+    """Return how a task stands. `steps`: its newest one, where it is known."""
     reached = run.stop_code in _LIMITS or any(step.limit in _LIMITS for step in steps)
     if reached and run.status in (RunStatus.COMPLETED, RunStatus.STOPPED):
         return "max_steps_reached"

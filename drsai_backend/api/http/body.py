@@ -269,7 +269,8 @@ def _brackets(body: bytearray) -> bytearray:
 
 
 def _explain(body: bytearray, error: orjson.JSONDecodeError) -> InvalidRequest:
-    """Why the body was refused. The lenient parser of the standard library shows which field it was, where it can."""
+    """Return why the body was refused. The lenient parser of the standard library shows which field it was, where it
+    can."""
     if not body.strip():
         return MalformedJSON("the body is empty; a JSON object is needed")
     try:

@@ -106,7 +106,7 @@ def _body(message: str, status: int, code: str, param: str | None = None) -> Jso
 
 
 def refused_parameter(error: RequestValidationError) -> InvalidRequest:
-    """What is wrong with a path, a query or headers."""
+    """Return what is wrong with a path, a query or headers."""
     first = error.errors()[0]
     return refused(tuple(first["loc"][1:]), first["type"], first.get("ctx", {}))
 

@@ -156,7 +156,7 @@ def page_of(schema: Mapping[str, object]) -> JsonObject:
 def answers(
     status: int, schema: Mapping[str, object], description: str = "As it is now."
 ) -> dict[int | str, JsonObject]:
-    """What a route answers with when all is well, for the OpenAPI document."""
+    """Return what a route answers with when all is well, for the OpenAPI document."""
     return {status: {"description": description, "content": {"application/json": {"schema": schema}}}}
 
 

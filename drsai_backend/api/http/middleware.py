@@ -70,8 +70,8 @@ class Hosts:
 
 
 def check_origin(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str], *, with_key: bool) -> None:
-    """Raises OriginNotAllowed for a request that changes something, or opens a WebSocket, and that a browser makes for
-    a page of another site: it asks nobody before, and adds its cookies or login.
+    """Raise OriginNotAllowed for a request that changes something, or opens a WebSocket, and that a browser makes for a
+    page of another site: it asks nobody before, and adds its cookies or login.
 
     Args:
         headers: of the request. Where neither `Sec-Fetch-Site` nor `Origin` is there, no page has made it.

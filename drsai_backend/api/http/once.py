@@ -91,7 +91,7 @@ class OnceOnly:
         return json_response(answer, self._request.scope["route"].status_code or 200)
 
     async def _answered(self, owner: Owner, said: str) -> JsonObject | None:
-        """What a request of that fingerprint was answered; None: it is the first, or has no key."""
+        """Return what a request of that fingerprint was answered; None: it is the first, or has no key."""
         if self._key is None:
             return None
         database: Database = self._request.app.state.database

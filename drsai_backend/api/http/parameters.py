@@ -62,7 +62,7 @@ Status = Annotated[RunStatus | None, Query(description="Only those of this statu
 
 
 def check_query(scope: Scope, known: Iterable[str]) -> None:
-    """Raises InvalidRequest for a query parameter that is not in `known`, or is there twice and no list."""
+    """Raise InvalidRequest for a query parameter that is not in `known`, or is there twice and no list."""
     if not scope["query_string"]:
         return
     names = [name for name, _ in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)]
@@ -102,7 +102,7 @@ def new_router(prefix: str = "", *, tags: Sequence[str], dependencies: Sequence[
 
 
 def _query_parameters(dependant: Dependant) -> Iterator[str]:
-    """Those of its dependencies included."""
+    """Yield the names of a route's parameters in the query, those of its dependencies included."""
     yield from (field.alias for field in dependant.query_params)
     for inner in dependant.dependencies:
         yield from _query_parameters(inner)

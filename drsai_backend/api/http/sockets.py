@@ -71,11 +71,11 @@ class SocketSession:
         raise NotImplementedError
 
     def failure(self, error: DrSaiError) -> JsonObject:
-        """What an error is told as."""
+        """Return what an error is told as."""
         return {"type": "error", "status": error.status, **error_body(error)}
 
     def heartbeat(self) -> JsonObject:
-        """What is told at regular times, whatever else is."""
+        """Return what is told at regular times, whatever else is."""
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -209,7 +209,7 @@ class SocketEndpoint:
 
 
 def check_place(scope: Connection, web: Web) -> None:
-    """Raises HostNotAllowed for a host that is not served, and OriginNotAllowed for a page of another origin."""
+    """Raise HostNotAllowed for a host that is not served, and OriginNotAllowed for a page of another origin."""
     host = headers_of(scope).get(b"host")
     if host is not None and web.hosts is not None and not web.hosts.allow(host.decode("latin-1")):
         raise HostNotAllowed("this host is not served here; DRSAI_ALLOWED_HOSTS names those that are")

@@ -71,8 +71,8 @@ def refused(error: DrSaiError) -> CallToolResult:
 
 
 def decision_of(given: str, question: Mapping[str, object]) -> JsonObject:
-    """What the text of an answer says to a question: the fields of an `Answer`. "deny: too late" is a decision with its
-    reason, JSON an object of the fields, where the question wants a decision."""
+    """Return what the text of an answer says to a question: the fields of an `Answer`. "deny: too late" is a decision
+    with its reason, JSON an object of the fields, where the question wants a decision."""
     choices = _choices(question)
     if question.get("type") != "approval":
         return {"content": given}

@@ -64,7 +64,7 @@ class McpRoute(APIRoute):
 
 
 def _principal(context: Any) -> Principal:
-    """Who asks, as the route has found it."""
+    """Return who asks, as the route has found it."""
     return context.request.scope[_PRINCIPAL]
 
 

@@ -217,7 +217,7 @@ def _answer(question: str, fields: Mapping[str, object]) -> Answer:
 async def _heard(
     events: AsyncGenerator[RunEvent], said: list[MessageDone], context: Context, seconds: float
 ) -> RunEnded | None:
-    """How the run ends; None: it has not within `seconds`. What it says meanwhile is progress."""
+    """Return how the run ends; None: it has not within `seconds`. What it says meanwhile is progress."""
     try:
         async with asyncio.timeout(seconds), aclosing(events) as heard:
             async for event in heard:

@@ -125,7 +125,7 @@ def _prompt_of(asked: CompletionBody) -> str:
 
 
 async def _described(body: CompletionBody, key: IdempotencyKey = None) -> None:
-    """What the OpenAPI document says of the endpoint; never called."""
+    """Stand for what the OpenAPI document says of the endpoint; never called."""
 
 
 class WholeText(CompletionWriter):

@@ -283,8 +283,8 @@ class _Conversations:
     async def items(
         self, who: Principal, conversation: str, after: str | None, most: int, *, newest_first: bool
     ) -> list[JsonObject]:
-        """What was said, and what waits for the next response, after an item: so many at least, if there are. Raises
-        NotFound, InvalidRequest."""
+        """Return what was said, and what waits for the next response, after an item: so many at least, if there are.
+        Raises NotFound, InvalidRequest."""
         rows = await conversation_of(self._responses.engine, who, conversation)
         waiting = [_waiting(each) for each in rows.value.get("items", ())][:: -1 if newest_first else 1]
         is_stored, is_waiting = _seq_of(after) is not None, _number(after, _WAITING) is not None

@@ -355,7 +355,7 @@ def _read_parts(message: Message, path: str, images: Images) -> str | list[str |
 
 
 def read_file(file: InlineFile, path: str, images: Images) -> str | Image:
-    """What a file of a request holds: its name and its text, or the image that it is. Raises InvalidRequest."""
+    """Return what a file of a request holds: its name and its text, or the image that it is. Raises InvalidRequest."""
     if (data := file.file_data) is None:
         reason = "a file needs `file_data`, or in a request over HTTP `file_id`"
         if file.file_url is not None:

@@ -89,7 +89,7 @@ def model_routes(engine: Engine, models: ModelClientFactory | None = None) -> AP
 
 
 def _known(facts: ModelFacts, *, offers: bool) -> JsonObject:
-    """What is known of a model. `offers`: the team lets its clients' tools be called."""
+    """Return what is known of a model. `offers`: the team lets its clients' tools be called."""
     tools = facts.tools and offers
     inputs = ["text", "image"] if facts.vision else ["text"]
     parameters = [*_PARAMETERS, *(("tools", "tool_choice", "parallel_tool_calls") if tools else ())]

@@ -72,7 +72,7 @@ class StreamWriter(ABC):
 
     @abstractmethod
     def opening(self) -> bytes:
-        """What the stream begins with."""
+        """Return what the stream begins with."""
 
     @abstractmethod
     def frames(self, events: Sequence[RunEvent]) -> bytes:
@@ -120,7 +120,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def streamed(self, handle: Handle) -> StreamWriter:
-        """What writes the answer as a stream."""
+        """Return what writes the answer as a stream."""
 
     @abstractmethod
     async def accepted(self, engine: Engine, who: Principal, handle: Handle, scope: ASGIScope) -> Response | None:
@@ -128,7 +128,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def whole(self, handle: Handle) -> WholeWriter:
-        """What writes the answer in one piece."""
+        """Return what writes the answer in one piece."""
 
     @abstractmethod
     def error_response(self, error: DrSaiError, code: str | None) -> Response:
@@ -139,7 +139,7 @@ class Exchange(ABC):
         return False
 
     def listening(self, engine: Engine, handle: Handle) -> AbstractContextManager[None]:
-        """What is entered while the answer is sent."""
+        """Return what is entered while the answer is sent."""
         return engine.repeats.listening(handle)
 
 
@@ -165,7 +165,7 @@ class RunRoute(APIRoute):
         raise NotImplementedError
 
     def sender(self, caller: Principal | None, body: JsonObject, scope: ASGIScope) -> Sender:
-        """Who has sent a body."""
+        """Return who has sent a body."""
         raise NotImplementedError
 
     def read(self, body: JsonObject, sender: Sender) -> Exchange:

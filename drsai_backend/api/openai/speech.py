@@ -87,7 +87,8 @@ class Speech:
         self._aside: dict[int, MessageDone] = {}  # by number: what speakers have said who are not shown
 
     def hear(self, event: RunEvent) -> list[Piece]:
-        """What an event adds to the text; the end of a run adds what was held back, and the question it ends with."""
+        """Return what an event adds to the text; the end of a run adds what was held back, and the question it ends
+        with."""
         match event:
             case TextDelta():
                 return self.delta(event)
@@ -196,7 +197,7 @@ class Speech:
         return self._drain()
 
     def end(self) -> list[Piece]:
-        """What is stored but still held back. Text that never became a message is not shown any more."""
+        """Return what is stored but still held back. Text that never became a message is not shown any more."""
         for segment in self._queue:
             segment.complete = True
             if not segment.stored:
@@ -216,7 +217,7 @@ class Speech:
         return [*pieces, Piece(source, self._heading(source) + text, begins=True)]
 
     def _beside_calls(self, source: str, asked: JsonObject) -> list[Piece]:
-        """What was thought and said along with calls of the client's tools, unless it was shown as it came."""
+        """Return what was thought and said along with calls of the client's tools, unless it was shown as it came."""
         text, thought = (str(asked.get(name) or "") for name in ("content", "thought"))
         was_shown = any(segment.shown for segment in self._open.get(source, ()))
         pieces = self.end()
@@ -332,7 +333,7 @@ class Thoughts:
         self._last: object = None
 
     def delta(self, event: ThoughtDelta) -> str:
-        """What a piece of a thought adds to the text."""
+        """Return what a piece of a thought adds to the text."""
         thoughts = self._streamed.setdefault(event.source, [])
         if not thoughts or thoughts[-1][0] != event.message_id:
             thoughts.append((event.message_id, []))
@@ -346,7 +347,7 @@ class Thoughts:
             thoughts[-1] = object(), thoughts[-1][1]
 
     def done(self, source: str, thought: str) -> str:
-        """What a thought that is whole now adds to the text: nothing if it was streamed."""
+        """Return what a thought that is whole now adds to the text: nothing if it was streamed."""
         thoughts = self._streamed.get(source, [])
         for index, (_, parts) in enumerate(thoughts):
             said = "".join(parts).lstrip()

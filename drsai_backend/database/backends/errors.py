@@ -137,7 +137,8 @@ def _translate(error: BaseException) -> BaseException:
 
 
 def _details(error: object) -> str:
-    """Which constraint or column it was about or why there is no connection, for readers of logs; never a value."""
+    """Return which constraint or column it was about or why there is no connection, for readers of logs; never a
+    value."""
     if isinstance(error, sqlite3.Error):
         return str(error) if " constraint failed" in str(error) else ""
     if _is_of_psycopg(error, "OperationalError") and sqlstate_of(error) is None:

@@ -224,14 +224,15 @@ def _write(session: Session, fn: Callable[[Session], T]) -> T:
 
 
 def _believe_no_connection(engine: sa.Engine) -> None:
-    """Each connection that there is now is closed, and made anew, before it is used again. `dispose` would leave those
-    that are in use open behind it, for whoever collects the garbage."""
+    """Have each connection that there is now closed, and made anew, before it is used again. `dispose` would leave
+    those that are in use open behind it, for whoever collects the garbage."""
     engine.pool._invalidate_time = time.time()  # pyright: ignore[reportPrivateUsage]
 
 
 def _leave_writing_to_the_server(engine: sa.Engine) -> None:
-    """After a read, SQLAlchemy would have all later transactions of the connection begin as READ WRITE: past
-    `default_transaction_read_only`, and on a standby they would fail at once."""
+    """Leave to the server whether a transaction may write: after a read, SQLAlchemy would have all later transactions
+    of the connection begin as READ WRITE: past `default_transaction_read_only`, and on a standby they would fail at
+    once."""
     dialect: Any = engine.dialect
     set_readonly: Callable[[object, bool | None], None] = dialect.set_readonly
 

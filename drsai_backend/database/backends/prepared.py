@@ -48,7 +48,7 @@ class _Compiled:
         ]
 
     def parameters(self, values: Mapping[str, object]) -> tuple[object, ...] | dict[str, object]:
-        """As the driver takes them. A KeyError names one that is missing."""
+        """Return the parameters as the driver takes them. A KeyError names one that is missing."""
         made = [values[name] for name in self._given] if self._pick is None else list(self._pick(values))
         for position, processor in self._processed:
             made[position] = processor(made[position])

@@ -78,7 +78,7 @@ class KeyFile:
             raise _unusable(self.path, error) from error
 
     def age(self) -> float:
-        """For how many seconds the secret has been there."""
+        """Return for how many seconds the secret has been there."""
         return max(0.0, time.time() - self.path.stat().st_mtime)
 
     def forget_old(self) -> None:

@@ -301,32 +301,32 @@ class SyncDatabaseManager:
         load_state: bool = True,
         load: Sequence[str] = (),
     ) -> list[M]:
-        """As `DatabaseManager.get`."""
+        """Do as `DatabaseManager.get`."""
         fn = self._manager._getting(model, filters, order, limit, offset, load_messages, load_state, load)
         self._manager.ensure_schema_sync()
         return self._manager.database.read_sync(fn)
 
     def upsert(self, row: M) -> M:
-        """As `DatabaseManager.upsert`."""
+        """Do as `DatabaseManager.upsert`."""
         fn, finish = self._manager._upserting(row)
         self._manager.ensure_schema_sync()
         finish(self._manager.database.write_sync(fn))
         return row
 
     def delete(self, model: type[SQLModel], filters: Filters) -> int:
-        """As `DatabaseManager.delete`."""
+        """Do as `DatabaseManager.delete`."""
         fn = self._manager._deleting(model, filters)
         self._manager.ensure_schema_sync()
         return self._manager.database.write_sync(fn)
 
     def create_table(self, model: type[SQLModel]) -> None:
-        """As `DatabaseManager.create_table`."""
+        """Do as `DatabaseManager.create_table`."""
         fn = self._manager._creating(model)
         self._manager.ensure_schema_sync()
         self._manager.database.write_sync(fn)
 
     def close(self) -> None:
-        """As `DatabaseManager.close`, for scripts that ran no event loop."""
+        """Do as `DatabaseManager.close`, for scripts that ran no event loop."""
         if self._manager._owns_database:
             self._manager.database.close_sync()
 

@@ -89,7 +89,8 @@ class ModelField:
         return value
 
     def fingerprint(self, value: object) -> object:
-        """Something that is equal for equal values, and that a later change of the value in place leaves alone."""
+        """Return something that is equal for equal values, and that a later change of the value in place leaves
+        alone."""
         if value is None:
             return None
         if self.is_json:
@@ -149,7 +150,7 @@ class ModelInfo:
         return self.model is Thread and name in _THREAD_KEPT
 
     def refuse_change(self, names: Iterable[str]) -> None:
-        """Raises when one of the fields of a stored row may not be changed by users of the manager."""
+        """Raise when one of the fields of a stored row may not be changed by users of the manager."""
         for name in names:
             if self.model is AutoGenMessage and name not in _MESSAGE_CHANGEABLE:
                 raise Conflict(f"{name} of a stored message cannot change: states refer to it", param=name)

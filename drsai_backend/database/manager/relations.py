@@ -37,7 +37,8 @@ def members(value: Any, relation: Relation) -> list[SQLModel]:
 
 
 def load_options(model: type[SQLModel], load: Iterable[str]) -> list[ORMOption]:
-    """What loads relationships, given as paths ("items", "items.tags"), with the rows; InvalidRequest names one."""
+    """Return what loads relationships, given as paths ("items", "items.tags"), with the rows; InvalidRequest names
+    one."""
     options: list[ORMOption] = []
     for path in load:
         option: Any = None
@@ -64,7 +65,8 @@ def refer_back(row: SQLModel) -> None:
 
 
 def known_relations(row: SQLModel) -> dict[str, tuple[SQLModel, ...]]:
-    """What the manager remembers of the relationships of an object: the rows in each when it was read or stored."""
+    """Return what the manager remembers of the relationships of an object: the rows in each when it was read or
+    stored."""
     return memory_of(row).setdefault("relations", {})
 
 

@@ -55,7 +55,7 @@ class Change:
 
 
 def memory_of(row: SQLModel) -> Values:
-    """What the manager remembers of a row that it has read: a dict that lives as long as the object."""
+    """Return what the manager remembers of a row that it has read: a dict that lives as long as the object."""
     return inspect(row).info.setdefault(_MEMORY, {})
 
 
@@ -71,7 +71,8 @@ def is_known(row: SQLModel) -> bool:
 
 
 def observe(row: SQLModel) -> Change:
-    """What the object holds, and which of it is new. InvalidRequest names a field that holds what it cannot hold."""
+    """Return what the object holds, and which of it is new. InvalidRequest names a field that holds what it cannot
+    hold."""
     info = model_info(type(row))
     held = vars(row)
     loaded: Values | None = memory_of(row).get("fields")

@@ -63,7 +63,7 @@ class SecretBox:
         return self._file if self._secret is None else None
 
     def prefix(self) -> str:
-        """What all begins with that `encrypt` returns: it names the key. Raises as `encrypt`."""
+        """Return what all begins with that `encrypt` returns: it names the key. Raises as `encrypt`."""
         return self._first().prefix
 
     def encrypt(self, text: str) -> str:

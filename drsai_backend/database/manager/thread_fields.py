@@ -99,7 +99,7 @@ def _tasks_of(marked: Sequence[tuple[int, JsonObject]], *, over: bool) -> list[J
 
 
 def _marked_on_path(session: Session, line: Line, run_id: str) -> list[tuple[int, JsonObject]]:
-    """Of a thread that was rewound: the marked messages of a run on its current branch."""
+    """Return, of a thread that was rewound, the marked messages of a run on its current branch."""
     query = on_path(_message, line, "seq", _message.c.seq, _message.c.config)
     rows = session.connection().execute(query.where(_message.c.run_id == run_id, _is_marked).order_by(_message.c.seq))
     return [(row.seq, row.config) for row in rows]

@@ -26,7 +26,7 @@ def is_live(dialect: str) -> sa.ColumnElement[bool]:
 
 
 def refuse_live(session: Session, dialect: str, thread_key: int, param: str) -> None:
-    """Raises `ThreadBusy` when a run is live on the thread."""
+    """Raise `ThreadBusy` when a run is live on the thread."""
     if session.scalar(sa.select(sa.literal(1)).where(_thread.c.id == thread_key, is_live(dialect))):
         raise ThreadBusy(f"a run is live on the thread: its {param} cannot be changed now", param=param)
 
@@ -93,7 +93,7 @@ class UserInputView:
         return result
 
     def fingerprints(self, view: Values | None) -> Values:
-        """What to remember of a view, field by field; empty when there was no row."""
+        """Return what to remember of a view, field by field; empty when there was no row."""
         return {name: self._fields[name].fingerprint(view[name]) for name in self._changeable(view)} if view else {}
 
     def write(self, session: Session, name: ThreadName, view: Values | None, loaded: Values | None) -> bool:

@@ -64,7 +64,7 @@ class StoredThread:
 
 
 def observe_thread(thread: Thread) -> ThreadChange:
-    """What a thread holds, and which of it is new. Raises as `observe`."""
+    """Return what a thread holds, and which of it is new. Raises as `observe`."""
     row = observe(thread)
     loaded: Values = memory_of(thread).get("long", {})
     if row.loaded is None:
@@ -296,7 +296,7 @@ class _History:
     numbers: list[int] | None = None
 
     def between(self, first: int, last: int) -> list[JsonObject]:
-        """Those from one `seq` to another."""
+        """Return those from one `seq` to another."""
         if self.numbers is None:
             return self.messages[max(first, 1) - 1 : last]
         return self.messages[bisect_left(self.numbers, first) : bisect_right(self.numbers, last)]

@@ -108,7 +108,7 @@ def said_since(session: Session, line: Line, seq: int, last: int = END) -> list[
 def numbered_since(
     session: Session, line: Line, seq: int, last: int = END
 ) -> list[tuple[int, JsonObject, bool | None]]:
-    """As `said_since`, with their numbers."""
+    """Return what `said_since` does, with the numbers."""
     columns = (message.c.seq, message.c.config, message.c.shown)
     query = on_path(message, line, "seq", *columns).where(message.c.seq > seq).order_by(message.c.seq)
     query = query if last == END else query.where(message.c.seq <= last)
@@ -138,6 +138,6 @@ def begins_of(session: Session, key: int, run_ids: Collection[str]) -> list[int]
 
 
 def which_are_shown(session: Session, line: Line) -> dict[int, bool | None]:
-    """Of the messages of a path, by number: whether each is shown; None: it is not known."""
+    """Return, of the messages of a path, by number, whether each is shown; None: it is not known."""
     rows = session.connection().execute(on_path(message, line, "seq", message.c.seq, message.c.shown))
     return {row.seq: row.shown for row in rows}

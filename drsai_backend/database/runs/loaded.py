@@ -97,5 +97,5 @@ def append_messages(
 
 
 def changed() -> Conflict:
-    """What a function raises whose thread is not what it was when it was read."""
+    """Return what a function raises whose thread is not what it was when it was read."""
     return Conflict("the thread was changed by somebody else at the same moment", param="thread_id")

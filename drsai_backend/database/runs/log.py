@@ -49,7 +49,7 @@ class Mark(NamedTuple):
 
 
 def mark_of(head: ThreadHead) -> Mark:
-    """How a thread stood when its row was read."""
+    """Return how a thread stood when its row was read."""
     return Mark(*head.name, head.revision, head.epoch, head.turn, head.last_seq, head.queued, head.status)
 
 
@@ -65,7 +65,7 @@ def read_marks(session: Session, keys: Iterable[int]) -> dict[int, Mark]:
 
 
 def still_queued(session: Session, run_ids: Iterable[str]) -> set[str]:
-    """Which of these runs wait in a queue."""
+    """Return which of these runs wait in a queue."""
     parts = (sa.select(queue.c.run_id).where(queue.c.run_id.in_(part)) for part in batches(sorted(run_ids)))
     return {run_id for query in parts for run_id in session.connection().execute(query).scalars()}
 

@@ -178,7 +178,7 @@ def still_has(head: ThreadHead) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def live_threads(session: Session) -> list[ThreadHead]:
-    """All threads that are RUNNING, whoever runs them."""
+    """Return all threads that are RUNNING, whoever runs them."""
     # In the words of the partial index. A thread that is RUNNING has a run that is.
     live = sa.select(run.c.thread_key).where(run.c.status == sa.literal_column("'running'"))
     return _select_heads(session, thread.c.id.in_(live), thread.c.status == RunStatus.RUNNING)
@@ -192,7 +192,7 @@ _CONFIGS = sa.select(_PAIRS).where(message.c.thread_key == sa.bindparam("key"))
 
 
 def read_state(session: Session, line: Line) -> StoredState:
-    """Of a thread, as far as a path goes: the newest snapshot, the journal since it, and all message dumps."""
+    """Return of a thread, as far as a path goes, the newest snapshot, the journal since it, and all message dumps."""
     return StoredState(*read_journal(session, line), read_configs(session, line))
 
 

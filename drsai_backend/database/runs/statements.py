@@ -45,7 +45,7 @@ def now_of(dialect: str) -> sa.ColumnElement[datetime]:
 
 
 def expires_of(dialect: str) -> sa.ColumnElement[datetime]:
-    """When a lease of length `:lease` ends that is taken now, by that clock (`:expires` on SQLite)."""
+    """Return when a lease of length `:lease` ends that is taken now, by that clock (`:expires` on SQLite)."""
     if dialect == "postgresql":
         return sa.func.clock_timestamp() + sa.bindparam("lease", type_=sa.Interval())
     return sa.bindparam("expires", type_=UTCDateTime())

@@ -31,7 +31,7 @@ class Progress:
     calls: Sequence[Mapping[str, object]] | None = None
 
     def values(self, run_id: str, now: datetime) -> dict[str, object]:
-        """As parameters of the statements that store it."""
+        """Return the values as parameters of the statements that store it."""
         return {
             "run": run_id,
             "updated": now,

@@ -47,7 +47,8 @@ def announce(session: Session, worker_id: str, teams: Collection[str], patience:
 
 
 def unknown_for(session: Session, team: str) -> timedelta:
-    """For how long workers have lived without a gap of which none knew the team. Zero: one that lives may know it."""
+    """Return for how long workers have lived without a gap of which none knew the team. Zero: one that lives may know
+    it."""
     connection = session.connection()
     now = began = connection.execute(sa.select(now_of(connection.dialect.name)), {"now": utcnow()}).scalar_one()
     for row in connection.execute(sa.select(_worker).order_by(_worker.c.seen_at.desc())):

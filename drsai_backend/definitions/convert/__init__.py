@@ -121,7 +121,7 @@ def _checked(draft: Draft, data: Mapping[str, object]) -> Definitions:
 
 
 def _origin(draft: Draft, path: FieldPath) -> FieldPath:
-    """Where in the source a field of the agent comes from."""
+    """Return where in the source a field of the agent comes from."""
     for length in range(len(path), 0, -1):
         if path[:length] in draft.origins:
             return (*draft.origins[path[:length]], *path[length:])
@@ -129,7 +129,7 @@ def _origin(draft: Draft, path: FieldPath) -> FieldPath:
 
 
 def _variables(draft: Draft, data: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """By the environment variable that a secret is to be put into, where it stood."""
+    """Yield the environment variable that a secret is to be put into, and where it stood."""
     written = json.dumps(data, ensure_ascii=False)
     for name, path in draft.secrets.found.items():
         field = draft.problem("", path).field

@@ -177,7 +177,7 @@ class Draft:
 
 
 def agent_name(wanted: str, instead: str) -> str:
-    """What AutoGen takes for a name, made of one that people wrote."""
+    """Return what AutoGen takes for a name, made of one that people wrote."""
     for text in (wanted, instead):
         name = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_")[:64]
         if name:

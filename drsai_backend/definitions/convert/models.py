@@ -35,7 +35,7 @@ def name_model(draft: Draft, model: str, origin: FieldPath) -> None:
 
 
 def name_provider(draft: Draft, provider: str, origin: FieldPath) -> None:
-    """Whose interface the model's endpoint has."""
+    """Note whose interface the model's endpoint has."""
     last = provider.rstrip("/").rpartition("/")[2]  # A plugin's has the names of its publisher before it.
     ours = last if last in PROVIDERS else _SAME.get(last.lower(), _SAME.get(provider.lower()))
     if ours is None:

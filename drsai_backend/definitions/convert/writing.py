@@ -95,7 +95,7 @@ def _visible(text: str) -> str:
 
 
 def _escape(character: str) -> str:
-    """As JSON writes it."""
+    """Return it as JSON writes it."""
     return json.dumps(character)[1:-1] if ord(character) > 127 else f"\\u{ord(character):04x}"
 
 

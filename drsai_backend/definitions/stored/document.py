@@ -58,7 +58,7 @@ def checked(name: str, given: Mapping[str, object], means: DefinitionPolicy = NO
 
 
 def warnings_of(given: Definitions) -> list[str]:
-    """What of a stored document has no effect, each with its field."""
+    """Return what of a stored document has no effect, each with its field."""
     return [f"`{_field(Problem(message, path))}` {message}" for path, message in without_effect(given)]
 
 
@@ -92,7 +92,7 @@ def _of_files(given: Mapping[str, object]) -> Iterator[tuple[FieldPath, str]]:
 
 
 def _texts(value: object, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:
-    """All texts of a document, and where they are."""
+    """Yield all texts of a document, and where they are."""
     waiting: list[tuple[object, FieldPath]] = [(value, path)]
     while waiting:
         value, path = waiting.pop()

@@ -44,7 +44,7 @@ class DefinitionSpec:
 
 
 def visibility_of(owner: Owner) -> Visibility:
-    """For whom the definition of an owner is."""
+    """Return for whom the definition of an owner is."""
     return "user" if owner.user_id else "tenant" if owner.tenant else "all"
 
 
@@ -95,8 +95,8 @@ class StoredDefinitions:
         return made
 
     async def check(self, who: Principal, spec: DefinitionSpec) -> list[str]:
-        """What `put` checks, without storing anything; what comes out has no effect, each with its field. Raises as
-        `put` does, but for what is stored already."""
+        """Return what `put` checks, without storing anything; what comes out has no effect, each with its field. Raises
+        as `put` does, but for what is stored already."""
         from drsai_backend.definitions.stored.document import checked, warnings_of
 
         self._may_store(who, spec.visibility)

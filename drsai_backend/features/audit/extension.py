@@ -53,7 +53,7 @@ class Audit(Extension):
     async def entries(
         self, tenant: str | None = None, user_id: str | None = None, action: str | None = None
     ) -> AsyncIterator[AuditRecord]:
-        """All entries, newest first, a page at a time. Arguments and errors as those of `list_audit`."""
+        """Yield all entries, newest first, a page at a time. Arguments and errors as those of `list_audit`."""
         after: str | None = None
         while True:
             page = await self.list(tenant, user_id, action, after, _PAGE)

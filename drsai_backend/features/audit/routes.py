@@ -71,7 +71,7 @@ _ENTRY: Final = {
 
 
 def audit_routes(log: Audit) -> APIRouter:
-    """Whoever asks here sees the log of their own tenant only."""
+    """Return the routes. Whoever asks here sees the log of their own tenant only."""
     router = new_router("/v1/audit", tags=["audit"])
 
     @router.get("", responses=answers(200, page_of(_ENTRY)))

@@ -92,7 +92,7 @@ def file_object(info: FileInfo) -> JsonObject:
 
 
 def routes(web: Web) -> APIRouter:
-    """Whoever asks here sees their own files only; a share of a thread gives no right to files."""
+    """Return the routes. Whoever asks here sees their own files only; a share of a thread gives no right to files."""
     engine, bodies = web.engine, web.bodies
     router = new_router("/v1/files", tags=["files"])
 
@@ -173,7 +173,7 @@ async def _closed_after(parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
 
 
 def _fields(fields: dict[str, str]) -> tuple[str, timedelta | None]:
-    """What a form says of its file."""
+    """Return what a form says of its file."""
     for name in fields:
         if name not in ("purpose", *_EXPIRES):
             raise InvalidRequest(f"`{name}` is not known here", param=name)
@@ -193,8 +193,8 @@ def _fields(fields: dict[str, str]) -> tuple[str, timedelta | None]:
 
 
 def _range(header: str | None, size: int) -> tuple[int, int, int] | None:
-    """From where to where, and the status of the answer. Several ranges, and what is none, are answered by all. None:
-    there are no such bytes."""
+    """Return from where to where, and the status of the answer. Several ranges, and what is none, are answered by all.
+    None: there are no such bytes."""
     found = None if header is None else _RANGE.fullmatch(header.strip().replace(" ", ""))
     if found is None or found.groups() == ("", ""):
         return 0, size, 200

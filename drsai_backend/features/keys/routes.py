@@ -96,7 +96,7 @@ class KeyWebhookBody(Body):
 
 
 def routes(web: Web) -> APIRouter | None:
-    """Whoever asks here sees and makes keys of their own tenant only."""
+    """Return the routes. Whoever asks here sees and makes keys of their own tenant only."""
     keys, webhooks, bodies = web.keys, web.engine.webhooks, web.bodies
     if keys is None:
         return None

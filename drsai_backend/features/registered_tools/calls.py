@@ -28,7 +28,7 @@ class ToolStatistics(BaseModel):
 
     @classmethod
     def of(cls, counts: CallCounts | None) -> ToolStatistics:
-        """Those of what was counted; None: nothing was."""
+        """Return the statistics of what was counted; None: nothing was."""
         known = counts or CallCounts()
         return cls(
             calls=known.calls,
@@ -115,7 +115,7 @@ class ToolCalls:
         return await self._registry.invoke(self._who, name, arguments)
 
     async def statistics(self, name: str) -> ToolStatistics:
-        """How often a tool was called, how often that failed, and how long it took."""
+        """Return how often a tool was called, how often that failed, and how long it took."""
         await self._registry.get(self._who, name)
         return ToolStatistics.of((await self._registry.counts(self._who, [name])).get(name))
 

@@ -94,7 +94,7 @@ class InvokeBody(Body):
 
 
 def routes(web: Web) -> APIRouter:
-    """Whoever asks here sees and changes the tools of their own tenant only."""
+    """Return the routes. Whoever asks here sees and changes the tools of their own tenant only."""
     registry, bodies = web.engine.tools, web.bodies
     router = new_router("/v1/tools", tags=["tools"])
 

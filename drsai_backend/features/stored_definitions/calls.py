@@ -27,7 +27,7 @@ class AgentInfo(BaseModel):
 
     @classmethod
     def of(cls, version: DefinitionVersion) -> AgentInfo:
-        """That of a stored version."""
+        """Return the information of a stored version."""
         return cls(
             name=version.name,
             visibility=visibility_of(version.owner),

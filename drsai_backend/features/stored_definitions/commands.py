@@ -127,7 +127,7 @@ def show(
 
 
 def _written(file: str, name: str | None) -> JsonObject:
-    """What a file comes to, with all that it includes, or the part of it that has a name."""
+    """Return what a file comes to, with all that it includes, or the part of it that has a name."""
     from drsai_backend.definitions.files import as_written
     from drsai_backend.features.extensions import means_of
 
@@ -387,7 +387,7 @@ def _stored(caller: SyncCaller, name: str, visibility: Visibility) -> AgentInfo 
 
 
 def _check_stored(caller: SyncCaller, name: str, visibility: Visibility) -> None:
-    """Raises NotFound: there is none for whom the command is; the text says where the one is that `show` shows."""
+    """Raise NotFound: there is none for whom the command is; the text says where the one is that `show` shows."""
     try:
         caller.agents.get(name, visibility=visibility)
     except NotFound:

@@ -100,7 +100,7 @@ class RollbackBody(Body):
 
 
 def routes(web: Web) -> APIRouter:
-    """Whoever asks here sees their own definitions, their tenant's, and those for all."""
+    """Return the routes. Whoever asks here sees their own definitions, their tenant's, and those for all."""
     agents, bodies = web.engine.agents, web.bodies
     router = new_router("/v1/agents", tags=["agents"])
 

@@ -239,7 +239,7 @@ def _thread_routes(web: Web) -> APIRouter:
 
 
 def _steering_routes(web: Web) -> APIRouter:
-    """What can be done about what runs on a thread."""
+    """Return what can be done about what runs on a thread."""
     router = new_router("/v1/threads", tags=["threads"])
     engine, bodies = web.engine, web.bodies
 
@@ -386,7 +386,7 @@ def _run_routes(web: Web) -> APIRouter:
 async def _follow_run(
     web: Web, request: Request, scope: Scope, who: Principal, run_id: str, after: Position | None
 ) -> Response:
-    """What a run tells after a position, to its end, while the request has the scope."""
+    """Return what a run tells after a position, to its end, while the request has the scope."""
     engine = web.engine
     run, owner = await engine.find_run(who, run_id)
     over = after is not None and after.n == ENDED and run.status not in (RunStatus.CREATED, RunStatus.RUNNING)

@@ -54,7 +54,7 @@ _DELETED: Final = {
 
 
 def routes(web: Web) -> APIRouter | None:
-    """Whoever asks here sees and deletes users of their own tenant only."""
+    """Return the routes. Whoever asks here sees and deletes users of their own tenant only."""
     if web.keys is None:
         return None
     users = Users(web.engine, web.keys, web.settings)

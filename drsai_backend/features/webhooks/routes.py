@@ -56,7 +56,7 @@ _SECRET: Final = {
 
 
 def routes(web: Web) -> APIRouter:
-    """Whoever asks here sees what they have asked to be told."""
+    """Return the routes. Whoever asks here sees what they have asked to be told."""
     webhooks = web.engine.webhooks
     router = new_router("/v1/webhooks", tags=["webhooks"])
 

@@ -148,4 +148,4 @@ class DatabaseAnswers(AnswerStore):
         return await self._database.write(partial(forget_answers, owner=asker))
 
     async def close(self) -> None:
-        """Nothing: the database is not its own."""
+        """Do nothing: the database is not its own."""

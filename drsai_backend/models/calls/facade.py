@@ -60,7 +60,7 @@ class ClientFacade:
 
 
 def facade(run: RunModelClient) -> ChatCompletionClient:
-    """What an agent gets in place of the client that `run` wraps."""
+    """Return what an agent gets in place of the client that `run` wraps."""
     return cast(ChatCompletionClient, _facade_class(type(run.inner))(run))
 
 

@@ -77,7 +77,7 @@ class ModelParams:
         return dict(self._given)
 
     def without_columns(self) -> JsonObject:
-        """Those of them that have no column in `UserInput`: its `extra_requests` keeps them."""
+        """Return those of them that have no column in `UserInput`: its `extra_requests` keeps them."""
         return {name: value for name, value in self._given.items() if name not in _COLUMNS}
 
     @classmethod
@@ -92,7 +92,7 @@ PARAMETERS: Final = tuple(each.name for each in fields(ModelParams) if each.init
 
 
 def of_a_manager(args: Mapping[str, object]) -> JsonObject:
-    """What of the arguments of an agent's calls a group chat's own calls get."""
+    """Return what of the arguments of an agent's calls a group chat's own calls get."""
     return {name: value for name, value in args.items() if name not in _OF_SPEECH}
 
 

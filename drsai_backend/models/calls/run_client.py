@@ -114,7 +114,7 @@ class _Call:
         self.notes.check_answer(error)
 
     def record(self, agent: str, model: str, result: CreateResult, counts: Mapping[str, int]) -> CallRecord:
-        """What `Run.calls` keeps of it; `model`: the name that the client has for it."""
+        """Return what `Run.calls` keeps of it; `model`: the name that the client has for it."""
         record: dict[str, object] = {"agent": agent, "step": f"m{self.number}"}
         if isinstance(result, ModelAnswer):
             record |= {"profile": result.profile, "model": result.model, "attempts": result.attempts}
@@ -217,7 +217,7 @@ class RunModelClient(ChatCompletionClient):
     def _sent(
         self, messages: Sequence[LLMMessage], rules: Rules, options: Mapping[str, object]
     ) -> Sequence[LLMMessage]:
-        """What the endpoint gets of an agent's messages."""
+        """Return what the endpoint gets of an agent's messages."""
         if self._agent.prompt is not None:
             messages = with_prompt(messages, self._agent.prompt)
         if not rules.undeclared and not options.get("tools"):

@@ -166,7 +166,7 @@ class DemoChatCompletionClient(ChatCompletionClient, Component[DemoConfig]):
         return self.model_info  # pyright: ignore[reportReturnType]
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing, as there is nothing to close."""
 
     def _to_config(self) -> DemoConfig:
         return DemoConfig(delay=self._delay)
@@ -251,7 +251,7 @@ def _calls(view: _Conversation, tools: Sequence[ToolSchema], choice: str) -> lis
 
 
 def _to_hand_in(view: _Conversation, tools: Sequence[ToolSchema]) -> str | None:
-    """What it said last, where it is reminded that the answer is handed in by the tool `done`."""
+    """Return what it said last, where it is reminded that the answer is handed in by the tool `done`."""
     if not _REMINDED.match(view.last_text) or all(tool["name"] != "done" for tool in tools):
         return None
     said = [each.content for each in view.messages if isinstance(each, AssistantMessage)]
@@ -335,7 +335,7 @@ def _selected_speaker(view: _Conversation) -> str | None:
 
 
 def _in_a_team(view: _Conversation) -> str | None:
-    """What a member of a team, or one with tools, says about the agents' own work so far."""
+    """Return what a member of a team, or one with tools, says about the agents' own work so far."""
     if done := summed_up(view.last_text):
         return done
     others = [each for each in view.since if isinstance(each, UserMessage)]
@@ -369,7 +369,7 @@ def _in_a_team(view: _Conversation) -> str | None:
 
 
 def _to_a_person(view: _Conversation) -> str:
-    """What a single agent answers to a person: mostly what it remembers."""
+    """Return what a single agent answers to a person: mostly what it remembers."""
     if not view.people:
         return "I have nothing to answer yet."
     count = "1 message" if len(view.people) == 1 else f"{len(view.people)} messages"

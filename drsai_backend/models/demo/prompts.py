@@ -1,6 +1,6 @@
-"""The prompts of programs are answered by the demo model in the form that each asks for: chat windows want a title,
-tags and the like, agents want calls of tools as text (`drsai_backend.models.text_calls`), and so do the members of a
-plan-execute team."""
+"""The prompts of programs are answered by the demo model in the form that each asks for: those of chat windows that
+want a title, tags and the like, of agents whose calls of tools are text (`drsai_backend.models.text_calls`), and of the
+members of a plan-execute team."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def plan_of(system: str, task: str) -> str | None:
 
 
 def own_step(text: str) -> str:
-    """Of what an executor is told, its step; any other text as it is."""
+    """Return of what an executor is told, its step; any other text as it is."""
     return _OWN.split(text)[-1]
 
 

@@ -42,7 +42,7 @@ class Finish(NamedTuple):
     system_fingerprint: str | None = None
 
     def stored(self) -> dict[str, str] | None:
-        """As `Run.finish` keeps it: what is not usual; None: nothing."""
+        """Return what `Run.finish` keeps: what is not usual; None: nothing."""
         tells = (("service_tier", self.service_tier), ("system_fingerprint", self.system_fingerprint))
         told = {name: value for name, value in tells if value is not None}
         return ({} if self.reason == "stop" else {"finish_reason": self.reason}) | told or None
@@ -78,7 +78,7 @@ class CallNotes:
         return bounded(result, self.bounds, over=length is not None and length.over)
 
     def spent(self, result: CreateResult) -> tuple[RequestUsage, Mapping[str, int]]:
-        """What a call has used, and the details of it: of the answer, and of attempts before it as far as their
+        """Return what a call has used, and the details of it: of the answer, and of attempts before it as far as their
         endpoints have said it."""
         if not self.lost:
             return result.usage, self.usage
@@ -107,7 +107,7 @@ class CallNotes:
         self.service_tier = self.system_fingerprint = None
 
     def finish(self, result: CreateResult) -> Finish:
-        """How the call finished. An endpoint that does not say why counts as one that was done."""
+        """Return how the call finished. An endpoint that does not say why counts as one that was done."""
         return Finish(_REASONS.get(result.finish_reason, "stop"), self.service_tier, self.system_fingerprint)
 
     def take(self, answer: ChatCompletion | ChatCompletionChunk) -> None:

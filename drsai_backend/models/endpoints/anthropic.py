@@ -68,7 +68,7 @@ class NotingAnthropic(AsyncAnthropic):
         return _Messages(self)
 
     async def post(self, path: str, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
-        """As the package's own."""
+        """Do as the package's own."""
         if self.marks and isinstance(body := options.get("body"), Mapping):
             options["body"] = marked(cast(JsonObject, body))
         notes = NOTES.get() or CallNotes()
@@ -248,11 +248,11 @@ class PooledAnthropicClient(BaseAnthropicChatCompletionClient):
         return _Call(self._client, self._forms, self._create_args, self._model_info)
 
     async def create(self, messages: Sequence[LLMMessage], **options: object) -> CreateResult:  # pyright: ignore[reportIncompatibleMethodOverride] - handed on
-        """As AutoGen's."""
+        """Do as AutoGen's."""
         return await self._fresh().create(messages, **_options(options))
 
     def create_stream(self, messages: Sequence[LLMMessage], **options: object) -> Items:  # pyright: ignore[reportIncompatibleMethodOverride] - handed on
-        """As AutoGen's."""
+        """Do as AutoGen's."""
         return self._fresh().create_stream(messages, **_options(options))
 
     def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
@@ -260,7 +260,7 @@ class PooledAnthropicClient(BaseAnthropicChatCompletionClient):
         return estimate_tokens(messages, tools=tools)
 
     async def close(self) -> None:
-        """Nothing: the connections belong to whoever made them."""
+        """Do nothing: the connections belong to whoever made them."""
 
 
 def _options(options: JsonObject) -> JsonObject:

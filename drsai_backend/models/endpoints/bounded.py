@@ -59,7 +59,7 @@ class AnswerBounds(NamedTuple):
 
 
 def bounds_of(settings: Settings) -> AnswerBounds:
-    """Those that are set."""
+    """Return the bounds that are set."""
     return AnswerBounds(settings.max_answer_bytes, settings.max_thought_bytes)
 
 
@@ -83,7 +83,7 @@ class AnswerLength:
         self._splitter = ThoughtSplitter()
 
     def text(self, piece: str) -> str:
-        """What may be taken of text, which may begin with a thought between its marks."""
+        """Return what may be taken of text, which may begin with a thought between its marks."""
         if self._splitter.is_text:
             return self._taken(piece)
         parts = self._splitter.feed(piece)
@@ -105,7 +105,7 @@ class AnswerLength:
         return begin + thought + (f"</think>{said}" if said and self._is_cut else said)
 
     def thought(self, piece: str) -> str:
-        """What may be taken of a thought: of a longer one the beginning, and then nothing."""
+        """Return what may be taken of a thought: of a longer one the beginning, and then nothing."""
         taken = _cut(piece, self._thought)
         self._thought -= max(_size(piece), _LEAST) if piece else 0
         return taken
@@ -120,7 +120,7 @@ class AnswerLength:
         return taken
 
     def check_begun(self) -> None:
-        """Raises EndpointFailed: a stream has ended before its first piece."""
+        """Raise EndpointFailed: a stream has ended before its first piece."""
         if not self.begun:
             raise EndpointFailed("The model endpoint has answered with nothing.")
 

@@ -39,7 +39,7 @@ _STREAM_FAILED: Final = "An error occurred during streaming"
 
 class _Completions(AsyncCompletions):
     async def create(self, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
-        """As the package's own: the same body, but not walked by type hints, and the same fields of an answer."""
+        """Do as the package's own: the same body, but not walked by type hints, and the same fields of an answer."""
         if is_helped(options.get("extra_headers")):
             return cast(object, await super().create(**options))
         asked = make_request_options(**{name: options.pop(name) for name in _OPTIONS if name in options}, **_SECURITY)
@@ -70,7 +70,7 @@ class _Noting(AsyncOpenAI):
         return _Chat(self)
 
     async def post(self, path: str, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride] - its overloads
-        """As the package's own."""
+        """Do as the package's own."""
         notes = NOTES.get() or CallNotes()
         notes.begin()
         if path == _PATH and options.get("stream_cls") not in (None, _ReadStream):
@@ -82,7 +82,8 @@ class _Noting(AsyncOpenAI):
         return answer
 
     def _build_request(self, options: FinalRequestOptions, *, retries_taken: int = 0) -> http.Request:
-        """After Azure has taken its model's name out of the body, and with the fields of `extra_body`."""
+        """Build the request after Azure has taken its model's name out of the body, and with the fields of
+        `extra_body`."""
         body: object = options.json_data
         if options.method == "post" and options.url.endswith(_PATH) and isinstance(body, Mapping):
             merged: JsonObject = {**cast(JsonObject, body), **(options.extra_json or {})}

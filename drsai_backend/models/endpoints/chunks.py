@@ -28,7 +28,7 @@ class Part:
     _parts: ClassVar[tuple[tuple[str, Callable[[object], object]], ...]]
 
     def __new__(cls, data: object) -> Self:
-        """What is no object stays as it is: whoever reads it finds that it is not what it should be."""
+        """Return what is no object stays as it is: whoever reads it finds that it is not what it should be."""
         if not isinstance(data, dict):
             return cast("Self", data)
         made = object.__new__(cls)
@@ -66,7 +66,7 @@ def models_in(annotation: object) -> Iterator[type[BaseModel]]:
 
 @cache
 def part_of(*models: type[BaseModel]) -> Callable[[object], object]:
-    """What makes a part for a model of a package, or for the one of several that the part's `type` names."""
+    """Return what makes a part for a model of a package, or for the one of several that the part's `type` names."""
     if len(models) == 1:
         return _class_of(models[0])
     kinds = {name: part_of(model) for model in reversed(models) for name in (*_types_of(model), None)}

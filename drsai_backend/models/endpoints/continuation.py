@@ -45,7 +45,7 @@ class ContinueRules:
         self._forms: dict[str, ContinueForm] = dict(forms or {})
 
     def of(self, client: ChatCompletionClient) -> ContinueForm:
-        """How the model of a client continues an answer. `client` is no `RunModelClient`."""
+        """Return how the model of a client continues an answer. `client` is no `RunModelClient`."""
         url, model = where_of(client)
         form = self._form(model) or _known(url, model)
         is_openai = isinstance(client, BaseOpenAIChatCompletionClient)
@@ -56,7 +56,7 @@ class ContinueRules:
 
 
 def _known(url: str, model: str) -> ContinueForm:
-    """What is certain of an endpoint by its address."""
+    """Return what is certain of an endpoint by its address."""
     where = urlsplit(url)
     if where.hostname == "api.mistral.ai" or (
         where.hostname == "api.deepseek.com" and where.path.strip("/").startswith("beta")
@@ -80,11 +80,11 @@ class ContinuingClient:
         self._is_over = False
 
     async def create(self, messages: Sequence[LLMMessage], **options: object) -> CreateResult:
-        """As the client's own; after the answer, the same."""
+        """Do as the client's own; after the answer, the same."""
         return await result_of(self._items(ModelCall(messages, options, streams=False)))
 
     def create_stream(self, messages: Sequence[LLMMessage], **options: object) -> Items:
-        """As the client's own; after the answer, the same."""
+        """Do as the client's own; after the answer, the same."""
         return self._items(ModelCall(messages, options, streams=True))
 
     def _items(self, call: ModelCall) -> Items:

@@ -65,7 +65,7 @@ class MessageForms:
         return forms
 
     def _keep(self, key: Hashable, found: tuple[list[Form], int]) -> None:
-        """In two generations of half the bytes each, the older of which goes as a whole."""
+        """Keep it in two generations of half the bytes each, the older of which goes as a whole."""
         if found[1] > self.most // 2:
             return
         if self._size + found[1] > self.most // 2:
@@ -80,7 +80,7 @@ def _made(message: LLMMessage, convert: Convert) -> tuple[list[Form], int]:
 
 
 def _key(message: LLMMessage, rules: str) -> Hashable | None:
-    """What a message's form depends on; None: it is not kept."""
+    """Return what a message's form depends on; None: it is not kept."""
     content: Any = message.content
     head = rules, type(message), getattr(message, "source", None)
     if isinstance(content, str):

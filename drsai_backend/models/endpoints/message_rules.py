@@ -138,7 +138,8 @@ class MessageRules:
         return known if learnt is None else known | learnt
 
     def learn(self, where: Where, used: Rules, error: Exception, form: MessageForm | None = None) -> Rules | None:
-        """What a refusal of messages that followed `used` teaches; None: nothing, for it refuses something else."""
+        """Return what a refusal of messages that followed `used` teaches; None: nothing, for it refuses something
+        else."""
         lesson = None if (form or self._form(where[1])) == "any" else _lesson(used, error)
         if lesson is None or lesson == used:
             return None

@@ -34,8 +34,8 @@ def refused_parameter(error: Exception, sent: Iterable[str]) -> str | None:
 
 
 def words_of(error: object) -> str | None:
-    """What an endpoint of any provider says of a request that it refuses, without its key and what looks like one;
-    None: that is no such error, or it says nothing."""
+    """Return what an endpoint of any provider says of a request that it refuses, without its key and what looks like
+    one; None: that is no such error, or it says nothing."""
     body: object = getattr(error, "body", None)
     while isinstance(body, dict):
         fields = cast("dict[str, object]", body)

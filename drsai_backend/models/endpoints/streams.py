@@ -87,7 +87,7 @@ class Read(Noted):
     broken: ClassVar[Callable[..., Exception]]
 
     def piece(self, name: bytes, data: bytes) -> object:
-        """What an event gives to whoever reads the stream; None: nothing.
+        """Return what an event gives to whoever reads the stream; None: nothing.
 
         Raises:
             Exception: the package's, where the event tells of an error.

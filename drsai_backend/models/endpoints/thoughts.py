@@ -66,7 +66,7 @@ class ThoughtSplitter:
         return [part for part in ((True, thought), (False, rest)) if part[1]]
 
     def end(self) -> list[tuple[bool, str]]:
-        """What was held back, when nothing follows."""
+        """Return what was held back, when nothing follows."""
         held = self._take_held()
         return [(self._mark == _CLOSE, held)] if held.strip() or (held and self._mark == _OPEN) else []
 
@@ -112,7 +112,7 @@ def with_thought(result: CreateResult, streamed: Iterable[str] = ()) -> CreateRe
 
 
 def thought_of(said: Any) -> str | None:
-    """What a message, or a piece of one, has of a thought in a field of its own; None: nothing."""
+    """Return what a message, or a piece of one, has of a thought in a field of its own; None: nothing."""
     extra: dict[str, object] = said.model_extra or {}
     return next((each for name in _FIELDS if isinstance(each := extra.get(name), str) and each), None)
 

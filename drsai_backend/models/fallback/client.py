@@ -138,8 +138,8 @@ class ProfileClient(ChatCompletionClient):
         raise self._exhausted(course) from course.error
 
     def _of_target(self, target: Target, call: ModelCall, course: _Course) -> Items:
-        """What one model answers, out of the cache if it is there; nothing, and the reason in `course`, if it does
-        not."""
+        """Return what one model answers, out of the cache if it is there; nothing, and the reason in `course`, if it
+        does not."""
         rule, cache, owner = target.profile.cache, self._cache, self._asker.owner
         if cache is not None and rule is not None and owner is not None:
             key = request_key(self._place(target), call.messages, call.options)
@@ -180,7 +180,7 @@ class ProfileClient(ChatCompletionClient):
             await _sleep(wait, call.options.get("cancellation_token"))
 
     def _candidates(self, call: ModelCall) -> list[Target]:
-        """Who is asked, in order. Who cannot do what is asked is left out, if there is anybody who can."""
+        """Return who is asked, in order. Who cannot do what is asked is left out, if there is anybody who can."""
         first = self._targets[0]
         messages, options, _ = call
         tools: Sequence[Tool | ToolSchema] = options.get("tools", ())
@@ -191,7 +191,7 @@ class ProfileClient(ChatCompletionClient):
         return able or [*chain]
 
     def _place(self, target: Target) -> JsonObject:
-        """What of a target's request the cache tells apart, besides the request."""
+        """Return what of a target's request the cache tells apart, besides the request."""
         place = {**target.place, "seed": self._asker.seed_of(target.profile), "form": self._asker.form}
         if self._api_key is not None and target.takes_key:
             # Who has no key that works must not get what another's key has paid for.
@@ -232,11 +232,11 @@ class ProfileClient(ChatCompletionClient):
         return self._targets[0].client(self._api_key).remaining_tokens(messages, tools=tools)
 
     def actual_usage(self) -> RequestUsage:
-        """Nothing: the run's meter counts."""
+        """Return nothing: the run's meter counts."""
         return RequestUsage(prompt_tokens=0, completion_tokens=0)
 
     def total_usage(self) -> RequestUsage:
-        """Nothing: the run's meter counts."""
+        """Return nothing: the run's meter counts."""
         return RequestUsage(prompt_tokens=0, completion_tokens=0)
 
     @property
@@ -249,10 +249,10 @@ class ProfileClient(ChatCompletionClient):
         return self._info  # pyright: ignore[reportReturnType] - a copy of such a dict
 
     async def close(self) -> None:
-        """Nothing: connections belong to the process."""
+        """Do nothing: connections belong to the process."""
 
     def dump_component(self) -> ComponentModel:
-        """As a component that is this profile again, inside a team factory."""
+        """Return a component that is this profile again, inside a team factory."""
         provider = "drsai_backend.models.DefaultModelClient"
         return ComponentModel(provider=provider, component_type="model", config={"model": self.profile})
 

@@ -59,7 +59,7 @@ class Failure:
         return self.kind not in ("overflow", "busy", "open")
 
     def text(self) -> str:
-        """In a few words, without anything that an endpoint has said."""
+        """Return the failure in a few words, without anything that an endpoint has said."""
         words = {
             "timeout": "no answer in time",
             "rate_limit": "its rate limit is used up",
@@ -74,7 +74,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """Why a call has failed; None: asking again or elsewhere would not help, or must not be tried."""
+    """Return why a call has failed; None: asking again or elsewhere would not help, or must not be tried."""
     names = {cls.__name__ for cls in type(error).__mro__}
     name = next((each for each in _BY_NAME if each in names), None)
     if name is not None:

@@ -120,8 +120,8 @@ class Target:
         return self._providers.client(self.name, self.profile, api_key)
 
     def breaker(self, api_key: SecretStr | None) -> Breaker:
-        """That of its endpoint, which other profiles may share. A request's own key has one of its own: where its limit
-        is used up, others are served."""
+        """Return the breaker of its endpoint, which other profiles may share. A request's own key has one of its own:
+        where its limit is used up, others are served."""
         own = api_key if self.takes_key else None
         whose = "" if own is None else hashlib.sha256(own.get_secret_value().encode()).hexdigest()
         return self._breakers.of(self._endpoint, self.profile.model or "", whose)

@@ -171,7 +171,8 @@ class Providers:
             raise ConfigurationError(f"profiles.{name}.key_env: {variable} {error}") from None
 
     def model_info(self, profile: Profile) -> ModelInfo:
-        """What AutoGen knows of a model, or defaults for one that it does not know; what the profile says wins."""
+        """Return what AutoGen knows of a model, or defaults for one that it does not know; what the profile says
+        wins."""
         can = profile.can
         said = {
             "vision": can.vision,

@@ -154,7 +154,7 @@ class TextCalls:
         return result.model_copy(update={"content": "", "finish_reason": "stop"})
 
     def _step(self, result: CreateResult) -> TextStep | None:
-        """What the model has written; None: it is no text in this form."""
+        """Return what the model has written; None: it is no text in this form."""
         if not isinstance(result.content, str):
             return None
         if not self._tools and "json_output" in self.options and self.options["json_output"]:

@@ -134,7 +134,7 @@ def labels(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def parse_step(text: str, tools: Mapping[str, JsonObject]) -> TextStep:
-    """What a model has written.
+    """Return what a model has written.
 
     Args:
         text: its answer.
@@ -174,7 +174,7 @@ def parse_step(text: str, tools: Mapping[str, JsonObject]) -> TextStep:
 
 
 def _told(text: str, parts: list[tuple[str, int, int]]) -> tuple[str, str]:
-    """What follows the label of an action, and the one of its input."""
+    """Return what follows the label of an action, and the one of its input."""
     ends = [start for _, start, _ in parts[1:]] + [len(text)]
     given = "".join(text[parts[1][2] : ends[1]] for _ in parts[1:2] if parts[1][0] in ("given", "input"))
     return _TAG.sub("", text[parts[0][2] : ends[0]]), _TAG.sub("", given)
@@ -241,7 +241,7 @@ def _acted(thought: str, said: str, given: str, tools: Mapping[str, JsonObject])
 
 
 def _unwrapped(rest: str) -> str:
-    """What stands in brackets after a name, as in `search(x)` and `search[x]`."""
+    """Return what stands in brackets after a name, as in `search(x)` and `search[x]`."""
     rest = re.sub(r"^(?:with(?: input)?|for|->?)(?= )", "", rest).strip(" :")
     if rest[:1] in "([" and rest[-1:] in ")]" and not rest.startswith("[{"):
         return rest[1:-1].strip()
@@ -309,7 +309,7 @@ def _step_of(thought: str, name: str, given: object, tools: Mapping[str, JsonObj
 
 
 def _thought_of(text: str) -> str:
-    """What stands before an object, without its fence."""
+    """Return what stands before an object, without its fence."""
     return re.sub(r"```[a-zA-Z]{0,12}\s{0,40}$|<tool_call>\s{0,40}$", "", _joined(text, list(labels(text)))).strip()
 
 
@@ -352,7 +352,7 @@ def _object_at(text: str, place: int) -> JsonObject | None:
 
 
 def _balanced(text: str, place: int) -> str:
-    """From a brace to the one that closes it; to the end where none does."""
+    """Return the text from a brace to the one that closes it; to the end where none does."""
     depth, quote, escaped = 0, "", False
     for index in range(place, len(text)):
         letter = text[index]
@@ -386,7 +386,7 @@ def _json(text: str) -> object:
 
 
 def _repaired(text: str) -> object:
-    """What is meant by a text that is nearly JSON: quotes of other kinds, a comma too many, words of Python."""
+    """Return what is meant by a text that is nearly JSON: quotes of other kinds, a comma too many, words of Python."""
     plain = text.translate({0x201C: '"', 0x201D: '"', 0x2018: "'", 0x2019: "'"})
     closed = plain + "}" if plain.endswith('"') else plain
     for candidate in dict.fromkeys((text, plain, plain.translate({0xFF1A: ":", 0xFF0C: ","}), closed)):
@@ -455,7 +455,7 @@ def _arguments(text: str, schema: Mapping[str, object]) -> str:
 
 
 def _value_of(text: str) -> object:
-    """What a text stands for as JSON, or as what is nearly JSON; None: it is neither."""
+    """Return what a text stands for as JSON, or as what is nearly JSON; None: it is neither."""
     value = _json(text)
     if value is None and text.startswith("{"):
         value = _object_at(text, 0)
@@ -465,7 +465,8 @@ def _value_of(text: str) -> object:
 
 
 def _dumped(value: object) -> str | None:
-    """As JSON; None: it cannot be. Half of a pair of surrogates stays an escape, as no database or socket takes it."""
+    """Return it as JSON; None: it cannot be. Half of a pair of surrogates stays an escape, as no database or socket
+    takes it."""
     try:
         text = json.dumps(value, ensure_ascii=False)
         return text if text.isascii() or _HALF.search(text) is None else json.dumps(value)

@@ -35,13 +35,13 @@ class StepStream:
         self._blank.clear()
 
     def feed(self, piece: str) -> str:
-        """What is shown of one more piece; "" for nothing."""
+        """Return what is shown of one more piece; "" for nothing."""
         return "".join(
             self._thought(text) if is_thought else self._text(text) for is_thought, text in self._thoughts.feed(piece)
         )
 
     def end(self) -> str:
-        """What is shown when nothing follows."""
+        """Return what is shown when nothing follows."""
         rest = "".join(
             self._thought(text) if is_thought else self._text(text) for is_thought, text in self._thoughts.end()
         )
@@ -49,7 +49,7 @@ class StepStream:
         return rest + self._of_line(line)
 
     def close(self, answer: str | None, thought: str) -> str:
-        """What is still to be shown of an answer that is understood by now; None: it calls a tool."""
+        """Return what is still to be shown of an answer that is understood by now; None: it calls a tool."""
         shown = "" if self._opened or not thought or self.has_answered else self._thought(thought)
         if answer is not None and not self.has_answered:
             return shown + self._answer(answer)

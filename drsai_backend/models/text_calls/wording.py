@@ -66,7 +66,7 @@ def parameters_of(tools: Sequence[Tool | ToolSchema]) -> dict[str, JsonObject]:
 
 
 def repair(form: TextForm) -> str:
-    """What a model is told whose answer is malformed."""
+    """Return what a model is told whose answer is malformed."""
     return _REPAIR[form]
 
 

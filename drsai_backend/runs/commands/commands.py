@@ -242,7 +242,8 @@ class Commands:
         return made
 
     async def outlook(self, request: Admitted) -> ExpectedRun:
-        """What can be told of a request's run before it begins; see `RunStarter.outlook`. Raises what its team does."""
+        """Return what can be told of a request's run before it begins; see `RunStarter.outlook`. Raises what its team
+        does."""
         return await self._starter.outlook(request)
 
     # --- inputs whose thread is busy -----------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def to_json(given: Placed) -> JsonObject:
 
 
 def from_json(stored: JsonObject, *, team: str, name: ThreadName, api_key: str | None) -> Ask:
-    """What was asked by the input that `to_json` was given.
+    """Return what was asked by the input that `to_json` was given.
 
     Raises:
         UnsupportedStateVersion: it was stored by a later version of this package.

@@ -46,7 +46,7 @@ class Bounds:
         self._late: Callable[[LimitReached], None] | None = None
 
     def progress(self, *, turn: bool = False) -> Progress:
-        """How far the run has come; `turn`: with the turn that is about to be stored."""
+        """Return how far the run has come; `turn`: with the turn that is about to be stored."""
         turns = self.turns + self._inner + 1 if turn else self.turns
         return Progress(self.meter.as_dict(), turns, self.seconds, [*self.meter.records])
 

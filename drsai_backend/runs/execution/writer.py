@@ -101,7 +101,7 @@ class RunWriter:
         self._stored(turn, write)
 
     def write_of(self, turn: Turn, *, counts: bool = True, also: Sequence[Statement] = ()) -> TurnWrite:
-        """What is to be stored of a turn; what was recorded inside of it is over."""
+        """Return what is to be stored of a turn; what was recorded inside of it is over."""
         store = self.transcript.store
         payload = turn.entry.encode()
         self.journal_chars += len(payload)
@@ -211,7 +211,7 @@ class RunWriter:
         return replace(end, messages=messages, told=kept)
 
     def _finish(self, status: RunStatus) -> Finish:
-        """How the model call that gave the last message shown finished."""
+        """Return how the model call that gave the last message shown finished."""
         if status in (RunStatus.COMPLETED, RunStatus.STOPPED):
             shows = self.transcript.shows
             source = next((each.source for each in reversed(self.messages) if shows(each)), None)

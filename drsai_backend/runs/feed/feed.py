@@ -173,7 +173,7 @@ class Feeds:
         return True
 
     async def look(self, fn: Callable[[Session], T]) -> T | None:
-        """What a follower reads, once the database is there; None: the process shuts down."""
+        """Return what a follower reads, once the database is there; None: the process shuts down."""
         try:
             return await self._patiently(fn)
         except DatabaseError:

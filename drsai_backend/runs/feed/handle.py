@@ -107,9 +107,9 @@ class Handle:
         self._lost = _LOST
 
     async def events(self) -> AsyncGenerator[RunEvent]:
-        """Every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is still
-        in the queue, because a person is asked first. Who stops before the end and asks again reads on where they were;
-        after the end, or after `wait`, all is told anew."""
+        """Yield every event of the run from its beginning; ends after `RunEnded`, also where that says that the run is
+        still in the queue, because a person is asked first. Who stops before the end and asks again reads on where they
+        were; after the end, or after `wait`, all is told anew."""
         if self._ended is not None and not self._readers:
             self._begin()
         self._readers += 1
@@ -168,8 +168,8 @@ class Handle:
         return [self._note(event) for event in ready]
 
     def maker(self) -> Callable[[], Handle | None]:
-        """What makes more handles of the run, from its beginning. It keeps nothing of what the run has said: once
-        that has ended here and nobody reads it any more, it makes None."""
+        """Return what makes more handles of the run, from its beginning. It keeps nothing of what the run has said:
+        once that has ended here and nobody reads it any more, it makes None."""
         source, follow = self._source, self._follow
         found = weakref.ref(source) if isinstance(source, LiveRun) else lambda: source
         return lambda: None if (again := found()) is None else Handle(again, follow)

@@ -134,7 +134,7 @@ class LiveRun:
             _resolve(self._end_waiters)
 
     def steps_done(self) -> None:
-        """Something of the turn in flight is stored: who reads what is stored looks again."""
+        """Tell that something of the turn in flight is stored: who reads what is stored looks again."""
         self.steps_stored += 1
         self._wake()
 
@@ -152,7 +152,7 @@ class LiveRun:
         self._limit = len(self.events) + _KEEP
 
     def unfinished(self) -> list[TextMessage]:
-        """What was shown of messages that are not stored, in the order in which they were begun."""
+        """Return what was shown of messages that are not stored, in the order in which they were begun."""
         begun: dict[tuple[str, str | None], list[str]] = {}
         for event in reversed(self.events):
             if isinstance(event, MessageDone | RunStarted):
@@ -202,7 +202,7 @@ class Reader:
         self._steps = live.steps_stored
 
     def poll(self) -> list[RunEvent]:
-        """What is there now and was not read yet."""
+        """Return what is there now and was not read yet."""
         return self.live.events[self._advance() :]
 
     def poll_positions(self) -> list[tuple[Position, RunEvent]]:

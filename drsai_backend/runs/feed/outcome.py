@@ -39,7 +39,7 @@ def result_of(handle: Handle, end: RunEnded) -> TeamResult:
 
 
 def check_failure(handle: Handle, end: RunEnded) -> None:
-    """Raises RunFailed: the run ended as ERROR; `__cause__` is what was raised."""
+    """Raise RunFailed: the run ended as ERROR; `__cause__` is what was raised."""
     if end.status is RunStatus.ERROR:
         raise RunFailed(
             f"{end.error_message or 'the run failed'} (thread {handle.thread_id!r}, run {handle.run_id!r})",

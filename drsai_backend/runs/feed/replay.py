@@ -112,7 +112,8 @@ def find_run_of(session: Session, name: ThreadName, run_id: str, digest: str) ->
 
 
 def _part(session: Session, head: ThreadHead, row: RunRow, digest: str) -> StoredRequest:
-    """What an unkeyed request with that digest has brought about of a run: all of it, or what follows its answer."""
+    """Return what an unkeyed request with that digest has brought about of a run: all of it, or what follows its
+    answer."""
     request = stored_request(session, head, row)
     if row["fingerprint"] == digest + OF_AN_ANSWER:
         answers = (each.seq for each in reversed(request.messages) if is_received(each.config))
@@ -122,13 +123,13 @@ def _part(session: Session, head: ThreadHead, row: RunRow, digest: str) -> Store
 
 
 def told(ended: RunEnded, *, speakers: int, ignored: Sequence[str], last_seq: int) -> JsonObject:
-    """What a client is told at the end of a run, or of its part, as `Run.told` keeps it."""
+    """Return what a client is told at the end of a run, or of its part, as `Run.told` keeps it."""
     kept = {**asdict(ended), "status": ended.status.value, "speakers": speakers, "last_seq": last_seq}
     return {**kept, "ignored": list(ignored)} if ignored else kept
 
 
 def ended_of_request(stored: StoredRequest) -> RunEnded:
-    """What the client of a request that is over was told, or would have been."""
+    """Return what the client of a request that is over was told, or would have been."""
     kept = stored.row["told"]
     return _ended(kept) if kept else ended_of(stored.run, stored.head)
 

@@ -58,7 +58,7 @@ class Watch:
     _in_flight: int = 0
 
     def changed(self, name: ThreadName, run_id: str | None) -> None:
-        """Something has happened on this thread in this process, where that run is live now."""
+        """Tell that something has happened on this thread in this process, where that run is live now."""
         watched = self._threads.get(name)
         if watched is not None:
             watched.pause, watched.due = _SOON, 0.0

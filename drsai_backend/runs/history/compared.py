@@ -110,7 +110,7 @@ def find_thread(
 def _of_results(
     session: Session, places: Sequence[tuple[StoredPoint, ThreadHead]], results: Mapping[str, str]
 ) -> Iterator[tuple[StoredPoint, ThreadHead]]:
-    """Of places, those where these results of the client's tools were brought; then those that have none."""
+    """Yield, of places, those where these results of the client's tools were brought; then those that have none."""
     without: list[tuple[StoredPoint, ThreadHead]] = []
     for place in places:
         fits = not results or _has_results(session, *place, results)
@@ -138,7 +138,8 @@ def compare(
     history: History,
     also: Sequence[HistoryPoint] = (),
 ) -> KnownHistory | Rewind | None:
-    """How a history stands to a thread of the request's team. `also`: its points with a team that had the thread."""
+    """Return how a history stands to a thread of the request's team. `also`: its points with a team that had the
+    thread."""
     is_busy = is_at_work(head)
     # What a window shows is what counts. Of others, an input that comes late must not end what somebody listens to.
     may_stop = not head.queued and (request.ask.resends or request.ask.how.on_busy == "interrupt")
@@ -189,8 +190,8 @@ def _parted(
     history: History,
     also: Sequence[HistoryPoint],
 ) -> KnownHistory | Rewind | None:
-    """Where a thread and a history part that ends elsewhere. `stands`: the thread's conversation, and the number of the
-    message that it ends with."""
+    """Return where a thread and a history part that ends elsewhere. `stands`: the thread's conversation, and the number
+    of the message that it ends with."""
     theirs, is_busy, (conversation, seq) = points(history.seed, history.messages), is_at_work(head), stands
     if not theirs:
         # Who names a thread and does not resend the conversation may mean any of its questions.
@@ -229,7 +230,7 @@ def _is_begun_anew(session: Session, head: ThreadHead, request: Admitted, histor
 
 
 def continued(history: History, conversation: Conversation, head: ThreadHead) -> KnownHistory | None:
-    """What of a history is new to a thread that has this conversation; None: the thread is not where it ends."""
+    """Return what of a history is new to a thread that has this conversation; None: the thread is not where it ends."""
     if conversation.point != history.point:
         return None
     new_from = history.first_new(conversation.point_said)

@@ -44,12 +44,12 @@ _PIECE: Final = 1 << 16
 
 
 def seed_of(owner: Owner, team: str) -> bytes:
-    """Where the digests of an owner's conversations with a team begin."""
+    """Return where the digests of an owner's conversations with a team begin."""
     return blake2b(orjson.dumps([owner.tenant, owner.user_id, team]), digest_size=_SIZE).digest()
 
 
 def plain(text: str) -> bytes:
-    """What counts of a user's text."""
+    """Return what counts of a user's text."""
     if text.isascii():
         return text.encode().translate(None, _ASCII_SPACE)
     pieces = (text[begin : begin + _PIECE] for begin in range(0, len(text), _PIECE))
@@ -57,7 +57,7 @@ def plain(text: str) -> bytes:
 
 
 def plain_answer(text: str) -> bytes:
-    """What counts of an answer, or a part of one that ends with its line."""
+    """Return what counts of an answer, or a part of one that ends with its line."""
     if "</" in text:
         text = _unfolded(text)
     if "**" in text:
@@ -66,7 +66,7 @@ def plain_answer(text: str) -> bytes:
 
 
 def left_out(text: str) -> list[str]:
-    """What does not count of an answer: what is folded away, and headings."""
+    """Return what does not count of an answer: what is folded away, and headings."""
     if "</" not in text and "**" not in text:
         return []
     return [*(text[begin:end] for begin, end in _folds(text)), *_HEADING.findall(_unfolded(text))]
@@ -82,7 +82,7 @@ def _unfolded(text: str) -> str:
 
 
 def _folds(text: str) -> Iterator[tuple[int, int]]:
-    """Where what chat windows fold begins and ends. In one pass, whatever the text is."""
+    """Yield where what chat windows fold begins and ends. In one pass, whatever the text is."""
     depth, opened = 0, 0
     for tag in _FOLDED.finditer(text):
         if not tag[1]:
@@ -102,7 +102,7 @@ def flat(content: str | Sequence[str | Image]) -> str:
 
 
 def flat_dump(config: Mapping[str, object]) -> str:
-    """What `flat` makes of the message of a dump as it came."""
+    """Return what `flat` makes of the message of a dump as it came."""
     content = config.get("content")
     if not isinstance(content, list):
         return str(content or "")
@@ -111,7 +111,7 @@ def flat_dump(config: Mapping[str, object]) -> str:
 
 
 def picture(base64: str) -> str:
-    """What stands for an image in a text."""
+    """Return what stands for an image in a text."""
     return f"\0{blake2b(base64.encode(), digest_size=_SIZE).hexdigest()}"
 
 
@@ -162,7 +162,7 @@ class Conversation:
         return ends
 
     def answer(self, text: str) -> bool:
-        """This was answered, or a part of the answer was. Whether it counts."""
+        """Take what was answered, or a part of the answer. Returns whether it counts."""
         answered = plain_answer(text)
         self.answered += answered
         return bool(answered)
@@ -221,7 +221,7 @@ class History:
     has_results: bool
 
     def known(self, new_from: int, seen: Seen | None = None, newest: bytes | None = None) -> KnownHistory:
-        """What a thread is told of it that knows all before message `new_from`."""
+        """Return what a thread is told of it that knows all before message `new_from`."""
         return KnownHistory(new_from, self.conversation, seen, self.systems, newest)
 
     @property
@@ -242,9 +242,9 @@ class History:
         return turns[-count:]
 
     def met_in_other_words(self, point: bytes, said: Sequence[bytearray], drop: int) -> int | None:
-        """How many messages lead to a thread's point, which is the one after a turn of this history but for the words
-        of the newest questions: the thread has them as `said`, and what the history has of each is a part of that. The
-        last `drop` turns are left aside. None: it is another point.
+        """Return how many messages lead to a thread's point, which is the one after a turn of this history but for the
+        words of the newest questions: the thread has them as `said`, and what the history has of each is a part of
+        that. The last `drop` turns are left aside. None: it is another point.
 
         Only what was `said` must be known of the thread: the answers, and all that was before, are the same if the
         digest is.
@@ -294,7 +294,7 @@ def points(seed: bytes, messages: Sequence[InputMessage]) -> list[HistoryPoint]:
 
 
 def began(messages: Sequence[InputMessage]) -> bytearray:
-    """What counts of what the user has said before the first answer of a history."""
+    """Return what counts of what the user has said before the first answer of a history."""
     conversation = Conversation(b"")
     for message in messages:
         if message.role == "user":
@@ -322,7 +322,7 @@ class Histories:
         self._kept.forget(seeds)
 
     async def digested(self, seed: bytes, messages: Sequence[InputMessage]) -> History:
-        """As `digest`, beside the event loop where that takes long."""
+        """Do as `digest`, beside the event loop where that takes long."""
         contents, roles = [each.content for each in messages], [each.role for each in messages]
         # Whether all but the last turn was digested before takes less time than the way to another thread and back.
         found = self._kept.find(seed, roles, contents, by_hash=False)

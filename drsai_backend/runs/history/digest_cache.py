@@ -116,7 +116,7 @@ class KeptHistories:
     def find(
         self, seed: bytes, roles: Sequence[str], contents: Sequence[object], *, by_hash: bool = True
     ) -> Found | None:
-        """What is known of a history. None: it is too short to be kept, or begins with images."""
+        """Return what is known of a history. None: it is too short to be kept, or begins with images."""
         if len(contents) <= _FEW or not all(isinstance(each, str) for each in contents[:_FIRST]):
             return None
         key = (seed, hash(tuple(contents[:_FIRST])))

@@ -163,8 +163,9 @@ class Recogniser:
     def _meant(
         session: Session, places: Sequence[tuple[StoredPoint, ThreadHead]], request: Admitted, history: History
     ) -> tuple[Sequence[tuple[StoredPoint, ThreadHead]], Words | None]:
-        """Of the places that a history may be of, newest first, those whose hidden words all stand in it, and these
-        words: of the places that have most of them. Where there are none, all of them if who asks is one person."""
+        """Return, of the places that a history may be of, newest first, those whose hidden words all stand in it, and
+        these words: of the places that have most of them. Where there are none, all of them if who asks is one
+        person."""
         found = [(place, read_hidden(session, line_to(session, *place))) for place in places]
         meant = [(place, words) for place, words in found if stand_in(history, words)]
         if not meant:
@@ -233,7 +234,8 @@ class Recogniser:
         return request
 
     def _next_step(self, session: Session, request: Admitted, history: History) -> KnownHistory | Rewind | None:
-        """How the history of its client stands to a thread; None: no point of it is known, or the thread is not."""
+        """Return how the history of its client stands to a thread; None: no point of it is known, or the thread is
+        not."""
         head = read_head(session, request.name)
         if head is None:
             return None

@@ -34,8 +34,8 @@ def brought(messages: Sequence[InputMessage]) -> dict[str, str]:
 
 
 def asked_before(messages: Sequence[InputMessage]) -> int | None:
-    """How many messages a history has up to the question whose turn its last results are of; the user may have said
-    more after these. None: it shows no such question, or the results without their calls."""
+    """Return how many messages a history has up to the question whose turn its last results are of; the user may have
+    said more after these. None: it shows no such question, or the results without their calls."""
     end, asked = len(messages), None
     while end:
         after = end

@@ -178,8 +178,8 @@ class Repeats:
         self._gone(attempt, told=True)
 
     def withdraw(self, handle: Handle) -> bool:
-        """Its client has left, and means its run to be stopped: who asks again wants another one. False: somebody else
-        has joined it already, and waits for it."""
+        """Withdraw it: its client has left, and means its run to be stopped; who asks again wants another one. False:
+        somebody else has joined it already, and waits for it."""
         attempt = handle.attempt
         if attempt is None:
             return True

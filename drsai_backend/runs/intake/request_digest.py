@@ -91,7 +91,7 @@ def _after(state: hashlib.blake2b, messages: Sequence[InputMessage]) -> hashlib.
 
 
 def _value(message: InputMessage) -> Hashable:
-    """What a message says; images by their bytes."""
+    """Return what a message says; images by their bytes."""
     content = message.content
     parts: Hashable
     if isinstance(content, str):

@@ -53,8 +53,8 @@ class Announcements:
         self._announced = time.monotonic()
 
     async def unknown(self, team: str, since: datetime | None = None) -> UnknownModel | None:
-        """Why a team that this process does not know is not waited for any longer, by a run or by an input that came at
-        `since`. None: another worker may know it."""
+        """Return why a team that this process does not know is not waited for any longer, by a run or by an input that
+        came at `since`. None: another worker may know it."""
         if (patience := await self._waited(team, since)) is None:
             return None
         text = f"no worker has known the team {team!r} for {patience:g} s: start one that serves it, and try again"
@@ -68,7 +68,7 @@ class Announcements:
         return UnsupportedStateVersion(text, param=raised.param)
 
     async def _waited(self, name: str, since: datetime | None) -> float | None:
-        """For how many seconds no worker has known a team or form, by which it was waited for long enough."""
+        """Return for how many seconds no worker has known a team or form, by which it was waited for long enough."""
         unknown = await self._db.database.read(lambda session: unknown_for(session, name))
         waited = unknown if since is None else min(unknown, utcnow() - since)
         patience = self._settings.unknown_team_seconds

@@ -133,9 +133,9 @@ class WaitingInputs:
 
     @asynccontextmanager
     async def _counted(self, row: QueuedRow, run: RunRow) -> AsyncGenerator[None]:
-        """Around the beginning of an input, of which the process may die before it stores anything. An input that came
-        after the process has killed none before; others are counted first, and those that have been are begun one at a
-        time.
+        """Count the beginning of an input around it, for the process may die of it before it stores anything. An input
+        that came after the process has killed none before; others are counted first, and those that have been are begun
+        one at a time.
 
         Raises:
             TeamBuildError: `max_attempts` processes have died in which no other of them was begun.

@@ -165,8 +165,8 @@ class _Pulse:
         self._given_up = False
 
     def look(self) -> float:
-        """For how many seconds the loop has stood still. Says so in the log once, with where it stands, and when it
-        turns again.
+        """Return for how many seconds the loop has stood still. Says so in the log once, with where it stands, and when
+        it turns again.
 
         Raises:
             RuntimeError: the loop is closed.
@@ -249,8 +249,8 @@ def was_in(worker_id: str, pid: int) -> bool:
 
 
 def _started(pid: int) -> str:
-    """When a process was started, by a clock that nobody sets: on Linux in ticks since the boot that `_host` names. No
-    number, so that earlier releases, which compare times of day, do not read it as one.
+    """Return when a process was started, by a clock that nobody sets: on Linux in ticks since the boot that `_host`
+    names. No number, so that earlier releases, which compare times of day, do not read it as one.
 
     Raises:
         OSError, psutil.Error: it cannot be told, or the process is gone.

@@ -69,7 +69,7 @@ state."""
 
 
 def _reason(question: Mapping[str, object]) -> str:
-    """Why a call is denied that nobody has decided on."""
+    """Return why a call is denied that nobody has decided on."""
     by = question.get("by")
     return f"nobody {'answered' if by is None else f'of {by} answered'} until {question['deadline']}"
 
@@ -200,7 +200,7 @@ class Recovery:
         return head.lease_owner not in (None, self._worker_id)
 
     def _deaths(self, head: ThreadHead, run: RunRow) -> int:
-        """How often a run's worker has died in the turn in which the run is."""
+        """Return how often a run's worker has died in the turn in which the run is."""
         return (run["retries"] if run["retry_turn"] == head.turn else 0) + self._has_failed(head)
 
     def hold_revived(self, session: Session, key: int) -> bool:
@@ -269,7 +269,8 @@ class Recovery:
             self._running.spawn(self.try_recover(key))
 
     def _ran_unseen(self, head: ThreadHead, run: RunRow) -> float:
-        """For how many seconds a run ran after it had stored something, according to its worker's last heartbeat."""
+        """Return for how many seconds a run ran after it had stored something, according to its worker's last
+        heartbeat."""
         if head.lease_expires_at is None:
             return 0.0
         alive = head.lease_expires_at - timedelta(seconds=self._settings.lease_seconds)
@@ -350,8 +351,8 @@ class Recovery:
 
     @contextmanager
     def looking_after(self, key: int) -> Generator[None]:
-        """Around a write that lets others begin something on a thread. Where it fails because the database is away, it
-        may have been stored all the same; then nobody else would look before a sweep."""
+        """Look after a write that lets others begin something on a thread. Where it fails because the database is away,
+        it may have been stored all the same; then nobody else would look before a sweep."""
         try:
             yield
         except DatabaseUnavailable:
@@ -437,7 +438,7 @@ class Recovery:
             self._running.spawn(self.try_recover(key))
 
     def freed(self, key: int) -> None:
-        """This process has done its part on a thread, and there is more to do."""
+        """Tell that this process has done its part on a thread, and there is more to do."""
         if not self._running.closing:
             # The next input runs where the thread is warm.
             self._running.spawn(self.try_recover(key))

@@ -143,8 +143,8 @@ class Housekeeping:
                 ) from None
 
     def kind_of(self, messages: Sequence[InputMessage]) -> str | None:
-        """What a conversation asks for, if its last message is housekeeping; None: it is a conversation. A system
-        message alone is a prompt, too."""
+        """Return what a conversation asks for, if its last message is housekeeping; None: it is a conversation. A
+        system message alone is a prompt, too."""
         asking = ("user", "system") if len(messages) == 1 else ("user",)
         if self.setting == "off" or not messages or messages[-1].role not in asking:
             return None

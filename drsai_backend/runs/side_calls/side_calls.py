@@ -61,7 +61,8 @@ class SideCalls:
         self._places = _Places(settings.tasks_at_once)
 
     def kind_of(self, messages: Sequence[InputMessage], said: bool | None = None) -> str | None:
-        """What a conversation asks for, if it is housekeeping; `said`: whether it is, as the request itself says."""
+        """Return what a conversation asks for, if it is housekeeping; `said`: whether it is, as the request itself
+        says."""
         if said is not None:
             return (self._rule.kind_of(messages) or "other") if said else None
         return self._rule.kind_of(messages)

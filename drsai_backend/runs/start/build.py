@@ -216,7 +216,8 @@ def context_of(
     plan: Plan,
     began_at: datetime | None = None,
 ) -> RunContext:
-    """What the team's factory and its agents know of the run. Its `input_values` are stored as the user input."""
+    """Return what the team's factory and its agents know of the run. Its `input_values` are stored as the user
+    input."""
     ask, name = given.ask, given.name
     own: dict[str, object] = {} if ask.client_tools is None else {STORED_AS: ask.client_tools.to_json()}
     own |= {} if ask.shown is None else {SHOWN: ask.shown}

@@ -200,7 +200,8 @@ def told_before(
 
 @contextmanager
 def _naming(thread: StoredThread) -> Generator[None]:
-    """Around the use of what is stored of a thread. What is wrong with it is raised as a StateError, and is logged."""
+    """Name the thread around the use of what is stored of it. What is wrong with that is raised as a StateError, and is
+    logged."""
     try:
         yield
     except (StateError, ValueError, TypeError, KeyError, AttributeError) as error:

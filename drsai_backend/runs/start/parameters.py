@@ -114,8 +114,8 @@ def allot(
 
 
 def _shown(tree: TeamTree, formed: Part | None, ask: Ask, recipe: Recipe) -> Shown:
-    """Whose messages are the answer. `formed`: the agent of several that answers in a form: as JSON, of its messages
-    one alone can be read."""
+    """Return whose messages are the answer. `formed`: the agent of several that answers in a form: as JSON, of its
+    messages one alone can be read."""
     choice, form = ask.shown, ask.params.response_format or {"type": "text"}
     if choice is None and formed is not None and form["type"] != "text":
         return Shown(frozenset({formed.name}), is_last=True)
@@ -126,7 +126,7 @@ def _shown(tree: TeamTree, formed: Part | None, ask: Ask, recipe: Recipe) -> Sho
 
 
 def _check_choice(answering: Part | None, choice: ClientTools, team: str) -> None:
-    """Raises InvalidRequest unless the answering agent has the tools of a choice, as far as that is known: those of a
+    """Raise InvalidRequest unless the answering agent has the tools of a choice, as far as that is known: those of a
     server are listed in the run."""
     known = known_tools(answering)
     if known is None or choice.choice == "none":
@@ -140,8 +140,8 @@ def _check_choice(answering: Part | None, choice: ClientTools, team: str) -> Non
 
 
 def _continuing(team: BaseGroupChat, rules: ContinueRules, text: str) -> ContinuingClient:
-    """What continues an answer. Who of a group chat has given it, and what was said before it in the same run, is not
-    known; nor is how an agent of a class of its own asks its model."""
+    """Return what continues an answer. Who of a group chat has given it, and what was said before it in the same run,
+    is not known; nor is how an agent of a class of its own asks its model."""
     if len(team._participants) != 1 or is_a(team._participants[0], BaseGroupChat):  # pyright: ignore[reportPrivateUsage]
         raise InvalidRequest(_SEVERAL, param="messages")
     agent = answering_agent(team)

@@ -71,7 +71,7 @@ class Plan:
 
 
 def plan_resumed(thread: StoredThread) -> Plan:
-    """How a run that was cut, or paused, is resumed where it stood."""
+    """Return how a run that was cut, or paused, is resumed where it stood."""
     return Plan(
         run_id=thread.head.run_id,
         resumes=True,
@@ -139,8 +139,8 @@ def plan(given: Placed, thread: StoredThread | None, *, may_move: bool) -> Plan:
 
 
 def _reply(given: Placed, thread: StoredThread, text: str) -> tuple[list[JsonObject] | None, UserInputReceivedEvent]:
-    """What a message says to the question that its thread waits for, as `Plan.answers` and `Plan.received`. Raises as
-    `plan`."""
+    """Return what a message says to the question that its thread waits for, as `Plan.answers` and `Plan.received`.
+    Raises as `plan`."""
     question, user_id = thread.head.input_request or {}, given.who.user_id
     if calls_of(question):
         raise InvalidRequest("the run waits for the results of its client's tools", param="messages")
@@ -153,7 +153,7 @@ def _reply(given: Placed, thread: StoredThread, text: str) -> tuple[list[JsonObj
 
 
 def _plan_new(given: Placed) -> Plan:
-    """What a request means for a thread that is none yet, and so is one's own: all of it is new."""
+    """Return what a request means for a thread that is none yet, and so is one's own: all of it is new."""
     ask, sent = given.ask, given.ask.messages
     if not any(message.message is not None for message in sent):
         first_new(sent, (), known=False)
@@ -181,7 +181,7 @@ def _hidden(given: Placed, thread: StoredThread, new: Sequence[InputMessage]) ->
 def _after(
     given: Placed, known: KnownHistory, known_system: str | None
 ) -> tuple[list[InputMessage], Sequence[JsonObject]]:
-    """What of a request is new to a thread that knows the messages before, and the same in OpenAI's shape."""
+    """Return what of a request is new to a thread that knows the messages before, and the same in OpenAI's shape."""
     sent, start = given.ask.messages, known.new_from
     # It need not stand among what is new.
     is_changed = _system_text(given) not in (None, known_system or "")
@@ -190,7 +190,7 @@ def _after(
 
 
 def _system_text(given: Placed) -> str | None:
-    """As `system_text`, without looking for them again in a history that was digested. A client that names no thread
+    """Do as `system_text`, without looking for them again in a history that was digested. A client that names no thread
     sends all that holds: "", where it sends none."""
     sent, known = given.ask.messages, given.known
     if known is None:
@@ -311,7 +311,7 @@ def _answers_so_far(thread: StoredThread) -> list[JsonObject]:
 
 
 def _check_current(question: Mapping[str, object] | None, answer: Answer) -> None:
-    """Raises `StaleAnswer` unless `question`, which the thread waits for, is the one that is answered."""
+    """Raise `StaleAnswer` unless `question`, which the thread waits for, is the one that is answered."""
     if question is None:
         raise StaleAnswer("the thread waits for no answer", param="id")
     if question["id"] != answer.request_id:
@@ -327,7 +327,7 @@ def _other_model(head: ThreadHead, asked: str) -> OtherModel:
 
 
 def _check_in_time(question: JsonObject) -> None:
-    """Raises `StaleAnswer` when the question's deadline has passed."""
+    """Raise `StaleAnswer` when the question's deadline has passed."""
     deadline = question.get("deadline")
     if deadline is not None and datetime.fromisoformat(deadline) < utcnow():
         raise StaleAnswer("the time to answer this input request is over", param="id")
@@ -343,7 +343,7 @@ def _text_of(answer: Answer) -> str:
 
 
 def _answer_from_text(question: Mapping[str, object], text: str) -> JsonObject:
-    """What a plain chat message says to a question, as `Run.answers` keeps it.
+    """Return what a plain chat message says to a question, as `Run.answers` keeps it.
 
     Raises:
         InvalidRequest: it is none of the choices; the message names them.
@@ -423,7 +423,7 @@ def _from_text(question: Mapping[str, object], text: str) -> JsonObject:
 
 
 def fingerprint(ask: Ask, name: ThreadName) -> str:
-    """What makes a request the same request: SHA-256 over it, unless it brings something of its own."""
+    """Return what makes a request the same request: SHA-256 over it, unless it brings something of its own."""
     if ask.origin.fingerprint is not None:
         return ask.origin.fingerprint
     texts = [

@@ -162,7 +162,7 @@ class RunStarter:
         return await self._take(given, thread, plan_resumed(thread))
 
     async def outlook(self, request: Admitted | Placed) -> ExpectedRun:
-        """What can be told of a run before it begins.
+        """Return what can be told of a run before it begins.
 
         Raises:
             InvalidRequest: the team takes no messages of a type that is among the request's, sees none of its images,
@@ -294,7 +294,7 @@ def _refuse_busy(given: Placed, thread: StoredThread) -> None:
 def _first_write(
     services: Services, given: Placed, thread: StoredThread | None, plan: Plan, built: BuiltRun, loaded: LoadedRun
 ) -> NewRun | QueuedRun | ResumedRun:
-    """What is to be stored when the run starts."""
+    """Return what is to be stored when the run starts."""
     ask, origin, key = given.ask, given.ask.origin, None
     if ask.api_key is not None:
         key = services.db.secrets.encrypt(ask.api_key.get_secret_value())

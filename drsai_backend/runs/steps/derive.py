@@ -52,8 +52,8 @@ class _Answer(NamedTuple):
 
 
 def begins(kind: str, source: str, calls: int, shown: bool | None, *, used: bool) -> int:
-    """How many steps a message begins: one for each call of a tool, one for what an agent says itself, or thinks where
-    that is all of a model's answer, such as a plan.
+    """Return how many steps a message begins: one for each call of a tool, one for what an agent says itself, or thinks
+    where that is all of a model's answer, such as a plan.
 
     Args:
         kind: AutoGen's class of the message.
@@ -203,7 +203,7 @@ class Derivation:
         self.steps.append(step)
 
     def take_recorded(self, recorded: Iterable[RecordedStep]) -> None:
-        """After all messages: the calls of the turn in flight, with what has come of them."""
+        """Take, after all messages, the calls of the turn in flight, with what has come of them."""
         rows = [*recorded]
         results = {(row.agent, row.step): row for row in rows}
         # The calls of a turn that is run once more are told by messages.
@@ -222,7 +222,7 @@ class Derivation:
             self._last = now
 
     def end(self) -> None:
-        """After all of it: what the end of the run makes of its last step, or the step that says how it ended."""
+        """Take, after all of it, what the end of the run makes of its last step, or the step that says how it ended."""
         run = self._run
         if not run.status.is_final:
             return
@@ -252,7 +252,7 @@ def _result_of(value: JsonObject) -> JsonObject:
 
 
 def _models(calls: Iterable[Mapping[str, object]]) -> dict[str, str]:
-    """By agent, the model that has given all of its answers, as far as they are known."""
+    """Return, by agent, the model that has given all of its answers, as far as they are known."""
     found: dict[str, set[str]] = {}
     for call in calls:
         if model := call.get("model"):

@@ -110,7 +110,7 @@ def check_of(step: RunStep) -> int:
 
 
 def parts_of(step: RunStep) -> Iterator[tuple[int, StepEvent]]:
-    """What there is to tell of a step, in order, each with its number."""
+    """Yield what there is to tell of a step, in order, each with its number."""
     yield START, StepStarted(step)
     if step.thought:
         yield _THOUGHT, StepThought(step)

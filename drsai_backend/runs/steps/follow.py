@@ -92,7 +92,7 @@ class _Told:
         self._checks = {at.position: at.check} if at.position > at.stored.position else {}
 
     def of(self, look: _Look) -> Iterator[LoggedStep]:
-        """What is new."""
+        """Yield what is new."""
         run_id, steps = look.run.run_id, look.rows.steps
         if self._is_void(look):
             stored = self.at.stored

@@ -83,7 +83,7 @@ def _place(step: RunStep) -> str:
 
 
 def cursor_of(step: RunStep) -> Cursor:
-    """Where a step stands."""
+    """Return where a step stands."""
     return Cursor(step.position, step.seq, 0 if step.with_step is None else step.position - step.with_step)
 
 
@@ -170,7 +170,7 @@ def _rows(
 
 
 def _count(session: Session, key: int, run: RunView) -> int:
-    """How many steps the messages of a run begin."""
+    """Return how many steps the messages of a run begin."""
     m = _message.c
     kind, source = m.config["type"].as_string(), m.config["source"].as_string()
     lengths = {"sqlite": sa.func.json_array_length(m.config["content"]), "postgresql": None}
@@ -191,7 +191,7 @@ def _count(session: Session, key: int, run: RunView) -> int:
 
 
 def _recorded(session: Session, key: int, run: RunView) -> list[RecordedStep]:
-    """What is recorded of the turn in flight."""
+    """Return what is recorded of the turn in flight."""
     s = _step.c
     query = sa.select(s.agent, s.step, s.value, s.created_at).where(s.thread_key == key, s.run_id == run.run_id)
     return [

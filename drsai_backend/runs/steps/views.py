@@ -28,7 +28,7 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """Raises InvalidRequest for a text that is no `next`."""
+        """Raise InvalidRequest for a text that is no `next`."""
         return cls(*map(int, read_cursor(CURSOR_PATTERN, text).groups()))
 
 
@@ -73,7 +73,8 @@ StepPage = Page[RunStep]  # The name of earlier releases.
 
 
 def title_of(step: RunStep, source: str | None = None) -> str:
-    """What to call a step: by its tool, its agent (`source`, where the step does not know it yet), or its number."""
+    """Return what to call a step: by its tool, its agent (`source`, where the step does not know it yet), or its
+    number."""
     return step.tool or step.source or source or f"Step {step.position}"
 
 

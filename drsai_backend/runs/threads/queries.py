@@ -155,7 +155,7 @@ class RunFilter(NamedTuple):
     status: RunStatus | None = None
 
     def terms(self) -> list[sa.ColumnElement[bool]]:
-        """What a query of them asks for."""
+        """Return what a query of them asks for."""
         c = _run.c
         return given(
             (self.team_prefix, partial(c.team.startswith, autoescape=True)),
@@ -181,7 +181,7 @@ def list_runs(
 
 
 def first_texts(session: Session, owner: Owner, run_ids: Collection[str]) -> dict[str, str]:
-    """By run of the owner's, the text that it began with."""
+    """Return, by run of the owner's, the text that it began with."""
     joined = sa.join(_run, _thread, _run.c.thread_key == _thread.c.id).join(
         _message, sa.and_(_message.c.thread_key == _thread.c.id, _message.c.seq == _run.c.first_seq)
     )

@@ -86,8 +86,8 @@ def may_answer(who: Principal, question: Mapping[str, object], steered_by: Colle
 
 
 def told_to_asker(question: Mapping[str, object]) -> str:
-    """What a question that is not for who asked to answer tells them: who answers it, until when, and what becomes of
-    what they send meanwhile."""
+    """Return what a question that is not for who asked to answer tells them: who answers it, until when, and what
+    becomes of what they send meanwhile."""
     asker, by, deadline = question.get("asker") or "whoever", question.get("by"), question.get("deadline")
     until = "" if deadline is None else f" until {datetime.fromisoformat(str(deadline)):%Y-%m-%d %H:%M:%S} UTC"
     who = by or "Somebody else, with whom this thread is shared,"
@@ -98,6 +98,6 @@ def told_to_asker(question: Mapping[str, object]) -> str:
 
 
 def check_may_answer(who: Principal, question: Mapping[str, object], steered_by: Collection[str] = ()) -> None:
-    """Raises Forbidden unless `may_answer`."""
+    """Raise Forbidden unless `may_answer`."""
     if not may_answer(who, question, steered_by):
         raise Forbidden(f"{told_to_asker(question)} You may not answer it.", param="id")

@@ -63,7 +63,7 @@ class StoredThreads:
         self._travel = Travel(db.database, self._rights, hooks)
 
     def check_open(self) -> None:
-        """Raises NotOpened unless it is open, in this event loop. All that is asked of it below begins with this."""
+        """Raise NotOpened unless it is open, in this event loop. All that is asked of it below begins with this."""
         self.lifecycle.check()
 
     @property
@@ -118,7 +118,7 @@ class StoredThreads:
         )
 
     async def first_texts(self, owner: Owner, run_ids: Collection[str]) -> dict[str, str]:
-        """By run of the owner's, the text that it began with, of those that were found for who asks."""
+        """Return, by run of the owner's, the text that it began with, of those that were found for who asks."""
         return await self._open_database.read(lambda session: queries.first_texts(session, owner, run_ids))
 
     async def last_text(self, who: Principal, run_id: str) -> str | None:
@@ -147,12 +147,12 @@ class StoredThreads:
                 yield logged
 
     async def check_readable(self, who: Principal, thread_id: Named) -> None:
-        """Raises NotFound for a thread that is not shared with the user any more. For one's own it asks nothing, and
+        """Raise NotFound for a thread that is not shared with the user any more. For one's own it asks nothing, and
         does not find out whether it is there."""
         await self._rights.thread(who, thread_id, Right.READ)
 
     async def check_thread(self, who: Principal, thread_id: Named, right: Right = Right.READ) -> None:
-        """Raises NotFound for an unknown or foreign thread, Forbidden for one where the user has less than `right`."""
+        """Raise NotFound for an unknown or foreign thread, Forbidden for one where the user has less than `right`."""
         await self._head(await self._rights.thread(who, thread_id, right))
 
     async def list_threads(
@@ -325,7 +325,7 @@ class StoredThreads:
             raise NotFound(f"thread {name.thread_id!r} is not shared with {grantee}", param="thread_id")
 
     async def list_shares(self, who: Principal, thread_id: Named) -> list[ShareView]:
-        """With whom a thread is shared, oldest first. Raises as `share_thread`."""
+        """Return with whom a thread is shared, oldest first. Raises as `share_thread`."""
         name = await self._rights.thread(who, thread_id, Right.SHARE)
         await self._head(name)
         return await self._shares(name)
@@ -335,5 +335,5 @@ class StoredThreads:
         return [ShareView.model_validate(row) for row in rows]
 
     async def _head(self, name: ThreadName) -> None:
-        """Raises NotFound where there is no such thread."""
+        """Raise NotFound where there is no such thread."""
         await self._open_database.read(lambda session: head_of(session, name))

@@ -54,7 +54,7 @@ def pack(content: Content) -> bytes:
 
 
 def unpack(data: bytes, limit: int) -> Content:
-    """What is in a file, which may have `limit` bytes, packed and unpacked.
+    """Return what is in a file, which may have `limit` bytes, packed and unpacked.
 
     Raises:
         DamagedState: no file of this kind, cut short, changed, or too large.

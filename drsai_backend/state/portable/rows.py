@@ -100,7 +100,7 @@ def _value(info: ModelInfo, item: ModelField, given: object) -> object:
 
 
 def check_rows(thread: JsonObject, tables: Tables, document: str | None, limit: int) -> None:
-    """What the rest of the package relies on, and no constraint of the database sees to, or only without a word.
+    """Check what the rest of the package relies on, and no constraint of the database sees to, or only without a word.
     `thread` and `tables` are as `parse_row` gives them, `limit` bounds the document. Raises as `import_thread`."""
     for model, rows in tables.items():
         _check_unique(INFOS[model], rows)

@@ -81,7 +81,7 @@ class Board:
     # --- what is next ---------------------------------------------------------------------------------------------
 
     def next(self) -> tuple[Next, tuple[str, ...]]:
-        """What is to be done now, and of steps, which."""
+        """Return what is to be done now, and of steps, which."""
         if self._refused:
             # What earlier plans have given is an answer of a kind.
             return Next.ANSWER if self.results else Next.REFUSED, ()

@@ -87,8 +87,8 @@ def _thought(
     mark: TaskMark | None,
     inner: Sequence[BaseAgentEvent | BaseChatMessage] | None = None,
 ) -> Response:
-    """What a member says, as an event: AutoGen keeps and shows it as any answer; no other agent hears it, and a client
-    is shown it as a thought."""
+    """Return what a member says, as an event: AutoGen keeps and shows it as any answer; no other agent hears it, and a
+    client is shown it as a thought."""
     event = ThoughtEvent(content=text, source=agent.name, metadata={} if mark is None else dump_mark(mark))
     return Response(chat_message=cast("BaseChatMessage", event), inner_messages=list(inner or ()))
 
@@ -271,8 +271,8 @@ class Executor(Member, DrSaiAgent):
 
 
 def _no_answer(error: Exception) -> str | None:
-    """Why a model gave no answer, in words that tell nothing of its endpoint; None: that is not what has happened, or
-    asking again would not help."""
+    """Return why a model gave no answer, in words that tell nothing of its endpoint; None: that is not what has
+    happened, or asking again would not help."""
     if isinstance(error, EndpointFailed):
         return "its endpoint failed"
     failure = None if isinstance(error, DrSaiError) else failure_of(error)
@@ -313,7 +313,8 @@ class Answerer(Member, DrSaiAgent):
 
 
 def _after(answer: str, note: str) -> str:
-    """What is added to an answer so that it says what is missing; nothing to one in JSON, which has a form to keep."""
+    """Return what is added to an answer so that it says what is missing; nothing to one in JSON, which has a form to
+    keep."""
     try:
         json.loads(answer)
     except ValueError:

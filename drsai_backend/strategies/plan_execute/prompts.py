@@ -56,7 +56,7 @@ def outcome_of(text: str) -> tuple[Outcome, str]:
 
 
 def to_plan(board: Board, tools: Sequence[tuple[str, str]]) -> str:
-    """What the planner is told beside the conversation; "": nothing."""
+    """Return what the planner is told beside the conversation; "": nothing."""
     parts: list[str] = []
     if tools:
         lines = [f"- {name}: {' '.join(text.split())[:_DESCRIPTION]}" for name, text in tools[:_TOOLS]]
@@ -72,7 +72,7 @@ def to_plan(board: Board, tools: Sequence[tuple[str, str]]) -> str:
 
 
 def to_do(board: Board, step: str, task: str, added: Sequence[str]) -> str:
-    """What the executor of a step is told."""
+    """Return what the executor of a step is told."""
     own = board.tasks[step]
     parts = [f"The task that the plan is for:\n{cut(task, RESULT)}"]
     if added:
@@ -86,7 +86,7 @@ def to_do(board: Board, step: str, task: str, added: Sequence[str]) -> str:
 
 
 def to_answer(board: Board, task: str) -> str:
-    """What the one who answers is told of the steps; "": there were none."""
+    """Return what the one who answers is told of the steps; "": there were none."""
     if not board.tasks:
         return ""
     shown = [each for each in board.tasks.values() if each.status is not TaskStatus.REPLACED]
@@ -98,7 +98,7 @@ def to_answer(board: Board, task: str) -> str:
 
 
 def left_over(board: Board) -> str:
-    """What a user is told of steps that were not done; "": all were."""
+    """Return what a user is told of steps that were not done; "": all were."""
     failed = [each for each in board.left if board.tasks[each].status is TaskStatus.FAILED]
     missed = [each for each in board.left if each not in failed]
     said = [f"{_steps(failed)} failed"] if failed else []
@@ -112,7 +112,7 @@ def left_over(board: Board) -> str:
 
 
 def begins(board: Board, steps: Sequence[str]) -> str:
-    """What is said of steps that begin."""
+    """Return what is said of steps that begin."""
     lines: list[str] = []
     for step in steps:
         task = board.tasks[step]

@@ -247,7 +247,7 @@ class PlanExecuteManager(RoundRobinGroupChatManager):
         return f"{self._team}-{self._began}"
 
     def place_of(self, executor: str) -> int:
-        """Which of the steps of the turn in flight an executor does."""
+        """Return which of the steps of the turn in flight an executor does."""
         return self._executor_names.index(executor)
 
     async def tools(self) -> Sequence[tuple[str, str]]:

@@ -124,7 +124,7 @@ class Judge(OwnSteps, DrSaiAgentMixin, BaseChatAgent):
         return Response(chat_message=TextMessage(content=text, source=self.name, models_usage=used))
 
     def _form(self) -> JsonObject:
-        """What asks for JSON, in the strongest way that the model knows."""
+        """Return what asks for JSON, in the strongest way that the model knows."""
         info = self._model_client.model_info
         if info.get("structured_output") and takes_parameter(self._model_client, "response_format"):
             # Not by `json_output`: that raises where an answer does not fit, which can be mended.

@@ -203,7 +203,7 @@ class ReflexionManager(RoundRobinGroupChatManager):
 
     @override
     async def update_message_thread(self, messages: Sequence[BaseAgentEvent | BaseChatMessage]) -> None:
-        """Of a conversation it needs the task alone, and what a person adds to it."""
+        """Keep of a conversation the task alone, and what a person adds to it."""
         for message in messages:
             own = self._active_speakers and message.source in self._members
             if own or not isinstance(message, BaseChatMessage) or imported_role(message) is not None:

@@ -66,7 +66,7 @@ class Verdict:
     reflection: str = ""
 
     def told(self) -> str:
-        """For the reader of the thoughts, and for the one who makes the next attempt."""
+        """Return a text for the reader of the thoughts, and for the one who makes the next attempt."""
         lines = [f"Score: {self.score:.2f}"]
         lines += [f"Reasons: {self.reasons}"] if self.reasons else []
         lines += [f"Reflection: {self.reflection}"] if self.reflection else []

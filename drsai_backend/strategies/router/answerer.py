@@ -30,15 +30,15 @@ class Answerer(ToolCaller, DrSaiAgent):
     _task: JsonObject | None = None
 
     def say(self, text: str) -> None:
-        """Its next answer is this text; no model is asked."""
+        """Have this text as its next answer; no model is asked."""
         self._task = {"say": text}
 
     def use(self, tool: str, arguments: Mapping[str, object], *, phrase: bool) -> None:
-        """Its next answer is what this tool returns; with `phrase`, in the words of its model."""
+        """Have as its next answer what this tool returns; with `phrase`, in the words of its model."""
         self._task = {"tool": tool, "arguments": dict(arguments), "phrase": phrase}
 
     def answer(self) -> None:
-        """Its next answer is its model's."""
+        """Have as its next answer its model's."""
         self._task = None
 
     async def on_messages_stream(

@@ -28,7 +28,7 @@ class ToolCaller(OwnSteps):
     _workbench: Sequence[Workbench] = ()
 
     async def offered(self) -> Mapping[str, tuple[Workbench, ToolSchema]]:
-        """Its tools by name: where each is, and its schema."""
+        """Return its tools by name: where each is, and its schema."""
         return {tool["name"]: (each, tool) for each in self._workbench for tool in await each.list_tools()}
 
     async def call(

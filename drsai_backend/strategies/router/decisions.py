@@ -79,7 +79,7 @@ def request(
     *,
     calls: bool,
 ) -> tuple[list[LLMMessage], JsonObject]:
-    """What a model is asked: messages and options.
+    """Return what a model is asked: messages and options.
 
     Args:
         tools: the schemas of tools that it may call itself.
@@ -114,7 +114,7 @@ def _with_confidence(tool: ToolSchema) -> JsonObject:
 
 
 def read(result: CreateResult, choices: Sequence[Choice], tools: Sequence[ToolSchema]) -> Decision:
-    """What a model has chosen.
+    """Return what a model has chosen.
 
     Raises:
         Nonsense: nothing that it may choose.
@@ -152,7 +152,7 @@ def _chosen(given: Mapping[str, object] | None, choices: Sequence[Choice]) -> De
 
 
 def _confidence(given: object) -> float:
-    """From 0 to 1; what is no number is no confidence."""
+    """Return a number from 0 to 1; what is no number is no confidence."""
     try:
         value = float(cast("str", given))
     except (TypeError, ValueError, OverflowError):

@@ -140,7 +140,7 @@ class RouterManager(RoundRobinGroupChatManager):
         return Decision(cast("Kind", target.kind), name, confidence, by, reason, arguments)
 
     async def _asked(self, thread: Sequence[BaseAgentEvent | BaseChatMessage], active: str | None = None) -> Decision:
-        """What the model chooses; the fallback where it fails, answers nonsense, or is not sure."""
+        """Return what the model chooses; the fallback where it fails, answers nonsense, or is not sure."""
         parts = self._parts
         choices = self._choices(active)
         tools = [schema for _, schema in (await parts.answerer.offered()).values()]

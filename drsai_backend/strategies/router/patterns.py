@@ -23,7 +23,7 @@ machine is."""
 
 
 def wrong_with(pattern: str) -> str | None:
-    """Why a pattern cannot be used; None: it can."""
+    """Return why a pattern cannot be used; None: it can."""
     try:
         _compiled(pattern)
     except (regex.error, RecursionError, OverflowError) as error:

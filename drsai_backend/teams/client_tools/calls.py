@@ -38,7 +38,7 @@ class ClientCalls:
         """Those of the answer in hand that wait for results."""
 
     async def ask(self, call: ClientCall) -> ToolResult:
-        """What the client has returned for a call.
+        """Return what the client has returned for a call.
 
         Raises:
             InputRequired: nothing yet. All calls of the answer that are the client's are in one question, which is

@@ -111,14 +111,14 @@ class ClientTools:
         return replace(self, choice="auto") if self.choice == "required" else self
 
     def to_json(self) -> JsonObject:
-        """As it is stored; defaults are left out."""
+        """Return it as it is stored; defaults are left out."""
         given: JsonObject = {"tools": [_as_json(tool) for tool in self.tools]}
         rest = {"choice": self.choice, "only": self.only and list(self.only), "parallel": self.parallel}
         return given | {name: value for name, value in rest.items() if value not in (None, "auto")}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """What `to_json` gave."""
+        """Return what `to_json` gave."""
         tools = tuple(ClientTool(**tool) for tool in stored["tools"])
         return cls(tools, stored.get("choice", "auto"), stored.get("only"), stored.get("parallel"))
 

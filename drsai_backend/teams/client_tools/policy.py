@@ -47,7 +47,7 @@ class ToolPolicy:
         return cls(**fields)
 
     def over(self, mode: Mode) -> ToolPolicy:
-        """This policy; where it says nothing, `mode`."""
+        """Return this policy; where it says nothing, `mode`."""
         return self if self.mode is not None else ToolPolicy(mode, self.agent)
 
 

@@ -129,7 +129,7 @@ class ClientWorkbench(Workbench):
         return options
 
     def is_last_round(self, iteration: int, own: int) -> bool:
-        """For `Rounds`: whether the agent's loop ends after its round `iteration`, where it has tool calls of its own
+        """Tell `Rounds` whether the agent's loop ends after its round `iteration`, where it has tool calls of its own
         for `own` rounds."""
         if iteration == 0:
             self._rounds = 0

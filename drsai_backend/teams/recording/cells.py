@@ -167,13 +167,14 @@ _FRAME: Final = frozenset({"state", "extras", "agent_states", "agent_state"})
 
 
 def part_of(path: Path) -> str:
-    """Whose part of the state a path leads to, and which, by the names of agents and teams: `ann/llm_context`."""
+    """Return whose part of the state a path leads to, and which, by the names of agents and teams:
+    `ann/llm_context`."""
     return "/".join(name for name in "/".join(path).split("/") if name not in _FRAME)
 
 
 @contextmanager
 def _naming(path: Path, value: object) -> Generator[None]:
-    """Around what makes JSON of a value at a path. Raises StateError, which says what of it is none."""
+    """Name the path around what makes JSON of a value there. Raises StateError, which says what of it is none."""
     try:
         yield
     except (TypeError, ValueError, RecursionError) as error:
@@ -183,7 +184,8 @@ def _naming(path: Path, value: object) -> Generator[None]:
 
 @contextmanager
 def fitting(path: Path) -> Generator[None]:
-    """Around what loads the stored part at a path. Raises DamagedState, which says whose it is, and which field."""
+    """Name the path around what loads the stored part there. Raises DamagedState, which says whose it is, and which
+    field."""
     try:
         yield
     except (ValueError, TypeError, KeyError, AttributeError) as error:

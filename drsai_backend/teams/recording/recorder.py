@@ -195,8 +195,8 @@ class Recorder:
         self.next_seq += 1
 
     async def capture(self, pending: list[str] | None, *, paused: bool = False) -> Turn:
-        """What has changed since the last call. `pending`: the held speakers; None at the end of the run. `paused`: the
-        agents have been told of a pause."""
+        """Return what has changed since the last call. `pending`: the held speakers; None at the end of the run.
+        `paused`: the agents have been told of a pause."""
         messages = [self._record(seq, message) for seq, message in self._emitted]
         self._emitted = []
         self._awaited.clear()
@@ -276,8 +276,8 @@ def _clean(value: JsonValue) -> JsonValue:
 
 
 def _left_out(fresh: JsonObject, stored: JsonObject, name: str = "the team") -> Iterator[str]:
-    """What of a stored state `_fitted` drops, by the names of agents and teams; what starts fresh and had nothing to
-    keep is not told."""
+    """Yield what of a stored state `_fitted` drops, by the names of agents and teams; what starts fresh and had nothing
+    to keep is not told."""
     if "agent_states" in fresh and "agent_states" in stored:
         new, old = fresh["agent_states"], stored["agent_states"]
         for each, state in old.items():

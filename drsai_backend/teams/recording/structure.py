@@ -270,7 +270,7 @@ def _tool(structure: Structure, tool: AnyTool, where: Path) -> None:
 
 
 def _memories(structure: Structure, memories: Sequence[object], path: Path) -> None:
-    """What is in an agent's list memories, which AutoGen saves nowhere."""
+    """Find what is in an agent's list memories, which AutoGen saves nowhere."""
     mark = structure.runtime.mark
     for position, memory in enumerate(memories):
         if not isinstance(memory, ListMemory):
@@ -343,7 +343,7 @@ def _conversation(structure: Structure, manager: BaseGroupChatManager, path: Pat
 
 
 def _declared(structure: Structure, owner: object, path: Path) -> None:
-    """What the class of an agent or a manager declares as durable."""
+    """Find what the class of an agent or a manager declares as durable."""
     where = structure.extra(path, "fields")
     structure.cells += [ValueCell((*where, name), owner, each) for name, each in fields_of(owner).items()]
 

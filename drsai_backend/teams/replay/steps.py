@@ -319,7 +319,7 @@ class AgentSteps:
         await self.turn.save(step())
 
     async def once(self, digest: str, make: Callable[[], Awaitable[str | None]]) -> str | None:
-        """What `make` returns, stored before this returns; in a turn that is repeated, what it returned then.
+        """Return what `make` returns, stored before this returns; in a turn that is repeated, what it returned then.
 
         Raises:
             ReplayMismatch: what is recorded was made of something else than `digest` says.
@@ -371,7 +371,7 @@ class AgentSteps:
         return call
 
     def noted(self) -> JsonObject | None:
-        """What was noted here in the turn that is repeated; None: nothing."""
+        """Return what was noted here in the turn that is repeated; None: nothing."""
         value = self.turn.replay(self.path, f"n{self._notes}")
         self._notes += value is not None
         return value

@@ -68,7 +68,7 @@ class ToolCalls:
         self._states: dict[str, int] = {}
 
     async def stream(self, call: Call) -> AsyncGenerator[object, None]:
-        """What the tool shows, then its `ToolResult`, which is recorded by then; or the recorded one alone.
+        """Yield what the tool shows, then its `ToolResult`, which is recorded by then; or the recorded one alone.
 
         Raises:
             InputRequired: a person has to approve the call, or to say what becomes of one that may have been made
@@ -166,7 +166,8 @@ class ToolCalls:
             self._turn.keep(lambda: step)
 
     def _starts(self, call: Call, name: CallName) -> int:
-        """How often a call was started according to the record, the first time, which is not recorded, included."""
+        """Return how often a call was started according to the record, the first time, which is not recorded,
+        included."""
         starts = 1 if call.approval is None else 0
         while self._turn.replay(self.steps.path, f"{name.step}!{starts + 1}") is not None:
             starts += 1
@@ -267,7 +268,7 @@ class ToolCalls:
         return made, None
 
     async def _retry(self, call: Call, name: CallName, starts: int, task: asyncio.Task[None]) -> ToolResult | None:
-        """What a person gives as the result of a call that may have been made; None to make it once more."""
+        """Return what a person gives as the result of a call that may have been made; None to make it once more."""
         question = InputRequired(
             self.steps.source,
             f"The run was interrupted when {self.steps.source} may have called {call.name} with {call.written}; the "
@@ -332,7 +333,7 @@ class ToolCalls:
 
 
 def tool_run_of(agent: object, context: RunContext, cache: dict[object, object]) -> ToolRun:
-    """What the calls of an agent's tools have in common. `cache` is that of the run."""
+    """Return what the calls of an agent's tools have in common. `cache` is that of the run."""
     principal = context.principal
 
     def allows(scope: str) -> bool:

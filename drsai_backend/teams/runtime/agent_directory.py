@@ -132,4 +132,4 @@ class AgentDirectory(AgentRuntime):
             await (await self.instance(AgentId.from_str(name))).load_state(agent_state)
 
     def add_message_serializer(self, serializer: object) -> None:
-        """Nothing is serialised on the way: messages stay objects of this process."""
+        """Do nothing, as nothing is serialised on the way: messages stay objects of this process."""

@@ -22,7 +22,8 @@ class TeamErrors:
     _blamed: dict[int, tuple[BaseException, str]] = field(default_factory=dict[int, tuple[BaseException, str]])
 
     def blame(self, agent: object, error: BaseException) -> None:
-        """This participant, or manager, has raised `error`; of those inside each other, the innermost counts."""
+        """Note that this participant, or manager, has raised `error`; of those inside each other, the innermost
+        counts."""
         name = agent._agent.name if isinstance(agent, ChatAgentContainer) else getattr(agent, "_name", None)
         if name is not None:
             self._blamed.setdefault(id(error), (error, name))
@@ -32,7 +33,7 @@ class TeamErrors:
         return self._blamed.get(id(error), (None, None))[1]
 
     def original(self, error: BaseException) -> BaseException:
-        """What was raised in the first place, where AutoGen has put something else in its stead."""
+        """Return what was raised in the first place, where AutoGen has put something else in its stead."""
         frame = error.__traceback__
         while frame is not None:
             # It makes text of every error, and fails at those whose text cannot be had or is not valid Unicode.
@@ -54,7 +55,7 @@ def as_text(error: BaseException) -> SerializableException:
 
 
 def leaked(cancelled: BaseException) -> RuntimeError:
-    """What stands for a CancelledError that nobody has asked for."""
+    """Return what stands for a CancelledError that nobody has asked for."""
     error = RuntimeError("CancelledError was raised although nothing had been cancelled")
     error.__cause__ = cancelled
     return error

@@ -136,7 +136,7 @@ class Lane:
             task.cancel()
 
     def live_tasks(self) -> set[asyncio.Task[None]]:
-        """What is under way, but for the task that asks."""
+        """Return what is under way, but for the task that asks."""
         current = asyncio.current_task()
         tasks = (self.driver, *self.speaking.values())
         return {task for task in tasks if task is not None and task is not current and not task.done()}
@@ -197,7 +197,7 @@ def cancel_requested() -> bool:
 
 
 def cancel_lane(lane: Lane, driver: asyncio.Task[None], loop: asyncio.AbstractEventLoop) -> None:
-    """What a cancelled token does to the lane that `driver` drove when it was linked."""
+    """Do what a cancelled token does to the lane that `driver` drove when it was linked."""
     if driver.done() or lane.driver is not driver:
         return
     if runs_here(loop):

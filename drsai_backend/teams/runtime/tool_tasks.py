@@ -27,7 +27,7 @@ _calling: WeakSet[CancellationToken] = WeakSet()
 
 
 def calls_tools(token: CancellationToken) -> None:
-    """To be called before tools are, with this token. To look at all tasks takes milliseconds beside many runs, most
+    """Note that tools are called next, with this token. To look at all tasks takes milliseconds beside many runs, most
     of which call no tool."""
     _calling.add(token)
 
@@ -47,7 +47,7 @@ def call_siblings(task: asyncio.Task[None]) -> set[asyncio.Task[None]]:
 
 
 def watch_tools(token: CancellationToken) -> None:
-    """To be called right after an agent has started its tools: makes sure that it learns of their end."""
+    """Make sure, right after an agent has started its tools, that it learns of their end."""
     for task in asyncio.all_tasks():
         if _local(task, "cancellation_token", ALL_CALLS) is token:
             queue = _local(task, "stream_queue", ALL_CALLS)

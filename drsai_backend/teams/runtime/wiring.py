@@ -123,7 +123,7 @@ def share_message_types(tree: TeamTree) -> None:
 
 
 def _place_members(team: BaseGroupChat, runtime: TurnRuntime) -> None:
-    """What `BaseGroupChat._init` does by registering types and subscriptions, done with the objects themselves: that
+    """Do what `BaseGroupChat._init` does by registering types and subscriptions, done with the objects themselves: that
     registration inspects every handler's type hints again and takes longer than a turn."""
     key = team._team_id
     own_containers = type(team)._create_participant_factory is BaseGroupChat._create_participant_factory

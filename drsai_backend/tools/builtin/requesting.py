@@ -129,7 +129,7 @@ def http_request(  # noqa: PLR0913 - a tool's options
 
 
 def networks(allowed: Sequence[str]) -> Reachable:
-    """What may be reached. Raises ConfigurationError: one of them is neither a network nor an address."""
+    """Return what may be reached. Raises ConfigurationError: one of them is neither a network nor an address."""
     try:
         return Reachable(allowed)
     except ValueError:

@@ -86,7 +86,7 @@ def weather(
 
 
 async def _place(host: str, place: str, timeout: float) -> JsonObject:
-    """What is known of a place: the first one, or the first that has what stands behind the comma."""
+    """Return what is known of a place: the first one, or the first that has what stands behind the comma."""
     name, *wanted = [part.strip() for part in place.split(",") if part.strip()] or [place]
     query: dict[str, str | int | float] = {"name": name, "count": _PLACES, "language": "en", "format": "json"}
     answer = await ask("Open-Meteo", f"{host}/v1/search", query, timeout=timeout)

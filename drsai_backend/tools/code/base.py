@@ -89,11 +89,11 @@ class CodeSandbox(Protocol):
     repeatable: bool
 
     def missing(self) -> str | None:
-        """What has to be installed, as far as that is seen at once; None: nothing."""
+        """Return what has to be installed, as far as that is seen at once; None: nothing."""
         ...
 
     async def probe(self) -> str | None:
-        """Why it cannot be used here, a sentence for operators; None: it can. Found out once."""
+        """Return why it cannot be used here, a sentence for operators; None: it can. Found out once."""
         ...
 
     async def run(self, code: str, folder: Path | None, limits: CodeLimits) -> CodeResult:

@@ -247,7 +247,7 @@ class BubblewrapSandbox:
         return child
 
     def _arguments(self, limits: CodeLimits) -> bytes:
-        """Of bubblewrap, in a file: the command line of a process can be read in the sandbox."""
+        """Return the arguments of bubblewrap, in a file: the command line of a process can be read in the sandbox."""
         given = [
             "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts",
             "--unshare-cgroup-try", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox",

@@ -46,7 +46,7 @@ class Printed:
                 flooded.set()
 
     def text(self) -> str:
-        """What was kept, as text."""
+        """Return what was kept, as text."""
         return self._kept.decode("utf-8", "replace")
 
     def note(self, name: str) -> str:
@@ -106,7 +106,7 @@ def family(pid: int) -> list[psutil.Process]:
 
 
 def excess(pid: int, folder: str, limits: CodeLimits) -> str:
-    """Which limit the processes are above, as a sentence; "": none. The folder has its own bound of bytes."""
+    """Return which limit the processes are above, as a sentence; "": none. The folder has its own bound of bytes."""
     processes = family(pid)
     sockets = socket_bytes(processes)
     if memory_of(processes, limits.memory - sockets) + sockets > limits.memory:
@@ -169,7 +169,8 @@ class Child:
             await asyncio.gather(ended, *others, return_exceptions=True)
 
     def result(self, files: Sequence[CodeFile], notes: Sequence[str], killed: str) -> CodeResult:
-        """What came of it, with the files and notes of its folder. `killed`: what its exit code says of its end."""
+        """Return what came of it, with the files and notes of its folder. `killed`: what its exit code says of its
+        end."""
         stopped = self.stopped or killed
         notes = (*notes, self.out.note("stdout"), self.err.note("stderr"))
         return CodeResult(

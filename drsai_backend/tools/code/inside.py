@@ -19,7 +19,7 @@ FIGURES = 10
 
 
 def limit_processes(most: int) -> None:
-    """In here, so that they are counted in this sandbox's own user namespace."""
+    """Limit processes in here, so that they are counted in this sandbox's own user namespace."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_NPROC, (most, most))

@@ -64,7 +64,7 @@ class CodeInterpreter(ToolBase):
         self.limits = limits
 
     async def validate_credentials(self) -> None:
-        """Raises ToolError where the sandbox does not work on this machine."""
+        """Raise ToolError where the sandbox does not work on this machine."""
         if (why := await self.sandbox.probe()) is not None:
             raise ToolError(f"Code cannot be run on this server, as its sandbox does not work: {why}.")
 

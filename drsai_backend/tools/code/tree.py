@@ -45,7 +45,7 @@ class Usage:
     files: dict[str, Mark] = field(default_factory=dict[str, Mark])
 
     def excess(self, limits: CodeLimits) -> str:
-        """Which limit it is above, as a sentence; "": none."""
+        """Return which limit it is above, as a sentence; "": none."""
         if self.bytes > limits.disk:
             return f"The work folder may have {limits.disk} bytes."
         if self.entries > limits.files:
@@ -107,7 +107,7 @@ def collect(path: Path | str, before: Marks, limits: CodeLimits) -> tuple[list[C
 
 
 def before_run(path: Path | str, limits: CodeLimits) -> tuple[Marks, str]:
-    """What is in a folder, and a sentence where an earlier run that was cut off had left it above its limits."""
+    """Return what is in a folder, and a sentence where an earlier run that was cut off had left it above its limits."""
     usage = measure(path, limits.files)
     if not usage.excess(limits):
         return usage.files, ""
@@ -163,8 +163,8 @@ def kept(inside: str, path: Path, before: Marks, limits: CodeLimits) -> tuple[li
 
 @contextlib.contextmanager
 def _as_owner_of(path: str) -> Generator[None]:
-    """In this thread, be the user of a folder where the server is root: that one is unknown to a sandbox's file system,
-    which lets nobody unknown make a file."""
+    """Be, in this thread, the user of a folder where the server is root: that one is unknown to a sandbox's file
+    system, which lets nobody unknown make a file."""
     owner, libc = os.stat(path), ctypes.CDLL(None)
     libc.setfsgid(owner.st_gid)
     libc.setfsuid(owner.st_uid)

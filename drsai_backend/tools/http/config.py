@@ -63,7 +63,7 @@ class HttpEndpoint(BaseModel):
         return headers
 
     def texts(self) -> list[object]:
-        """All that may have placeholders."""
+        """Return all that may have placeholders."""
         return [self.url, self.headers, self.query, self.body]
 
 

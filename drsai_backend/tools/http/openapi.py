@@ -243,14 +243,15 @@ class _Operation:
 
 
 def _walked(walk: Callable[[object], object], key: str, value: object) -> object:
-    """What is below a keyword. Of `properties` the keys are names, and values of an `enum` are no schemas."""
+    """Return what is below a keyword. Of `properties` the keys are names, and values of an `enum` are no schemas."""
     if key in ("properties", "patternProperties") and isinstance(value, Mapping):
         return {name: walk(each) for name, each in cast("JsonObject", value).items()}
     return value if key in ("enum", "const", "default", "examples", "required") else walk(value)
 
 
 def _resolve(document: Mapping[str, object], value: object) -> object:
-    """What a reference names. Raises ConfigurationError: it leads out of the document, to nothing, or in a circle."""
+    """Return what a reference names. Raises ConfigurationError: it leads out of the document, to nothing, or in a
+    circle."""
     for _ in range(_MAX_DEPTH):
         reference = cast("JsonObject", value).get("$ref") if isinstance(value, dict) else None
         if not isinstance(reference, str):

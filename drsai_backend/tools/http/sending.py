@@ -26,7 +26,7 @@ _OF_THE_CONNECTION: Final = frozenset(("host", "content-length", "transfer-encod
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Raises ValueError for headers that no request can have, or that would be another one's."""
+    """Raise ValueError for headers that no request can have, or that would be another one's."""
     for name, value in headers.items():
         if _HEADER.fullmatch(name) is None:
             raise ValueError(f"{name!r} is no name of a header")

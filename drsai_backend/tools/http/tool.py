@@ -120,7 +120,7 @@ class HttpTool(ToolBase):
         return FileOutput(self._hiding.text(file.name), self._hiding.data(file.data), self._hiding.text(kind))
 
     async def _picked(self, path: str, answer: Answer) -> bytes:
-        """What a path finds in an answer, as JSON."""
+        """Return what a path finds in an answer, as JSON."""
         data, seconds = path.encode() + b"\0" + answer.content, self.config.endpoint.timeout
         try:
             return await apart(_PICKING, data, seconds=seconds, memory=_MEMORY, most=2 * self.config.max_bytes)

@@ -174,7 +174,7 @@ class Connection:
             task.exception()  # Whoever waited may be gone.
 
     async def tools(self, timeout: float) -> tuple[Tool, ...]:
-        """What tools the server has. Raises ServerFailed."""
+        """Return what tools the server has. Raises ServerFailed."""
         if self._tools is not None and time.monotonic() - self._listed_at < LIST_SECONDS:
             return self._tools
 

@@ -21,7 +21,7 @@ class ServerFailed(Exception):
 
 
 def first_of(error: BaseException) -> BaseException:
-    """What is at the bottom of the groups that task groups make of it."""
+    """Return what is at the bottom of the groups that task groups make of it."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     return error

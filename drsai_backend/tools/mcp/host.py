@@ -29,7 +29,7 @@ class McpHost:
 
     @classmethod
     def of(cls, settings: Settings) -> McpHost:
-        """What the settings say of servers and connections. Raises ConfigurationError as `McpServers.read`."""
+        """Return what the settings say of servers and connections. Raises ConfigurationError as `McpServers.read`."""
         servers = McpServers() if settings.mcp_servers is None else McpServers.read(settings.mcp_servers)
         return cls(servers, Pool(settings.mcp_connections, settings.mcp_idle_seconds))
 
@@ -50,6 +50,7 @@ def pool() -> Pool:
 
 
 def named_servers() -> McpServers:
-    """Those that the operator of the `DrSai` has named whose team is built; outside of a factory there are none."""
+    """Return those that the operator of the `DrSai` has named whose team is built; outside of a factory there are
+    none."""
     found = mcp_host.get()
     return McpServers() if found is None else found.servers

@@ -255,8 +255,8 @@ class McpServers:
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """Those of a YAML or JSON file: `{"mcpServers": {"files": {"command": …}, "search": {"url": …}}}`; the outer
-        object may be left out, or be called `mcp_servers`. They may be a list, each with its `name`.
+        """Read those of a YAML or JSON file: `{"mcpServers": {"files": {"command": …}, "search": {"url": …}}}`; the
+        outer object may be left out, or be called `mcp_servers`. They may be a list, each with its `name`.
 
         Raises:
             ConfigurationError: the file cannot be read or used.

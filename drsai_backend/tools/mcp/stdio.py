@@ -165,7 +165,7 @@ class _Child:
         await self._incoming.aclose()
 
     async def read_errors(self) -> None:
-        """What it says to its operator goes to the log."""
+        """Put into the log what it says to its operator."""
         assert self._process.stderr is not None
         while chunk := await self._process.stderr.read(_CHUNK):
             self._said = (self._said + chunk)[-_TAIL:]
@@ -173,7 +173,7 @@ class _Child:
                 log.debug("%s: %s", self._server.name, chunk[-_TAIL:].decode(errors="replace").rstrip())
 
     async def end(self) -> None:
-        """Its end, and that of all it has started, however this task is cancelled meanwhile."""
+        """Bring about its end, and that of all it has started, however this task is cancelled meanwhile."""
         for stream in (self._incoming, self.received, self.to_send, self._outgoing):
             stream.close()
         ending = asyncio.create_task(self._end())

@@ -1,4 +1,4 @@
-"""The workbench is AutoGen's form for agents to have the tools of MCP servers."""
+"""The workbench has the tools of MCP servers for agents: it is one of AutoGen's."""
 
 from __future__ import annotations
 
@@ -207,14 +207,14 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
             await held.let_go()
 
     async def reset(self) -> None:
-        """Nothing: it has no state."""
+        """Do nothing: it has no state."""
 
     async def save_state(self) -> Mapping[str, object]:
-        """Nothing."""
+        """Return nothing."""
         return {}
 
     async def load_state(self, state: Mapping[str, object]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def _to_config(self) -> McpWorkbenchConfig:
         known = named_servers()
@@ -299,8 +299,8 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
         return None if server is None or not tool or not server.offers(tool) else _Offered(server, tool)
 
     async def _read(self, server: McpStdio | McpHttp | McpSse, send: Callable[[Client], Awaitable[Any]] | None) -> Any:
-        """What the server answers to a read; its tools where `send` is None. Once more by another connection if the
-        first is lost."""
+        """Return what the server answers to a read; its tools where `send` is None. Once more by another connection if
+        the first is lost."""
         for is_last in (False, True):
             async with self._pool.connection(server) as connection:
                 try:

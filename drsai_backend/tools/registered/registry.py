@@ -147,7 +147,7 @@ class ToolRegistry:
         return await self._db.database.read(partial(stored.tools.served, places=places, after=after, limit=limit))
 
     async def counts(self, who: Principal, names: Collection[str]) -> dict[str, CallCounts]:
-        """What is stored of the calls of these tools; a process adds its own every few seconds."""
+        """Return what is stored of the calls of these tools; a process adds its own every few seconds."""
         return await self._db.database.read(partial(stored.read_counts, tenant=who.tenant, names=names))
 
     def secret_names(self, tool: StoredTool) -> list[str]:

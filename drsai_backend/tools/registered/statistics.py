@@ -36,7 +36,7 @@ def bucket_of(seconds: float) -> int:
 
 
 def quantile(buckets: Mapping[int, int], share: float) -> float | None:
-    """In how many seconds that share of the calls had ended, at most 20 % too high. None: there was no call."""
+    """Return in how many seconds that share of the calls had ended, at most 20 % too high. None: there was no call."""
     total = sum(buckets.values())
     if total == 0:
         return None

@@ -102,20 +102,20 @@ class RegisteredTools(Workbench, Component[RegisteredToolsConfig]):
         return self._fixed[name](tool) if name in self._fixed else tool
 
     async def start(self) -> None:
-        """Nothing: the tools hold nothing open."""
+        """Do nothing: the tools hold nothing open."""
 
     async def stop(self) -> None:
-        """Nothing: the tools hold nothing open."""
+        """Do nothing: the tools hold nothing open."""
 
     async def reset(self) -> None:
-        """Nothing: no tool keeps a state here."""
+        """Do nothing: no tool keeps a state here."""
 
     async def save_state(self) -> Mapping[str, object]:
-        """Nothing: the tools are found again by the run's time."""
+        """Return nothing: the tools are found again by the run's time."""
         return {}
 
     async def load_state(self, state: Mapping[str, object]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def _to_config(self) -> RegisteredToolsConfig:
         return RegisteredToolsConfig(names=self._names)

@@ -67,8 +67,8 @@ class ChatExchange(Exchange):
         return self.call.ask.continues or ""
 
     def name(self, handle: Handle) -> str:
-        """What the answer's id is made of. A run that asks for calls of the client's tools has several answers, and
-        clients take two of one id for one."""
+        """Return what the answer's id is made of. A run that asks for calls of the client's tools has several answers,
+        and clients take two of one id for one."""
         for result in self.call.ask.tool_results:
             if run_of_call(result.call_id) == handle.run_id:
                 return f"run_{result.call_id.removeprefix('call_')}"
@@ -123,7 +123,7 @@ class ChatExchange(Exchange):
         return CompletionWriter(handle, after=self.after, name=self.name(handle))
 
     def side_writer(self) -> SideCompletion:
-        """What writes the answer of no run."""
+        """Return what writes the answer of no run."""
         return SideCompletion(self.call, self.kind or "")
 
     async def accepted(self, engine: Engine, who: Principal, handle: Handle, scope: ASGIScope) -> Response | None:
@@ -146,7 +146,7 @@ class ChatExchange(Exchange):
 
 
 def describe_answers(body: Mapping[str, object], stream: str) -> dict[int | str, JsonObject]:
-    """What such a route answers with, for the OpenAPI document: `body` is the schema of an answer in one piece,
+    """Return what such a route answers with, for the OpenAPI document: `body` is the schema of an answer in one piece,
     `stream` says how a streamed one ends."""
     return {
         200: {
@@ -182,8 +182,8 @@ class ChatRoute(RunRoute):
         return ChatExchange(parse_call(body, sender, max_messages=self._max_messages))
 
     def sender(self, caller: Principal | None, body: JsonObject, scope: ASGIScope) -> Sender:
-        """Who has sent a body. What its `user` says to a key that may not act as others is OpenAI's tag of an end user:
-        kept with the request, and nobody's identity."""
+        """Return who has sent a body. What its `user` says to a key that may not act as others is OpenAI's tag of an
+        end user: kept with the request, and nobody's identity."""
         user = user_of(body.get("user"))
         who = self._access.acting(caller, scope, None, user)
         is_named = caller is None or caller.may(Scope.ACT_AS)
@@ -206,4 +206,4 @@ async def _described(
         str | None, Header(alias=MODEL_KEY, description="The same as `api_key`.", json_schema_extra=_KEY_SCHEMA)
     ] = None,
 ) -> None:
-    """What the OpenAPI document says of the endpoint; never called."""
+    """Stand for what the OpenAPI document says of the endpoint; never called."""

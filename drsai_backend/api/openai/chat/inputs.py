@@ -137,7 +137,7 @@ class ChatCall(NamedTuple):
     aside: Sequence[str] = ()
 
     def ignored(self, fields: Sequence[str]) -> list[str]:
-        """What a handle says is ignored (`Handle.ignored`), in the words of the request."""
+        """Return what a handle says is ignored (`Handle.ignored`), in the words of the request."""
         tools = self.tool_fields if "tools" in fields else ()
         return [*tools, *(name for name in fields if name != "tools"), *self.aside]
 

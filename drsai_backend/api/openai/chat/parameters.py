@@ -114,7 +114,8 @@ class ParameterFields(Wire):
 
 
 def model_params(chat: ParameterFields, body: JsonObject) -> ModelParams:
-    """What of a request reaches the model calls. `body`: what `chat` was made of; objects are passed on as they came.
+    """Return what of a request reaches the model calls. `body`: what `chat` was made of; objects are passed on as they
+    came.
 
     Raises:
         InvalidRequest: a form that is too large.
@@ -146,5 +147,5 @@ def model_params(chat: ParameterFields, body: JsonObject) -> ModelParams:
 
 
 def kept_fields(chat: ParameterFields) -> JsonObject:
-    """What of a request is kept with it, and has no other effect."""
+    """Return what of a request is kept with it, and has no other effect."""
     return {name: value for name in _KEPT if (value := getattr(chat, name)) is not None and value != {}}

@@ -86,7 +86,7 @@ def read_tools(
     functions: Sequence[Function] | None,
     function_call: CallChoice | None,
 ) -> ClientTools | None:
-    """What a request says of the client's tools, or without these of the agent's own; None: nothing.
+    """Return what a request says of the client's tools, or without these of the agent's own; None: nothing.
 
     Raises:
         InvalidRequest: two tools have the same name, or the choice names one that is not there; `param` names it.
@@ -129,7 +129,7 @@ def _function(function: Function, *, legacy: bool = False) -> ClientTool:
 def _choice(
     choice: ToolChoice | CallChoice | None,
 ) -> tuple[Literal["auto", "none", "required"], tuple[str, ...] | None]:
-    """What is to be done, and the names of the tools that may be called; None: all."""
+    """Return what is to be done, and the names of the tools that may be called; None: all."""
     match choice:
         case None:
             return "auto", None

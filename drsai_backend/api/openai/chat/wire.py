@@ -93,7 +93,7 @@ class TextWriter(StreamWriter):
 
     @abstractmethod
     def ending(self, ended: RunEnded) -> bytes:
-        """What the stream ends with."""
+        """Return what the stream ends with."""
 
 
 class _Writer:
@@ -227,7 +227,7 @@ class SideCompletion:
         return {**self._shared("chat.completion"), "choices": [choice], "usage": answer.usage, "drsai": details}
 
     def frames(self, answer: SideAnswer) -> bytes:
-        """All frames of a stream."""
+        """Return all frames of a stream."""
         shared = self._shared("chat.completion.chunk")
         tail = {"usage": None} if self.call.include_usage else {}
         said = {"role": "assistant", "content": answer.text, "refusal": None}
@@ -251,7 +251,7 @@ class SideCompletion:
 
 
 def _endpoint(finish: Finish) -> JsonObject:
-    """What the endpoint of the answering call says of itself."""
+    """Return what the endpoint of the answering call says of itself."""
     return {"service_tier": finish.service_tier, "system_fingerprint": finish.system_fingerprint}
 
 

@@ -90,8 +90,8 @@ def _check_size(total: int) -> None:
 
 
 def _named(body: Mapping[str, object], *, fetches: bool) -> Iterator[_Named]:
-    """Each part that names a file, or, where images are fetched, the URL of a user's: its list, its place there, the
-    path of its message, its kind, the id or the URL, and whether it is that."""
+    """Yield each part that names a file, or, where images are fetched, the URL of a user's: its list, its place there,
+    the path of its message, its kind, the id or the URL, and whether it is that."""
     for field in ("messages", "input"):
         for at, message in enumerate(as_list(body.get(field))):
             parts = as_list(as_object(message).get("content"))

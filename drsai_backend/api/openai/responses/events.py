@@ -175,8 +175,8 @@ class EventWriter:
         return found + self._think(item.base)
 
     def _think(self, base: int) -> list[JsonObject]:
-        """What was thought meanwhile, as an item in the block of the message that it led to. After that one, because
-        its text is shown while it is produced, and thoughts are known when their turn is stored."""
+        """Return what was thought meanwhile, as an item in the block of the message that it led to. After that one,
+        because its text is shown while it is produced, and thoughts are known when their turn is stored."""
         text, self._thoughts = "\n\n".join(self._thoughts), []
         if not text:
             return []
@@ -234,7 +234,7 @@ class EventWriter:
         return [*found, self._event(at + 3, "response.output_item.done", output_index=index, item=item)]
 
     def _asked(self, ended: RunEnded) -> list[JsonObject]:
-        """What the run waits for, as items that a client answers by items."""
+        """Return what the run waits for, as items that a client answers by items."""
         asked = ended.input_request
         if ended.status is not RunStatus.AWAITING_INPUT or asked is None or ended.queued_behind is not None:
             return []
@@ -267,7 +267,7 @@ def _is_text(record: JsonObject) -> bool:
 
 
 def after(events: Iterable[JsonObject], number: int) -> list[JsonObject]:
-    """What of the events follows that number: a delta of which a part was read is cut."""
+    """Return what of the events follows that number: a delta of which a part was read is cut."""
     found: list[JsonObject] = []
     for event in events:
         at: int = event["sequence_number"]

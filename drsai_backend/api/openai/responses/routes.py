@@ -285,5 +285,5 @@ async def _followed(log: AsyncGenerator[list[JsonObject]], start: int) -> AsyncG
 
 
 def acting(request: Request, caller: Principal | None, user: str | None, in_body: object) -> Principal:
-    """Who asks; see `Access.acting`."""
+    """Return who asks; see `Access.acting`."""
     return access_of(request).acting(caller, request.scope, user, in_body)

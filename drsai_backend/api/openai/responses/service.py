@@ -235,7 +235,7 @@ class Responses:
         return stored
 
     async def follow(self, who: Principal, stored: StoredResponse) -> AsyncGenerator[list[JsonObject]]:
-        """All events of a response, from its beginning to its end."""
+        """Yield all events of a response, from its beginning to its end."""
         writer, events = stored.writer()
         if writer.ended is not None:
             yield events
@@ -333,7 +333,7 @@ class _Storing:
     row_id: str | None = field(default=None, init=False)
 
     def __call__(self, session: Session, stored: StoredInput) -> None:
-        """Raises PlaceMoved."""
+        """Raise PlaceMoved."""
         check_unmoved(self.place, stored.head)
         if self.place.waiting and not take_items(session, stored.key, self.place.waiting):
             raise PlaceMoved

@@ -86,14 +86,14 @@ class ResponsesSession(SocketSession):
             self._remembered.pop(previous, None)
 
     async def close(self) -> None:
-        """What was not stored goes with the connection."""
+        """Forget what was not stored: it goes with the connection."""
         for thread_id, who in self._temporary.items():
             self._responses.drop_later(who, thread_id)
         self._temporary.clear()
 
 
 def _fields_of(body: JsonObject) -> JsonObject:
-    """Those of a message that a request over HTTP has, too. Raises InvalidRequest."""
+    """Return the fields of a message that a request over HTTP has, too. Raises InvalidRequest."""
     if body.get("type") != "response.create":
         raise InvalidRequest("`type` must be 'response.create'", param="type")
     for name in _ONLY_HTTP:

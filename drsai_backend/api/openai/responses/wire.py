@@ -92,7 +92,7 @@ def status_of(ended: RunEnded) -> str:
 
 
 def incomplete_reason(ended: RunEnded) -> str | None:
-    """Why a response is incomplete; None: it is not."""
+    """Return why a response is incomplete; None: it is not."""
     if ended.queued_behind is not None:
         return "awaiting_input"
     if ended.status is RunStatus.PAUSED:
@@ -146,7 +146,7 @@ def _error(ended: RunEnded) -> JsonObject:
 
 
 def usage_of(used: dict[str, int]) -> JsonObject:
-    """What a run has used, in the words of Responses."""
+    """Return what a run has used, in the words of Responses."""
     given, made = used.get("prompt_tokens", 0), used.get("completion_tokens", 0)
     return {
         "input_tokens": given,

@@ -186,7 +186,7 @@ def retry(
 
 @contextmanager
 def _runs_of(tenant: str, user_id: str, database_url: str | None) -> Generator[SyncCaller]:
-    """What a user can do in the database, where a run that is not found is missed in words for who types."""
+    """Give what a user can do in the database, where a run that is not found is missed in words for who types."""
     before, after = f"{whose_name(owner_of(tenant, user_id))} has ", " here; `drsai runs list` shows those there are"
     with called(tenant, user_id, database_url) as caller, missing(before, after):
         yield caller

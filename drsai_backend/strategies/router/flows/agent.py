@@ -88,7 +88,7 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
             self._task = {**self._task, "text": f"{self._task['text']}\n{text}".strip()[:_MAX_TEXT]}
 
     def forget(self) -> None:
-        """What it was to do is void: the run was cut before its turn."""
+        """Forget what it was to do: the run was cut before its turn."""
         self._task = None
 
     def takes(self, text: str) -> bool:
@@ -172,17 +172,17 @@ class FlowAgent(ToolCaller, DrSaiAgentMixin, BaseChatAgent):
         return Walk(self.flow, progress, self._today(), call, None if self._model_client is None else find)
 
     def _today(self) -> dt.date:
-        """Of when the run began, so that a turn that is repeated reads the same."""
+        """Return the day on which the run began, so that a turn that is repeated reads the same."""
         context = getattr(self, "_run_context", None)
         began: dt.datetime | None = getattr(context, "began_at", None)
         return (began or dt.datetime.now(dt.UTC)).date()
 
     async def save_state(self) -> Mapping[str, object]:
-        """Where it stands, and what it is to do next. A team to which others are added keeps it, by its name."""
+        """Return where it stands, and what it is to do next. A team to which others are added keeps it, by its name."""
         return {"type": _STATE, "progress": self._progress, "task": self._task}
 
     async def load_state(self, state: Mapping[str, Any]) -> None:
-        """What `save_state` gave."""
+        """Take what `save_state` gave."""
         self._progress, self._task = state.get("progress"), state.get("task")
 
     async def on_reset(self, cancellation_token: CancellationToken) -> None:

@@ -50,13 +50,13 @@ class Progress:
     left: bool = False
 
     def dump(self) -> JsonObject:
-        """As JSON, without what is empty."""
+        """Return it as JSON, without what is empty."""
         values = {name: value for name, value in vars(self).items() if value not in (None, False, 0, "", {})}
         return {**values, "slots": dict(self.slots)}
 
     @classmethod
     def load(cls, value: JsonObject) -> Progress:
-        """What `dump` gave."""
+        """Return what `dump` gave."""
         known: JsonObject = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
         known["slots"] = dict(value.get("slots") or {})
         return cls(**known)
@@ -102,8 +102,8 @@ class Walk:
         self._position = 0
 
     async def start(self, text: str, given: Mapping[str, str]) -> AsyncGenerator[object, None]:
-        """From the first step. `given` are texts that a pattern has found for slots. What is said comes as texts, among
-        events of tools."""
+        """Go on from the first step. `given` are texts that a pattern has found for slots. What is said comes as texts,
+        among events of tools."""
         self._fill_all(given)
         if self._find is not None:
             self._fill_all(await self._find(text, self._open()))
@@ -111,7 +111,7 @@ class Walk:
             yield item
 
     async def answer(self, text: str) -> AsyncGenerator[object, None]:
-        """From an answer to the step that waits."""
+        """Go on from an answer to the step that waits."""
         position = self.flow.position(self.progress.step)
         step = None if position is None else self.flow.steps[position]
         if position is None or step is None or step.kind != self.progress.kind:
@@ -157,7 +157,7 @@ class Walk:
             yield item
 
     async def _value(self, step: Ask, text: str) -> object:
-        """What an answer says of a slot; None: it is skipped. Other slots that the model finds in it are filled.
+        """Return what an answer says of a slot; None: it is skipped. Other slots that the model finds in it are filled.
 
         Raises:
             NotTaken: it is no value of the slot.

@@ -206,7 +206,8 @@ _KINDS: Final = ("ask", "confirm", "tool", "say", "goto", "end")
 
 
 def _kind(given: object) -> str | None:
-    """By which alternative a step is read. No tag is a field's name, so that a path to an error has none in it."""
+    """Return by which alternative a step is read. No tag is a field's name, so that a path to an error has none in
+    it."""
     if isinstance(given, StepBase):
         return f"step:{given.kind}"
     keys = cast("dict[object, object]", given) if isinstance(given, dict) else {}
@@ -288,7 +289,7 @@ class Flow(BaseModel):
         return frozenset(step.tool for step in self.steps if isinstance(step, CallTool))
 
     def position(self, name: str) -> int | None:
-        """Where a step of that name is."""
+        """Return where a step of that name is."""
         return self.names.index(name) if name in self.names else None
 
     @model_validator(mode="after")

@@ -109,7 +109,7 @@ def truth_of(text: str) -> bool | None:
 
 
 def rest_after(text: str, words: Collection[str]) -> str | None:
-    """What a text says after one of these words, with which it begins; None: it begins with none."""
+    """Return what a text says after one of these words, with which it begins; None: it begins with none."""
     said = plain(text)
     for word in sorted(map(plain, words), key=len, reverse=True):
         if said == word:

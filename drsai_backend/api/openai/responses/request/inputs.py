@@ -64,7 +64,7 @@ def fingerprint_of(body: Mapping[str, object]) -> str:
 
 
 def check(asked: ResponseBody) -> None:
-    """What no type tells. Raises InvalidRequest."""
+    """Check what no type tells. Raises InvalidRequest."""
     check_names(asked.model_extra or (), _OWN_FIELDS)
     if asked.conversation is not None and asked.previous_response_id is not None:
         text = "`conversation` and `previous_response_id` cannot be combined: either names what is continued"
@@ -94,8 +94,9 @@ def placed(given: str | Sequence[Item] | None, place: str = "input") -> list[Pla
 
 
 def record_of(asked: ResponseBody, conversation: str | None, system: str | None, added: Sequence[str]) -> JsonObject:
-    """What a response tells of its request again (see `wire`); besides, for requests that follow it, `system`: the
-    texts that the conversation's own system messages have, and `system_items`: those that came with this request."""
+    """Return what a response tells of its request again (see `wire`); besides, for requests that follow it, `system`:
+    the texts that the conversation's own system messages have, and `system_items`: those that came with this
+    request."""
     choice = asked.tool_choice
     record = {
         **{name: getattr(asked, name) for name in _TOLD_AGAIN},
@@ -145,7 +146,7 @@ def with_system(read: ReadItems, text: str | None) -> tuple[list[InputMessage], 
 
 
 def check_last(read: ReadItems, place: str) -> None:
-    """Raises InvalidRequest unless the newest item, but for the system's, is a user's message that says something, or a
+    """Raise InvalidRequest unless the newest item, but for the system's, is a user's message that says something, or a
     tool's result."""
     last = next((each for each in reversed(read.messages) if each.role != "system"), None)
     if last is None or last.role not in ("user", "tool"):

@@ -199,7 +199,7 @@ def _read_part(role: str, part: Part, where: str, images: Images) -> tuple[str |
 
 
 def answer_of(item: ApprovalResponseItem, question: str) -> Answer:
-    """What an approval says to the question of that id."""
+    """Return what an approval says to the question of that id."""
     return Answer(question, decision="approve" if item.approve else "deny", reason=item.reason)
 
 
@@ -223,7 +223,7 @@ def summary_part(text: str) -> JsonObject:
 
 
 def reasoning_item(item_id: str, text: str | None) -> JsonObject:
-    """What an agent has thought; None: it has no text yet."""
+    """Return what an agent has thought; None: it has no text yet."""
     return {"type": "reasoning", "id": item_id, "summary": [] if text is None else [summary_part(text)]}
 
 

@@ -102,7 +102,7 @@ def _response_format(asked: ResponseBody) -> JsonObject | None:
 
 
 def extra_of(asked: ResponseBody) -> JsonObject:
-    """What the agents find in `UserInput.extra_requests`: unknown fields, and those that are only kept."""
+    """Return what the agents find in `UserInput.extra_requests`: unknown fields, and those that are only kept."""
     shown = asked.model_dump(mode="json", include={*_KEPT, "store"}, exclude_none=True)
     return {
         **(asked.model_extra or {}),

@@ -59,7 +59,7 @@ CHOICE: Final = "must be 'auto', 'none', 'required', a function or custom tool b
 
 
 def read_tools(tools: Sequence[Tool | HostedTool] | None, choice: ToolChoice | None) -> ClientTools | None:
-    """What a request says of the client's tools; None: it has none. Hosted tools are left aside.
+    """Return what a request says of the client's tools; None: it has none. Hosted tools are left aside.
 
     Raises:
         InvalidRequest: two tools have the same name, or the choice names one that is not there, or demands a hosted
@@ -99,7 +99,7 @@ def _tool(tool: Tool) -> ClientTool:
 
 
 def _choice(choice: ToolChoice | None) -> tuple[Choice, tuple[str, ...] | None]:
-    """What is to be done, and the names of the tools that may be called; None: all."""
+    """Return what is to be done, and the names of the tools that may be called; None: all."""
     match choice:
         case None:
             return "auto", None

@@ -70,7 +70,7 @@ class Continued:
 
 
 async def find_place(engine: Engine, call: Call, approval: ApprovalResponseItem | None) -> Continued:
-    """Where a request is to be continued.
+    """Return where a request is to be continued.
 
     Raises:
         PreviousNotFound, NotFound: what is to be continued is none of this user's.
@@ -156,7 +156,7 @@ def _place_after(stored: StoredResponse) -> Continued:
 
 
 def check_unmoved(place: Continued, head: ThreadHead | None) -> None:
-    """Raises PlaceMoved, if a thread that stands like this is not where its place was found. `head`: None: it is gone,
+    """Raise PlaceMoved, if a thread that stands like this is not where its place was found. `head`: None: it is gone,
     or new."""
     if place.seen is None:
         return

@@ -77,7 +77,7 @@ class ItemReader:
         return known
 
     async def check(self, given: Sequence[Placed]) -> None:
-        """Raises InvalidRequest where one of the items cannot be used; `param` names it."""
+        """Raise InvalidRequest where one of the items cannot be used; `param` names it."""
         read = await self.read(given)
         for path, message in zip(read.paths, read.messages, strict=True):
             if message.is_empty and message.role != "tool" and not message.calls:

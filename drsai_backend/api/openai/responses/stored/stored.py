@@ -139,11 +139,11 @@ class StoredResponse:
         return {**writer.snapshot(), **_finished(writer, self.request.run["finished_at"])}
 
     def output(self) -> list[JsonObject]:
-        """Its items."""
+        """Return its items."""
         return self.writer()[0].output
 
     def input_items(self) -> list[JsonObject]:
-        """What came in with its request, oldest first."""
+        """Return what came in with its request, oldest first."""
         part = self.run_id.removeprefix(items.RUN)
         system: list[str] = self.record.get("system_items", [])
         found = [items.given_item(f"msg_{part}_s{place}", "system", text) for place, text in enumerate(system)]
@@ -159,7 +159,7 @@ class StoredResponse:
 
 
 def _finished(writer: EventWriter, finished: datetime | None) -> JsonObject:
-    """When it was completed, where that is known."""
+    """Return when it was completed, where that is known."""
     if finished is None or writer.snapshot()["completed_at"] is None:
         return {}
     return {"completed_at": int(finished.timestamp())}
@@ -233,7 +233,7 @@ async def find(engine: Engine, who: Principal, response: str) -> StoredResponse:
 
 
 async def find_known(engine: Engine, who: Principal, responses: Sequence[str]) -> list[StoredResponse]:
-    """Those of the responses that are there and `who`'s, read in one transaction."""
+    """Return those of the responses that are there and `who`'s, read in one transaction."""
     owner, runs = who.owner, [items.run_of(each) for each in responses]
     found = await engine.db.database.read(lambda session: [_find(session, owner, run_id) for run_id in runs])
     return [each for each in found if each is not None]
