@@ -1,4 +1,4 @@
-"""The routes of `/api/v1/agent` are here."""
+"""The routes of `/api/v1/agent` serve tasks and their streams, the list of tools, and what conversations remember."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes of `/v1/webhooks` show what was told to webhooks, and make the secret that signs it."""
+"""The routes of `/v1/webhooks` show what was told to webhooks, repeat it, and make the secret that signs it."""
 
 from __future__ import annotations
 

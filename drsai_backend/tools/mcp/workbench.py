@@ -1,4 +1,4 @@
-"""The workbench has the tools of MCP servers for agents: it is one of AutoGen's."""
+"""The workbench has the tools of MCP servers for agents: it is an AutoGen workbench."""
 
 from __future__ import annotations
 

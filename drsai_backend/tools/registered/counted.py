@@ -1,4 +1,4 @@
-"""Counted tools have their calls counted."""
+"""Counted tools tell of each attempt of a call how long it took, and whether it failed."""
 
 from __future__ import annotations
 

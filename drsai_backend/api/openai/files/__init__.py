@@ -1,1 +1,1 @@
-"""Files are served at `/v1/files`, and put into the requests that name them."""
+"""The files of a request, named by id, or images by their URL, are put into it here."""
