@@ -101,7 +101,7 @@ async def grown(url: str, threads: int, runs: int) -> int:
 async def measure(postgres: Postgres | None, sizes: Sequence[int], counted: int = COUNTED) -> Section:
     section = Section(
         "Bytes",
-        f"Mean of {counted} runs, snapshots included. SQLite writes whole pages of 4 KB, to its log and then to the\n"
+        f"Mean of {counted} runs, snapshots included. SQLite writes whole pages of 2 KB, to its log and then to the\n"
         "file; PostgreSQL's log holds the changes themselves.",
         ("runs before", "SQLite: written per run", "PostgreSQL: WAL per run", "the same with full-page images"),
     )

@@ -148,7 +148,7 @@ async def measure(postgres: Postgres | None, runs: int = RUNS) -> Section:
         "Many calls in a turn",
         f"{CALLS} calls of a tool in one turn, one after the other, by an instant model: from one call to the next, a\n"
         f"result and the model's answer are stored. Medians of {runs} runs; the 5th is the mean of 3 to 7, the 50th\n"
-        "that of the last five. *Logged*: what is written to SQLite's log, in pages of 4 KB, or to PostgreSQL's,\n"
+        "that of the last five. *Logged*: what is written to SQLite's log, in pages of 2 KB, or to PostgreSQL's,\n"
         "without full-page images. SQLite writes a page more for a step once the steps no longer fit into one page,\n"
         "as those of the first calls do when no other run has any. *React*: the calls are written as text.",
         ("database", "calls by", "", "5th", "50th", "50th ÷ 5th"),

@@ -25,6 +25,7 @@ from sqlalchemy.pool import NullPool
 import drsai_backend
 from drsai_backend.database.backends.errors import translate
 from drsai_backend.database.backends.sqlite import make_private
+from drsai_backend.database.backends.sqlite_workers import OF_A_NEW_FILE
 from drsai_backend.database.engine import Database
 from drsai_backend.database.schemas import CORE, Schema
 from drsai_backend.database.urls import connect_args, parse_url
@@ -193,6 +194,7 @@ def _check_encoding(connection: sa.Connection) -> None:
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
     connection.isolation_level = None
     # Here, where the upgrade lock is held: two processes that switch the journal mode at once get "locked" at once.
+    connection.execute(OF_A_NEW_FILE).fetchall()
     connection.execute("PRAGMA journal_mode=WAL").fetchall()
 
 

@@ -29,7 +29,16 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from drsai_backend.database.backends.errors import translate
-from drsai_backend.database.backends.sqlite_workers import NOBODY, Connection, Job, Reader, Worker, Writer, settle
+from drsai_backend.database.backends.sqlite_workers import (
+    NOBODY,
+    OF_A_NEW_FILE,
+    Connection,
+    Job,
+    Reader,
+    Worker,
+    Writer,
+    settle,
+)
 from drsai_backend.database.values import dump_json, load_json
 from drsai_backend.errors import ConfigurationError, DatabaseError
 
@@ -186,6 +195,7 @@ class SQLiteBackend:
 
         def prepare(connection: Connection, _: object) -> None:
             # Readers do not block the writer nor it them, and a commit appends to one file.
+            connection.execute(OF_A_NEW_FILE).fetchall()
             (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
             if mode != "wal" and not self.in_memory:
                 raise ConfigurationError("SQLite cannot keep a write-ahead log here: is it a network file system?")

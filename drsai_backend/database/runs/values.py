@@ -203,7 +203,7 @@ class TurnWrite:
         return _is_short(self.messages, len(self.payload))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class EndWrite:
     """How a run ends, or its part in this process. `turn` is the last turn's write, if it came to a boundary; `steps`
     are to be recorded of a turn that will be repeated. `waits_for` is who may answer its question. `messages` are part

@@ -227,7 +227,8 @@ def confirm_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease | No
 
 def _moved(lease: Lease, write: TurnWrite) -> Lease:
     last_seq = write.messages[-1].seq if write.messages else lease.last_seq
-    return replace(lease, turn=lease.turn + 1, last_seq=last_seq)
+    held = lease.key, lease.name, lease.run_id, lease.epoch, lease.owner
+    return Lease(*held, lease.turn + 1, last_seq, lease.control, lease.queued)
 
 
 def _turn_steps(lease: Lease, moved: Lease, write: TurnWrite, now: datetime) -> list[Step]:
