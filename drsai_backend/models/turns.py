@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from contextvars import ContextVar
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -22,37 +22,41 @@ owner: Final = ContextVar[object]("owner", default=None)
 """Whose answers they are, in the tasks of a run. None: nobody's in particular."""
 
 
-class _Turns:
+class Turns:
     """Those who wait, by the age of their answer, or by the turns that its owner has had lately, where these are more.
     The youngest go first, so that a short answer soon ends beside many long ones, and one user's beside another's
     hundreds; and each age in its turn, so that no answer waits for ever."""
 
     def __init__(self) -> None:
         self._ages = [deque[asyncio.Future[None]]() for _ in range(_AGES)]
-        self._had = Counter[object]()
+        self._had: dict[object, int] = {}
         self._round = 0
         self._free = AT_ONCE
         """Turns of this round that are taken without a wait: nobody waits."""
         self._is_due = False
 
-    async def wait(self, loop: asyncio.AbstractEventLoop, number: int) -> None:
+    def take(self, number: int) -> asyncio.Future[None] | None:
+        """Take the turn of a piece of an answer, the one with this number, or of what comes after so many. Returns what
+        is to be awaited first; None: nobody waits."""
         if not self._is_due:
             self._is_due = True
+            loop = asyncio.get_running_loop()
             loop.call_soon(self._give, loop)
         if (whose := owner.get()) is not None:
-            self._had[whose] += 1
-            number = max(number, self._had[whose])
+            self._had[whose] = had = self._had.get(whose, 0) + 1
+            if had > number:
+                number = had
         if self._free:
             self._free -= 1
-            return
-        waiting = loop.create_future()
+            return None
+        waiting = asyncio.get_running_loop().create_future()
         self._ages[min(number.bit_length(), _AGES - 1)].append(waiting)
-        await waiting
+        return waiting
 
     def _give(self, loop: asyncio.AbstractEventLoop) -> None:
         self._round += 1
         if self._round % _MEMORY == 0:
-            self._had = Counter({whose: had // 2 for whose, had in self._had.items() if had > 1})
+            self._had = {whose: had // 2 for whose, had in self._had.items() if had > 1}
         place = self._round % _AGES
         for ages in (self._ages, self._ages[place:] + self._ages[:place]):
             left = AT_ONCE
@@ -68,12 +72,18 @@ class _Turns:
             loop.call_soon(self._give, loop)
 
 
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = WeakKeyDictionary()
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+
+
+def turns_here() -> Turns:
+    """Return the turns of the running loop."""
+    loop = asyncio.get_running_loop()
+    if (turns := _turns.get(loop)) is None:
+        turns = _turns[loop] = Turns()
+    return turns
 
 
 async def turn(number: int) -> None:
-    """Wait for the turn of a piece of an answer, the one with this number, or of what comes after so many."""
-    loop = asyncio.get_running_loop()
-    if (turns := _turns.get(loop)) is None:
-        turns = _turns[loop] = _Turns()
-    await turns.wait(loop, number)
+    """Wait for a turn; see `Turns.take`."""
+    if (waiting := turns_here().take(number)) is not None:
+        await waiting

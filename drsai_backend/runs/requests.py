@@ -35,11 +35,7 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32, https://w
 
 
 def _base32(number: int, length: int) -> str:
-    digits: list[str] = []
-    for _ in range(length):
-        number, digit = divmod(number, 32)
-        digits.append(_ALPHABET[digit])
-    return "".join(reversed(digits))
+    return "".join([_ALPHABET[number >> 5 * place & 31] for place in reversed(range(length))])
 
 
 def new_run_id() -> str:

@@ -18,7 +18,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from autogen_agentchat.agents import AssistantAgent, MessageFilterAgent, UserProxyAgent
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, TextMessage
@@ -44,6 +44,7 @@ from autogen_core.models import (
 from drsai_backend.models.calls.facade import run_client_of
 from drsai_backend.models.endpoints.message_rules import without_calls
 from drsai_backend.teams.client_tools.workbench import has_client_tools
+from drsai_backend.teams.messages import noted_in
 from drsai_backend.teams.runtime.wiring import container_of, manager_of
 from drsai_backend.teams.team_tree import is_a, tree_of
 
@@ -117,8 +118,8 @@ def _in_words(message: BaseChatMessage) -> TextMessage:
 
 def imported_role(message: object) -> Role | None:
     """The role that an imported message had at its client; None: it was said here. Takes a message or its dump."""
-    metadata = message.get("metadata") if isinstance(message, dict) else getattr(message, "metadata", None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return cast("dict[str, Role]", metadata).get(_KEY) if isinstance(metadata, dict) else None
+    metadata: dict[str, Role] | None = noted_in(message)
+    return metadata[_KEY] if metadata and _KEY in metadata else None
 
 
 def imported_results(config: Mapping[str, Any]) -> dict[str, str]:

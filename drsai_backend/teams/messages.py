@@ -7,7 +7,7 @@ a lone agent shows what it likes, and whoever reads a thread in another process 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from autogen_agentchat.messages import (
     BaseAgentEvent,
@@ -86,8 +86,15 @@ def put_aside(message: object, why: HiddenReason) -> None:
 
 def aside_of(message: object) -> HiddenReason | None:
     """Return why a message, or its dump, is no part of the answer; None: it may be one."""
-    metadata = message.get("metadata") if isinstance(message, dict) else getattr(message, "metadata", None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return cast("dict[str, HiddenReason]", metadata).get(ASIDE) if isinstance(metadata, dict) else None
+    metadata: dict[str, HiddenReason] | None = noted_in(message)
+    return metadata[ASIDE] if metadata and ASIDE in metadata else None
+
+
+def noted_in(message: Any) -> dict[str, Any] | None:
+    """Return the metadata of a message or of its dump; None: it has none."""
+    found: Any = message.get("metadata") if type(message) is dict else getattr(message, "metadata", None)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    metadata: dict[str, Any] | None = found if type(found) is dict else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return metadata
 
 
 class ThoughtChunkEvent(ModelClientStreamingChunkEvent):

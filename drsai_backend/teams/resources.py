@@ -68,7 +68,7 @@ def _held(owner: object) -> Iterator[Resource]:
             # Nothing to be closed itself, but its tools may hold something: an executor of code.
             for tool in value._tools:
                 yield from (each for each in _held(tool) if not isinstance(each, ChatCompletionClient))
-        elif kind is not None and id(value) not in looked:
+        elif kind is not None and value and id(value) not in looked:
             looked.add(id(value))
             values += value if kind is list else value.values()
 

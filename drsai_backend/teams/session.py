@@ -66,7 +66,7 @@ class Watcher:
     Attributes:
         on_turn: awaited at every turn boundary with what the turn added; the next speakers start when it returns. What
             it raises ends the run.
-        on_chunk: called with every streamed chunk, at once.
+        on_chunk: called with every streamed chunk, at once. The same object may come again with the next piece.
         on_resumed: awaited when a run resumes at a boundary, before the held speakers start.
         on_nested_turn: awaited at every turn boundary of a nested team; by default the steps are flushed.
     """
@@ -223,22 +223,24 @@ class TeamSession:
 
     def _emit(self, message: BaseAgentEvent | BaseChatMessage) -> None:
         saying = self._saying
-        if message.source in saying.thoughts and not isinstance(message, ModelClientStreamingChunkEvent):
+        if isinstance(message, ModelClientStreamingChunkEvent):
+            if saying.mark is not None:
+                saying.mark(message)
+            if self._watcher.on_chunk is not None:
+                self._watcher.on_chunk(message)
+            return
+        if message.source in saying.thoughts:
             event = thought_beside(message.source, "\n\n".join(saying.thoughts.pop(message.source)), message.metadata)
             if event.content == saying.told:
                 put_aside(event, "told")
             self._emit(event)
         if saying.mark is not None:
             saying.mark(message)
-        if isinstance(message, ModelClientStreamingChunkEvent):
-            if self._watcher.on_chunk is not None:
-                self._watcher.on_chunk(message)
-        else:
-            if message.models_usage is not None and (by := saying.answered.get(message.source)) is not None:
-                message.metadata = {**message.metadata, **by}
-            if self.steps is not None and self.steps.files:
-                self._note_files(message, self.steps)
-            self.recorder.emit(message)
+        if message.models_usage is not None and (by := saying.answered.get(message.source)) is not None:
+            message.metadata = {**message.metadata, **by}
+        if self.steps is not None and self.steps.files:
+            self._note_files(message, self.steps)
+        self.recorder.emit(message)
 
     def _note_files(self, message: BaseAgentEvent | BaseChatMessage, steps: TurnSteps) -> None:
         """Let a message with results of tools have the files that they have made."""

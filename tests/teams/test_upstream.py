@@ -6,6 +6,8 @@ Of agents and their tools: `test_upstream_agents`.
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from collections import deque
 from importlib.metadata import version
 from typing import Any
@@ -287,3 +289,41 @@ def test_what_a_graph_counts_with() -> None:
     for text in ("target: Counter(groups)", 'self._enqueued_any = state["enqueued_any"]', 'deque(state["ready"])'):
         assert text in source, f"{text!r} is gone: teams/_structure.py"
     assert "_triggered_activation_groups" not in inspect.getsource(GraphFlowManager.save_state)
+
+
+_SPANS = """
+import asyncio, contextlib
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_core.models import CreateResult, RequestUsage
+from opentelemetry import trace
+from drsai_backend.teams.session import TeamSession
+from tests.support.running import as_messages
+from tests.support.scripted import ScriptedClient
+
+names = []
+class Mine(trace.NoOpTracer):
+    @contextlib.contextmanager
+    def start_as_current_span(self, name, *_, **__):
+        names.append(name)
+        yield trace.INVALID_SPAN
+class Provider(trace.TracerProvider):
+    def get_tracer(self, *_, **__):
+        return Mine()
+if {is_set}:
+    trace.set_tracer_provider(Provider())
+async def main():
+    team = RoundRobinGroupChat([AssistantAgent("ann", ScriptedClient(lambda *_: "Yes."))], max_turns=1)
+    session = TeamSession(team)
+    await session.prepare()
+    await session.run(as_messages("x"))
+asyncio.run(main())
+print(names)
+"""
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_spans_of_agents_are_made_where_they_are_seen(is_set: bool) -> None:
+    script = _SPANS.replace("{is_set}", str(is_set))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ("['create_agent ann', 'invoke_agent ann']" if is_set else "[]")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final, Self, cast
@@ -29,7 +28,7 @@ from drsai_backend.models.calls.params import ModelParams, of_a_manager, renames
 from drsai_backend.models.calls.requests import AnswerSteps, ModelRequest
 from drsai_backend.models.calls.seen_images import SeenImages
 from drsai_backend.models.endpoints.answers import NOTES, CallNotes, CallRecord, UsageMeter
-from drsai_backend.models.endpoints.bounded import AnswerLength
+from drsai_backend.models.endpoints.bounded import AnswerBounds, AnswerLength
 from drsai_backend.models.endpoints.continuation import ContinuingClient
 from drsai_backend.models.endpoints.message_rules import (
     MessageForm,
@@ -47,7 +46,7 @@ from drsai_backend.models.openai import PooledOpenAIClient
 from drsai_backend.models.text_calls.asking import TextCalls
 from drsai_backend.models.text_calls.wording import RenderedMessages, TextForm
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
-from drsai_backend.models.turns import AT_A_TURN, turn
+from drsai_backend.models.turns import AT_A_TURN, turns_here
 
 _CUT: Final[Any] = {
     "finish_reason": "length",
@@ -90,6 +89,14 @@ class AgentCalls:
     images: Callable[[], SeenImages] | None = None
     seen: SeenImages | None = None
     rendered: RenderedMessages = field(default_factory=RenderedMessages)
+
+
+class _Text(AnswerLength):
+    """The text of an answer that comes in pieces, which take their turns."""
+
+    def __init__(self, bounds: AnswerBounds) -> None:
+        super().__init__(bounds)
+        self.turns = turns_here()
 
 
 class _Call:
@@ -176,15 +183,22 @@ class RunModelClient(ChatCompletionClient):
         """What the model has thought in this run beside calls of tools, by the ids of the calls."""
         self.answered_by_tool = False
         """Whether a tool has given the last answer."""
+        self.show: Callable[[str], None] | None = None
+        """Shows the pieces of an answer that follow its beginning; None: its agent, which gets them, does."""
 
     @cached_property
     def _where(self) -> Where:
         return where_of(self.inner)
 
+    def _copy(self) -> Self:
+        client = object.__new__(type(self))  # As `copy` does it, in ten calls more.
+        vars(client).update(vars(self))
+        return client
+
     def calling_in_text(self, form: TextForm) -> Self:
         """The same client, for an agent whose tools are called by text, as the model calls no functions or calls them
         badly. Agents see it as one of a model that does. `form`: how calls are written."""
-        client = copy(self)
+        client = self._copy()
         client._text_form = form
         return client
 
@@ -200,7 +214,7 @@ class RunModelClient(ChatCompletionClient):
 
     def with_steps(self, agent: AgentCalls, *, manages: bool = False) -> Self:
         """The same client for one agent. With `manages` the calls are a group chat's own."""
-        client = copy(self)
+        client = self._copy()
         agent.asks = agent.asks or self._agent.asks
         client._agent = agent
         client.thoughts = {}
@@ -313,26 +327,27 @@ class RunModelClient(ChatCompletionClient):
             yield made.answer
             return
         said: list[str] = []
-        length: AnswerLength | None = None
+        text = _Text(self.rules.bounds) if call.streams else None
+        self.show = None
         async with made:
             stream, item = await self._begun(call, notes)
             try:
                 while item is not None:
-                    if isinstance(item, str) and item:
-                        if not said and self._agent.speaker is not None:
-                            yield ""
-                        if notes.together % AT_A_TURN == 0:
-                            await turn(len(said))
-                        length = length or AnswerLength(self.rules.bounds)
-                        said.append(length.text(item))
-                        if said[-1]:  # Nothing of it may be taken where the answer is too long.
-                            yield said[-1]
-                        if length.over:  # Whose client has no bound of its own.
-                            item = CreateResult(content="".join(said), **_CUT)
                     if isinstance(item, CreateResult):
                         yield await self._taken(made, item, said)
-                    if length is not None and length.over:
-                        break
+                    elif item and text is not None:
+                        if not said and self._agent.speaker is not None:
+                            yield ""
+                        if notes.together % AT_A_TURN == 0 and (waiting := text.turns.take(len(said))) is not None:
+                            await waiting
+                        said.append(piece := text.text(item))
+                        if self.show is not None:
+                            self.show(piece)
+                        elif piece:  # Nothing of it may be taken where the answer is too long.
+                            yield piece
+                        if text.over:  # Its client has no bound of its own.
+                            yield await self._taken(made, CreateResult(content="".join(said), **_CUT), said)
+                            break
                     item = await anext(stream, None)
             finally:
                 # `async for` does not close what it iterates; without this an abandoned answer keeps its connection.

@@ -151,9 +151,13 @@ class AnswerLength:
         self.over = self.over or hasattr(event, _CUT)
 
     def _taken(self, piece: str) -> str:
-        size = _size(piece)
-        taken = piece if size <= self._left else _cut(piece, self._left)
-        self._left -= max(size, _LEAST) if piece else 0
+        size = len(piece) if piece.isascii() else _size(piece)
+        if size <= self._left or not piece:
+            if piece:
+                self._left -= size if size > _LEAST else _LEAST
+            return piece
+        taken = _cut(piece, self._left)
+        self._left -= max(size, _LEAST)
         self.over = self.over or len(taken) < len(piece)
         return taken
 

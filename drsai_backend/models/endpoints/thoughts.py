@@ -24,21 +24,23 @@ class ThoughtSplitter:
     """Splits the pieces of one message into thought and text, as they come. What may be a mark is held back until it is
     known to be one or not."""
 
-    __slots__ = ("_blank", "_held", "_mark", "_skip")
+    __slots__ = ("_blank", "_held", "_mark", "_skip", "is_text")
 
     def __init__(self) -> None:
         self._mark: str | None = _OPEN  # the one that is looked for; None: all that follows is text
         self._held = ""
         self._blank: list[str] = []  # behind `_held`, in pieces: there may be thousands
         self._skip = False  # blank space after a mark
-
-    @property
-    def is_text(self) -> bool:
+        self.is_text = False
         """Whether all that follows is text."""
-        return self._mark is None and not self._skip
 
     def feed(self, piece: str) -> list[tuple[bool, str]]:
         """The parts of a piece that are known now: whether each is thought, and its text, which is not empty."""
+        parts = self._fed(piece)
+        self.is_text = self._mark is None and not self._skip
+        return parts
+
+    def _fed(self, piece: str) -> list[tuple[bool, str]]:
         if piece.isspace() and self._mark is not None and not self._skip and not self._held.strip():
             self._blank.append(piece)
             return []

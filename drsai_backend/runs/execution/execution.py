@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from uuid import uuid4
@@ -28,7 +27,7 @@ from drsai_backend.runs.threads.rights import may_answer, told_to_asker
 from drsai_backend.state import ResumeRecord
 from drsai_backend.teams.client_tools.definitions import new_call_id
 from drsai_backend.teams.limits import LimitReached
-from drsai_backend.teams.messages import ThoughtChunkEvent, aside_of
+from drsai_backend.teams.messages import ASIDE, ThoughtChunkEvent
 from drsai_backend.teams.recording.recorder import Message, Turn
 from drsai_backend.teams.session import TeamSession, Watcher
 from drsai_backend.teams.suspension import InputRequired, StopRequested
@@ -52,6 +51,8 @@ class Execution:
         pending: Sequence[str] | None,
     ) -> None:
         self.writer = writer
+        self.live: LiveRun = writer.live
+        """The run as others see it."""
         self.session = session
         self.steering = Steering(writer, session)
         self._task = task
@@ -59,11 +60,6 @@ class Execution:
         self._chooses_first = session.report_first_boundary and pending is None
         # By speaker: the message that it is producing.
         self._splitters: dict[str, tuple[str | None, ThoughtSplitter]] = {}
-
-    @property
-    def live(self) -> LiveRun:
-        """The run as others see it."""
-        return self.writer.live
 
     async def run(self, ends: Gate) -> ResumeRecord | None:
         """Run the team, and store the end when `ends` lets it. Returns the last resume record when the team came to an
@@ -150,8 +146,8 @@ class Execution:
 
     def _on_chunk(self, chunk: ModelClientStreamingChunkEvent) -> None:
         """Show a piece of text at once; it is not stored."""
-        source, message_id, shown = chunk.source, chunk.full_message_id, aside_of(chunk) is None
-        if isinstance(chunk, ThoughtChunkEvent):
+        source, message_id, shown = chunk.source, chunk.full_message_id, ASIDE not in chunk.metadata
+        if type(chunk) is ThoughtChunkEvent:
             self.live.emit(ThoughtDelta(source, chunk.content, message_id, shown))
             return
         splitter = self._splitters.get(source)
@@ -233,7 +229,8 @@ class Execution:
         if question.type == "approval":
             stored["number"] = stored["id"][:6]
         waits_for = question.by or f"user:{self.live.name.user_id}"
-        return replace(end, input_request=stored, deadline=deadline, waits_for=waits_for)
+        end.input_request, end.deadline, end.waits_for = stored, deadline, waits_for
+        return end
 
     def _paused(self) -> EndWrite:
         # What is recorded of a turn that was cut stays for its repetition.

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from autogen_agentchat.messages import BaseChatMessage, TextMessage, ThoughtEvent
@@ -133,14 +133,14 @@ class RunWriter:
         told_late = None
         said = None if end.status in (RunStatus.ERROR, RunStatus.PAUSED) else self.transcript.reveal()
         if said is not None:
-            end = replace(end, shown=said[0])
+            end.shown = said[0]
             if said[0] <= self.lease.last_seq:  # It was told, as none that is shown.
                 told_late, heard = said[0], [said[1], *heard]
         failure, finish = self.live.failure, self._finish(end.status)
         ending = None if told_late is None else {"shown": told_late}
         ending = ending if failure is None else {"raised": raised_text(failure)}
         asked = self._asked(end.input_request, last)
-        end = replace(end, finish=finish.stored(), ending=ending, input_request=asked)
+        end.finish, end.ending, end.input_request = finish.stored(), ending, asked
         ended = RunEnded(
             end.status,
             end.stop_reason,
@@ -156,16 +156,17 @@ class RunWriter:
             system_fingerprint=finish.system_fingerprint,
             shown=told_late,
         )
-        end, cut = await self._cut(end)
-        if self.on_events is not None:
-            end = replace(end, raises_events=True)
+        cut = await self._cut(end)
+        end.raises_events = self.on_events is not None
         try:
-            self.lease = await self._end_run(self._completed(end, ended, cut), [*heard, *cut])
+            self._complete(end, ended, cut)
+            self.lease = await self._end_run(end, [*heard, *cut])
         except LeaseLost:
             if not await self._resolve_doubt():
                 raise
             cut.clear()  # It was stored as a whole.
-            self.lease = await self._end_run(self._completed(end, ended, cut), heard)
+            self._complete(end, ended, cut)
+            self.lease = await self._end_run(end, heard)
         if self.on_events is not None:
             self.on_events()
         if last is not None:
@@ -185,30 +186,30 @@ class RunWriter:
         before = "\n\n".join(each for each in words if each.strip())
         return {**question, SAID_BEFORE: before} if before else question
 
-    async def _cut(self, end: EndWrite) -> tuple[EndWrite, list[Message]]:
-        """The end, and what is kept of a turn that came to none: the calls that were made in it, and of a run that was
+    async def _cut(self, end: EndWrite) -> list[Message]:
+        """Return what is kept of a turn that came to no end: the calls that were made in it, and of a run that was
         stopped what was shown of messages that were cut off. What is recorded of one that has failed stays for its
-        retry."""
+        retry, which the end is told."""
         cut: list[TextMessage] = self.live.unfinished() if end.status is RunStatus.STOPPED else []
         was_stored = end.clear_steps or (self._in_doubt is not None and self._in_doubt[1].clear_steps)
         if end.turn is not None or not end.status.is_final or not (was_stored or end.steps):
-            return end, [*cut]
+            return [*cut]
         key, stays = self.lease.key, end.status is RunStatus.ERROR
         recorded = [*(await self.read(lambda session: read_steps(session, key)) if was_stored else ()), *end.steps]
         kept = kept_calls(recorded, [each.content for each in cut])
-        return replace(end, clear_steps=not stays, steps=end.steps if stays else ()), [*kept, *cut]
+        end.clear_steps, end.steps = not stays, end.steps if stays else ()
+        return [*kept, *cut]
 
-    def _completed(self, end: EndWrite, ended: RunEnded, cut: Sequence[Message]) -> EndWrite:
-        """The end, with what is kept of the turn that it has cut, and what clients are told."""
+    def _complete(self, end: EndWrite, ended: RunEnded, cut: Sequence[Message]) -> None:
+        """Give the end what is kept of the turn that it has cut, and what clients are told."""
         last_seq = end.turn.messages[-1].seq if end.turn and end.turn.messages else self.lease.last_seq
-        messages = [
+        end.messages = [
             NewMessage(seq, JsonText(storable(dump_message(message))), shown=is_unfinished(message))
             for seq, message in enumerate(cut, last_seq + 1)
         ]
-        live, kept = self.live, None
         if self.keyed:
-            kept = told(ended, speakers=live.speakers, ignored=live.ignored, last_seq=last_seq + len(cut))
-        return replace(end, messages=messages, told=kept)
+            live = self.live
+            end.told = told(ended, speakers=live.speakers, ignored=live.ignored, last_seq=last_seq + len(cut))
 
     def _finish(self, status: RunStatus) -> Finish:
         """Return how the model call that gave the last message shown finished."""
@@ -239,7 +240,7 @@ class RunWriter:
         lease, hooks, conversation = self.lease, self.hooks, self.conversation.copy()
         said = self._hear(conversation, heard)
         conversation.answer(asked_after(end.input_request, said or self._said))
-        end = replace(end, point=conversation.point if conversation.answered else None)
+        end.point = conversation.point if conversation.answered else None
         ended = await self._patiently(
             lambda session: end_run(session, lease, end, hooks),
             lambda session: confirm_end(session, lease),

@@ -144,11 +144,11 @@ class Handle:
         return self._follow is not None and ended.status is RunStatus.RUNNING and ended.error_code != HandedOver.code
 
     def _note(self, event: RunEvent) -> RunEvent:
-        if isinstance(event, MessageDone):
+        if type(event) is MessageDone:
             self._said.append(event)
-        elif isinstance(event, RunEnded):
+        elif type(event) is RunEnded:
             self._ended = event
-        elif isinstance(event, QueuedBehind):
+        elif type(event) is QueuedBehind:
             event = self._ended = RunEnded(
                 RunStatus.AWAITING_INPUT,
                 "The message waits in the queue: a person is asked first.",

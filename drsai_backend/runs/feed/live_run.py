@@ -117,19 +117,20 @@ class LiveRun:
 
     def emit(self, event: RunEvent) -> None:
         seq, epoch, n = self._at
-        if isinstance(event, MessageDone):
+        if type(event) is MessageDone:
             self._at = Position(event.seq, epoch, STARTED)
             at = Position(event.seq, epoch, 0)
-        elif isinstance(event, RunEnded):
+        elif type(event) is RunEnded:
             at = Position(seq, epoch, ENDED)
             self.ended = event
         else:
             at = self._at = Position(seq, epoch, n + 1)
         self.events.append(event)
         self.positions.append(at)
-        if isinstance(event, MessageDone) and len(self.events) > self._limit:
+        if type(event) is MessageDone and len(self.events) > self._limit:
             self._drop()
-        self._wake()
+        if self._waiters:
+            self._wake()
         if self.ended is not None:
             _resolve(self._end_waiters)
 
@@ -139,9 +140,8 @@ class LiveRun:
         self._wake()
 
     def _wake(self) -> None:
-        if self._waiters:
-            waiters, self._waiters = self._waiters, []
-            _resolve(waiters)
+        waiters, self._waiters = self._waiters, []
+        _resolve(waiters)
 
     def _drop(self) -> None:
         lasting = (MessageDone, RunStarted)

@@ -405,10 +405,10 @@ class AgentSteps:
             self._asked = 0
             self._calls.clear()
             self.has_called = False
-        self.completed.clear()
         self._summaries = self._notes = 0
-        self._lists.clear()
-        self._uses.clear()
+        for kept in (self.completed, self._lists, self._uses):
+            if kept:
+                kept.clear()
 
 
 class OwnSteps:

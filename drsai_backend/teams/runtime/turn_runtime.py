@@ -46,6 +46,7 @@ from autogen_agentchat.teams._group_chat._events import (
 from autogen_core import Agent, AgentId, CancellationToken, MessageContext, TopicId
 
 from drsai_backend.errors import StateError
+from drsai_backend.teams.messages import Message
 from drsai_backend.teams.runtime.agent_directory import AgentDirectory
 from drsai_backend.teams.runtime.error_texts import TeamErrors, leaked
 from drsai_backend.teams.runtime.lane import PATIENCE, Delivery, Lane, cancel_lane, cancel_requested, handle
@@ -54,6 +55,7 @@ from drsai_backend.teams.suspension import Branch, InputRequired, StopRequested,
 from drsai_backend.teams.team_tree import TeamTree, is_a
 
 BoundaryCallback = Callable[[list[str]], Awaitable[None]]
+OutputSink = Callable[[Message], None]
 
 
 class TurnRuntime(AgentDirectory):
@@ -78,6 +80,8 @@ class TurnRuntime(AgentDirectory):
         """What belongs to this runtime's run bears it."""
         self.errors = TeamErrors()
         self.outermost: str | None = None
+        self.sink: OutputSink | None = None
+        """Takes what the outermost team shows; None: its queue keeps it."""
         self.tree: TeamTree | None = None
         """What the team that was put here is made of."""
         self.asked: BaseException | None = None
@@ -102,7 +106,7 @@ class TurnRuntime(AgentDirectory):
 
     def close(self) -> None:
         """Let go of all agents: no message comes to anybody any more."""
-        self._on_boundary = self._on_nested_boundary = self.asked = self.tree = None
+        self._on_boundary = self._on_nested_boundary = self.asked = self.tree = self.sink = None
         self.errors = TeamErrors()
         for lane in self._lanes.values():
             lane.manager = lane.token = lane.driver = lane.error = None
@@ -169,6 +173,21 @@ class TurnRuntime(AgentDirectory):
         if not lane.stopping and (branch is None or branch.question is None):
             lane.manager._output_message_queue.put_nowait(piece)
         return True
+
+    def shows_text(self, begun: ModelClientStreamingChunkEvent, key: str) -> Callable[[str], None] | None:
+        """Return what shows the further pieces of an answer, each as the one with which it has begun, which nobody
+        keeps; None: an inner team's queue does. An empty one, which would begin another answer, is passed over."""
+        sink, lane, branch = self.sink, self._lanes[key], current_branch.get()
+        if sink is None or key != self.outermost:
+            return None
+        fields = vars(begun)  # Pydantic's way to set one takes longer than all the rest.
+
+        def show(text: str) -> None:
+            if text and not lane.stopping and (branch is None or branch.question is None):
+                fields["content"] = text
+                sink(begun)
+
+        return show
 
     def _publish(
         self,

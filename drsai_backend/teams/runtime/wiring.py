@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
-from typing import cast
+from typing import Final, cast
 
+from autogen_agentchat.agents import AssistantAgent, _base_chat_agent
 from autogen_agentchat.messages import ModelClientStreamingChunkEvent, StructuredMessage
 
 # Private: how a team is put together. tests/teams/test_upstream.py fails when it changes.
 # pyright: reportPrivateUsage=false
 from autogen_agentchat.teams import BaseGroupChat
+from autogen_agentchat.teams._group_chat import _chat_agent_container
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import GroupChatTermination
 from autogen_core import Agent, AgentId, AgentInstantiationContext, RoutedAgent
+from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
 
 from drsai_backend.errors import TeamBuildError
+from drsai_backend.models import run_client_of
 from drsai_backend.teams.messages import Message, TeamMessages
-from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
-from drsai_backend.teams.team_tree import TeamTree, tree_of
-
-OutputSink = Callable[[Message], None]
+from drsai_backend.teams.runtime.turn_runtime import OutputSink, TurnRuntime
+from drsai_backend.teams.team_tree import TeamTree, is_a, tree_of
 
 
 class OutputQueue(asyncio.Queue[Message | GroupChatTermination]):
@@ -58,13 +62,50 @@ def _handlers_of(cls: type[RoutedAgent]) -> Iterable[object]:
 setattr(RoutedAgent, "_discover_handlers", classmethod(_handlers_of))  # noqa: B010 - a method of another class
 
 
+def _where_seen(span: Callable[..., AbstractContextManager[object]]) -> Callable[..., AbstractContextManager[object]]:
+    def made(*args: object, **options: object) -> AbstractContextManager[object]:
+        unseen = isinstance(get_tracer_provider(), ProxyTracerProvider)
+        return nullcontext() if unseen else span(*args, **options)
+
+    return made
+
+
+# Spans of AutoGen's take a tenth of a run also where nobody has set OpenTelemetry up.
+for module, name in ((_base_chat_agent, "trace_create_agent_span"), (_chat_agent_container, "trace_invoke_agent_span")):
+    setattr(module, name, _where_seen(getattr(module, name)))
+
+
+_HANDING_ON: Final = ("on_messages_stream", "_call_llm", "_process_model_result", "_reflect_on_tool_use_flow")
+"""Methods of AutoGen's agent that an answer's pieces go through."""
+
+
 class _Container(ChatAgentContainer):
-    """Shows pieces of an answer without a message of the runtime for each."""
+    """Shows pieces of an answer without a message of the runtime for each; those after its beginning without the agent,
+    where that would hand each on as it is."""
+
+    _runtime: TurnRuntime  # pyright: ignore[reportIncompatibleVariableOverride]
 
     async def _log_message(self, message: Message) -> None:
-        runtime = cast(TurnRuntime, self._runtime)
-        if type(message) is not ModelClientStreamingChunkEvent or not runtime.show_piece(message, self.id.key):
+        if type(message) is not ModelClientStreamingChunkEvent or not self._runtime.show_piece(message, self.id.key):
             await super()._log_message(message)
+        elif not message.content:
+            self._pass_by(message)
+
+    def _pass_by(self, begun: ModelClientStreamingChunkEvent) -> None:
+        """An answer begins: let its model's client show what follows."""
+        agent = self._agent
+        if is_a(agent, AssistantAgent) and _hands_on(type(agent)) and vars(agent).keys().isdisjoint(_HANDING_ON):
+            client = run_client_of(agent._model_client)
+            if client is not None:
+                client.show = self._runtime.shows_text(begun, self.id.key)
+
+
+@lru_cache(maxsize=2048)  # bounded, as a factory may make a class of its own for every run
+def _hands_on(cls: type[AssistantAgent]) -> bool:
+    """Whether agents of a class hand the pieces of their model's answers on as AutoGen's do."""
+    return all(
+        inspect.getattr_static(cls, name) is inspect.getattr_static(AssistantAgent, name) for name in _HANDING_ON
+    )
 
 
 async def wire(
@@ -80,6 +121,7 @@ async def wire(
     if any(each._initialized or each._is_running for each in tree.teams):
         raise TeamBuildError("a team factory must build a fresh team for every run, inner teams included", param="team")
     runtime.outermost = team._team_id
+    runtime.sink = sink
     if sink is not None:
         team._output_message_queue = OutputQueue(sink)
     share_message_types(tree)
