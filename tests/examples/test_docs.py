@@ -66,8 +66,17 @@ def test_settings_defaults_hold_no_secret() -> None:
     assert not any(isinstance(field.default, SecretStr) for field in Settings.model_fields.values())
 
 
-def test_the_page_of_the_routes_has_each_of_them() -> None:
-    made = runpy.run_path(str(ROOT / "docs/make_routes.py"))["routes"]()
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site's configuration and pages, written once."""
+    folder = tmp_path_factory.mktemp("site")
+    runpy.run_path(str(ROOT / "docs/make_site.py"))["write"](folder)
+    return folder
+
+
+@pytest.mark.xdist_group("site")
+def test_the_page_of_the_routes_has_each_of_them(site: Path) -> None:
+    made = (site / "pages/routes.md").read_text(encoding="utf-8")
     document = DrSai(database_url="sqlite://").app().openapi()
     routes = [f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods]
     assert sorted(re.findall(r"^### `(.*)`\n\n\w", made, re.MULTILINE)) == sorted(routes)
@@ -129,8 +138,9 @@ async def test_the_journal_entry_of_the_architecture_is_a_real_one() -> None:
     assert [decode_value(entry.payload) for entry in entries] == [decoded]
 
 
-def test_the_page_of_the_python_interface_has_each_public_name() -> None:
-    made = runpy.run_path(str(ROOT / "docs/make_reference.py"))["reference"]()
+@pytest.mark.xdist_group("site")
+def test_the_page_of_the_python_interface_has_each_public_name(site: Path) -> None:
+    made = (site / "pages/reference.md").read_text(encoding="utf-8")
     headings = set(re.findall(r"^### (?:\w+\.)*(\w+)$", made, re.MULTILINE))
     assert set(drsai_backend.__all__) - headings == set()
 
@@ -154,19 +164,18 @@ def test_a_decision_has_its_number_a_date_and_a_reason() -> None:
         assert f"| [{page.name[:4]}]({page.name}) | {told[2]} | {told[1]} |" in index
 
 
-def test_the_site_has_each_page_and_its_navigation_all_but_that_of_the_tests(tmp_path: Path) -> None:
-    script = runpy.run_path(str(ROOT / "docs/make_site.py"))
-    script["write"](tmp_path)
-    there = {path.relative_to(tmp_path / "pages").as_posix() for path in (tmp_path / "pages").rglob("*.md")}
+@pytest.mark.xdist_group("site")
+def test_the_site_has_each_page_and_its_navigation_all_but_that_of_the_tests(site: Path) -> None:
+    there = {path.relative_to(site / "pages").as_posix() for path in (site / "pages").rglob("*.md")}
     assert {"index.md", "http.md", "architecture/run.md", "reference.md", "routes.md", "changelog.md"} <= there
-    config = tomllib.loads((tmp_path / "zensical.toml").read_text(encoding="utf-8"))
+    config = tomllib.loads((site / "zensical.toml").read_text(encoding="utf-8"))
     groups = config["project"]["nav"]
     assert [name for group in groups for name in group] == ["Start", "Use", "Operate", "Extend", "Reference"]
     assert there - set(re.findall(r"[\w/-]+\.md", json.dumps(groups))) == {"tests.md"}
     for page in there:
-        text = re.sub(r"^```.*?^```$", "", (tmp_path / "pages" / page).read_text(encoding="utf-8"), flags=re.M | re.S)
+        text = re.sub(r"^```.*?^```$", "", (site / "pages" / page).read_text(encoding="utf-8"), flags=re.M | re.S)
         for target in re.findall(r"\]\(([^)#\s]+)", text):
-            assert target.startswith("http") or (tmp_path / "pages" / page).parent.joinpath(target).exists(), target
+            assert target.startswith("http") or (site / "pages" / page).parent.joinpath(target).exists(), target
 
 
 def test_the_code_about_relationships_runs(tmp_path: Path) -> None:

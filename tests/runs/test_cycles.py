@@ -34,8 +34,7 @@ async def test_a_run_leaves_no_cycles(make: Make, tmp_path: Path, monkeypatch: p
             await asyncio.sleep(0.05)  # Its task ends after its readers.
 
         await run("first")  # What is made once for all runs.
-        gc.collect()
-        gc.freeze()  # What is there already is not looked at.
+        gc.freeze()  # What is there already, garbage too, is not looked at.
         gc.disable()
         gc.set_debug(gc.DEBUG_SAVEALL)
         try:

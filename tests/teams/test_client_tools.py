@@ -94,9 +94,7 @@ class _World:
         return played
 
 
-@settings(max_examples=60, deadline=None)
-@given(rounds, st.integers(1, 3), st.integers(0, 1000), st.booleans())
-def test_everything_is_done_once(script: list[list[FunctionCall]], own_rounds: int, place: int, durable: bool) -> None:
+def done_once(script: list[list[FunctionCall]], own_rounds: int, place: int, durable: bool) -> None:
     async def check() -> None:
         world = _World(script, own_rounds)
         story = await world.story().run()
@@ -120,6 +118,13 @@ def test_everything_is_done_once(script: list[list[FunctionCall]], own_rounds: i
             assert cut.client.calls <= world.client.calls + 1
 
     asyncio.run(check())
+
+
+@settings(max_examples=8, deadline=None)
+@given(rounds, st.integers(1, 3), st.integers(0, 1000), st.booleans())
+def test_everything_is_done_once(script: list[list[FunctionCall]], own_rounds: int, place: int, durable: bool) -> None:
+    """With more examples: test_cut_client_tools.py."""
+    done_once(script, own_rounds, place, durable)
 
 
 def _own_rounds(wanted: list[list[str]]) -> int:

@@ -30,7 +30,6 @@ from tests.support.teams.working import TEAMS, World, agent_tool, nested, nested
 
 pytestmark = pytest.mark.usefixtures("spotless")
 
-each_team = pytest.mark.parametrize("build", TEAMS, ids=lambda build: build.__name__)
 Build = Callable[[World], BaseGroupChat]
 
 
@@ -41,9 +40,7 @@ async def uncut(build: Build, *, stream: bool = False) -> tuple[World, Story]:
     return world, story
 
 
-@each_team
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-async def test_a_crash_at_every_write(build: Build, stream: bool) -> None:
+async def crash_at_every_write(build: Build, *, stream: bool) -> None:
     """The write was done, the process was not: nothing is asked for or called a second time."""
     expected_world, expected = await uncut(build, stream=stream)
     attempts, crash_at = 2, 0
@@ -64,8 +61,7 @@ async def test_a_crash_at_every_write(build: Build, stream: bool) -> None:
     assert crash_at > 1
 
 
-@each_team
-async def test_a_crash_before_every_write(build: Build) -> None:
+async def crash_before_every_write(build: Build) -> None:
     """What was not written is asked for again; a tool whose result is lost is not called again, a person is asked."""
     expected_world, expected = await uncut(build)
     questions = 0
@@ -85,6 +81,15 @@ async def test_a_crash_before_every_write(build: Build) -> None:
             assert [m["content"] for m in story.said] == [m["content"] for m in expected.said]
         assert sorted(world.called) == sorted(expected_world.called)
     assert questions > 0
+
+
+async def test_a_crash_at_every_write() -> None:
+    """Of the other teams: test_cut_steps.py."""
+    await crash_at_every_write(plain, stream=False)
+
+
+async def test_a_crash_before_every_write() -> None:
+    await crash_before_every_write(plain)
 
 
 async def test_a_turn_without_tools_writes_nothing() -> None:
