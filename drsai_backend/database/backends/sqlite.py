@@ -82,10 +82,17 @@ class SQLiteBackend:
         self._reads_under_way = 0
 
     async def write(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
-        loop = asyncio.get_running_loop()
+        loop, may_here = asyncio.get_running_loop(), short and self._may_write_here
+        # Nobody else is to run in this tick who might write, too; another loop than asyncio's does not tell.
+        if may_here and not getattr(loop, "_ready", True) and loop not in self._tick:
+            writer, job = self._writer, Job(fn, NOBODY, loop)
+            if writer is not None and writer.perform_here([job]):
+                if job.error is not None:
+                    raise translate(job.error)
+                return job.result
         future = loop.create_future()
         job = Job(fn, future, loop)
-        if not short or not self._may_write_here:
+        if not may_here:
             self._put_write(job)
             return await future
         jobs = self._tick.setdefault(loop, [])
