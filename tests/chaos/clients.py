@@ -219,17 +219,22 @@ class Client:
 
     async def follow(self, run_id: str, *, answer: bool = True) -> str:
         """Read a run's log to its end, from whichever servers, and answer its questions (`answer`). Returns the
-        status that it ended with."""
+        status that it ended with. A log that tells nothing new for `PATIENCE` is stuck."""
         log: list[Read] = []
         self.account.read.append(log)
         connection, status = 0, ""
         question: dict[str, Any] | None = None
+        told = 0
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE) as patience:
                 while True:
                     connection += 1
                     base = await self._world.pick(self._chance)
                     status, question = await self._read(base, run_id, log, connection, question)
+                    # Who kills its processes one after the other, before it ends, keeps it from ending.
+                    if len(log) > told:
+                        told = len(log)
+                        patience.reschedule(asyncio.get_running_loop().time() + PATIENCE)
                     if status == "awaiting_input" and answer:
                         if question is None:
                             # Read before the answer was lost with its server.
@@ -245,7 +250,7 @@ class Client:
                         await self._pause()
         except TimeoutError:
             at, stands = log[-1].id if log else "its beginning", await self._stands(run_id)
-            self._stuck(f"the log did not end in {PATIENCE:.0f} s, at {at}; {stands}", run_id)
+            self._stuck(f"the log told nothing in {PATIENCE:.0f} s, at {at}; {stands}", run_id)
             return ""
 
     async def _stands(self, run_id: str | None) -> str:
