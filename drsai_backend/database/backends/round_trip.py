@@ -34,14 +34,14 @@ async def in_one_round_trip(
 
 async def _pipeline(driver: psycopg.AsyncConnection[Row], texts: Sequence[Text]) -> Row | None:
     """The first row of the first statement, if it gives any."""
-    cursors: list[psycopg.AsyncCursor[Row]] = []
+    # One for what nobody reads: each cursor looks up anew how values are written.
+    first, others = driver.cursor(), driver.cursor()
     failed: psycopg.Error | None = None
     try:
         async with driver.pipeline():
             try:
-                for sql, parameters in texts:
-                    cursor = driver.cursor()
-                    cursors.append(cursor)
+                for number, (sql, parameters) in enumerate(texts):
+                    cursor = others if number else first
                     await cursor.execute(sql, parameters)  # pyright: ignore[reportArgumentType] - made by SQLAlchemy
             except psycopg.Error as error:
                 failed = error  # Raised out of the block, it would have psycopg log what the block's end then meets.
@@ -49,7 +49,7 @@ async def _pipeline(driver: psycopg.AsyncConnection[Row], texts: Sequence[Text])
         failed = failed or error
     if failed is not None:
         raise failed
-    return await cursors[0].fetchone() if cursors[0].description else None
+    return await first.fetchone() if first.description else None
 
 
 async def _transaction(driver: psycopg.AsyncConnection[Row], texts: Sequence[Text]) -> Row | None:
