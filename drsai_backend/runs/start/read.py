@@ -18,6 +18,7 @@ from drsai_backend.database.runs.reads import (
     RunRow,
     StoredState,
     ThreadHead,
+    is_thread,
     read_head,
     read_run,
     read_state,
@@ -118,11 +119,9 @@ async def read(services: Services, given: Placed, *, trust_warm: bool) -> Stored
             warm.head, warm.user_texts, warm.system_text, None, warm=warm, conversation=warm.conversation
         )
     database = services.db.database
-    if database.dialect == "sqlite":
-        # Most threads that this process does not know are new, which costs no hop to find out. A PostgreSQL is far.
-        head = await database.read(lambda session: read_head(session, name), short=True)
-        if head is None:
-            return None
+    # Most threads that this process does not know are new, which costs no hop to find out. A PostgreSQL is far.
+    if database.dialect == "sqlite" and not await database.read(lambda session: is_thread(session, name), short=True):
+        return None
     texts = len(given.ask.messages)
     # What is known of a history tells the conversation, too.
     has_history = given.known is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 # Private: how AutoGen's teams, conditions and workbenches keep what they are. tests/teams/test_upstream.py.
 # pyright: reportPrivateUsage=false
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -226,7 +225,7 @@ class Recorder:
         return RecordedMessage(seq, message, stored)
 
     async def _document(self, resume: ResumeRecord) -> Document:
-        skeleton = copy.deepcopy(self._structure.skeleton)
+        skeleton = self._structure.skeleton  # Made for this run; only its first turn needs it.
         cells = self._structure.cells
         lists: dict[int, list[Item]] = {}
         for number, cell in enumerate(cells):
