@@ -8,16 +8,25 @@ run; a second number has them in.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from sqlite3 import connect
+from typing import Any
+
+from autogen_core.models import CreateResult
 
 from benchmarks.databases import Postgres, query, sqlite
 from benchmarks.report import Section
-from benchmarks.served import Served
+from benchmarks.served import TEAM, Served
+from benchmarks.teams import InstantClient, our_team
 
 COUNTED = 200
+LIVE = 1000
+_BEAT = 3.0
+"""Seconds between heartbeats."""
 _MB = 1_000_000
 
 
@@ -98,6 +107,42 @@ async def grown(url: str, threads: int, runs: int) -> int:
     return size_on_disk(url) - before
 
 
+class _Waits(InstantClient):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = asyncio.Event()
+
+    async def create(self, *args: Any, **options: Any) -> CreateResult:
+        await self.over.wait()
+        return await super().create(*args, **options)
+
+
+async def waiting(postgres: Postgres, url: str, live: int) -> tuple[float, float, float]:
+    """Return what so many live runs cost that only wait: rows changed a second, bytes of WAL a second, and milliseconds
+    of a sweep."""
+    model = _Waits()
+
+    def updated() -> int:
+        return int(query(url, "SELECT sum(n_tup_upd) FROM pg_stat_user_tables WHERE schemaname = 'public'")[0][0])
+
+    async with Served(url, {TEAM: lambda: our_team(model, stream=False)}) as served:
+        handles = [await served.engine.start(*served.request(f"waits-{number}")) for number in range(live)]
+        await asyncio.sleep(_BEAT * 4)  # The first heartbeat finds them, and the server counts ten seconds later.
+        rows, wal, start = updated(), wal_position(postgres), time.perf_counter()
+        await asyncio.sleep(_BEAT * 4)
+        took = time.perf_counter() - start
+        rows, wal, start = updated() - rows, wal_position(postgres) - wal, time.perf_counter()
+        for _ in range(10):
+            await served.engine.sweep()
+        swept = (time.perf_counter() - start) * 100
+        model.over.set()
+        for handle in handles:
+            await handle.wait()
+    return rows / took, wal / took, swept
+
+
 async def measure(postgres: Postgres | None, sizes: Sequence[int], counted: int = COUNTED) -> Section:
     section = Section(
         "Bytes",
@@ -123,6 +168,13 @@ async def measure(postgres: Postgres | None, sizes: Sequence[int], counted: int 
     for size in (10, 1000):
         if size in post:
             section.at_most(f"WAL per run at {size:,} runs, full-page images apart", 4.6, post[size] / 1024, unit=" KB")
+    if postgres is not None:
+        live = LIVE if counted >= COUNTED else counted
+        with postgres.database() as url:
+            rows, wal, swept = await waiting(postgres, url, live)
+        # One row of each process every three seconds.
+        section.at_most(f"rows changed a second on PostgreSQL, {live:,} live runs that only wait", 0.5, rows)
+        section.reported("the same: WAL a second; a sweep", f"{wal:,.0f} bytes; {swept:.1f} ms")
     await _sizes(section, postgres, max((size for size in sizes if size <= 1000), default=10))
     return section
 

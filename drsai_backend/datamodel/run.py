@@ -199,6 +199,11 @@ class Worker(SQLModel, table=True):
     )
     since: datetime = Field(sa_type=UTCDateTime, description="From when on it has lived without a gap.")
     seen_at: datetime = Field(sa_type=UTCDateTime, description="When it was alive last.")
+    alive_until: datetime | None = Field(
+        default=None,
+        sa_type=UTCDateTime,
+        description="Until when its leases last without another heartbeat; NULL: it is of a release that renews each.",
+    )
 
 
 class TeamResult(BaseModel):

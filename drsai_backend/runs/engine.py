@@ -191,6 +191,7 @@ class Engine(StoredThreads):
             worker_id,
             interval=settings.heartbeat_seconds,
             lease=lease,
+            announce=recovery.announcements.announce,
             max_stall=settings.max_stall_seconds,
             holds=running.held,
             lost=running.lost,
@@ -206,6 +207,7 @@ class Engine(StoredThreads):
             ConfigurationError: a team that a component config describes cannot be built.
         """
         await try_configs(self._services)
+        await self.db.database.write(self._recovery.announcements.announce)
         self._heartbeat.start()
         await self._sweeper.start()
         self._sender.start()

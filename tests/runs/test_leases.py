@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
 
 import pytest
@@ -28,6 +29,7 @@ class Beats:
             "me",
             interval=0.01,
             lease=timedelta(seconds=10),
+            announce=lambda _: False,
             holds=lambda: self.held,
             lost=self.lost.append,
             asked=self.asked.append,
@@ -36,7 +38,7 @@ class Beats:
     def meanwhile(self) -> None:
         """What happens while the statement is under way."""
 
-    def _renew(self, session: object, owner: str, keys: set[int], lease: timedelta) -> dict[HeldLease, str | None]:
+    def _renew(self, session: object, owner: str, keys: set[int], *_: timedelta) -> dict[HeldLease, str | None]:
         self.meanwhile()
         known = {key: lease for key, *lease in self.held}
         return {(key, *known.get(key, (0, "gone"))): self.controls.get(key) for key in keys & self.renewed}
@@ -95,3 +97,19 @@ async def test_it_tells_what_runs_are_asked_to_do_and_may_be_hurried(beats: Beat
             await asyncio.sleep(0.01)
     await beats.heartbeat.stop()
     assert beats.asked == [{(1, 5, "a"): "cancel"}]
+
+
+async def test_a_process_without_leases_says_more_rarely_that_it_lives(beats: Beats) -> None:
+    said: list[float] = []
+
+    def announce(_: object) -> bool:
+        said.append(time.monotonic())
+        return False
+
+    beats.heartbeat.announce = announce
+    await beats.beat(10)
+    assert len(said) == 1
+    beats.held = beats.held | {(1, 5, "a")}
+    beats.renewed = {1}
+    await beats.beat(10)
+    assert len(said) > 2

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database
-from drsai_backend.database.runs.workers import announce, unknown_for
+from drsai_backend.database.runs.workers import announce, look_around, unknown_for
 from drsai_backend.datamodel import JournalEntry, QueuedInput, Run, Worker, table_of, utcnow
 from tests.support.teams.crew import Crew
 from tests.support.threads import LATE, QUICK, Make, disown, ended, head_of, request, said, thread_of, until
@@ -321,10 +321,10 @@ async def test_for_how_long_a_team_is_unknown(database_url: str, name: str) -> N
 
 
 async def test_a_gap_in_what_a_worker_says_is_one_in_its_life(database_url: str) -> None:
-    database, patience = Database(database_url), timedelta(seconds=900)
+    database, lease = Database(database_url), timedelta(seconds=10)
 
     async def say() -> timedelta:
-        await database.write(lambda session: announce(session, "w", ["y"], patience))
+        await database.write(lambda session: announce(session, "w", ["y"], lease))
         return await database.read(lambda session: unknown_for(session, "x"))
 
     async def move(seen: float) -> None:
@@ -345,7 +345,8 @@ async def test_a_worker_of_the_release_before_counts_as_knowing(migrated_postgre
     database, patience = Database(migrated_postgres), timedelta(seconds=900)
 
     async def say() -> timedelta:
-        await database.write(lambda session: announce(session, "w", ["y"], patience))
+        await database.write(lambda session: announce(session, "w", ["y"], timedelta(seconds=10)))
+        await database.write(lambda session: look_around(session, patience))
         at = {"since": utcnow() - timedelta(seconds=800)}
         await database.write(lambda session: session.execute(sa.update(table_of(Worker)).values(**at)))
         return await database.read(lambda session: unknown_for(session, "x"))

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.manager.model import Values, model_info
 from drsai_backend.database.manager.rows import Change, RowWriter, observe
 from drsai_backend.database.owned import NAME, any_of_threads, of_thread
+from drsai_backend.database.runs.statements import lease_ends
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import RunStatus, Thread, UserInput, UTCDateTime, table_of, utcnow
 from drsai_backend.datamodel.owner import ThreadName
@@ -22,7 +23,7 @@ _thread = table_of(Thread)
 def is_live(dialect: str) -> sa.ColumnElement[bool]:
     """True for the row of a thread that a worker holds a lease on, by the clock that leases go by."""
     now = sa.func.clock_timestamp() if dialect == "postgresql" else sa.literal(utcnow(), UTCDateTime())
-    return sa.and_(_thread.c.status == RunStatus.RUNNING, _thread.c.lease_expires_at > now)
+    return sa.and_(_thread.c.status == RunStatus.RUNNING, lease_ends(dialect) > now)
 
 
 def refuse_live(session: Session, dialect: str, thread_key: int, param: str) -> None:

@@ -5,7 +5,7 @@ Synchronous functions of a `Session`, to be run by `Database.write` and `Databas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, cast
@@ -17,7 +17,7 @@ from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
 from drsai_backend.database.hooks import NO_HOOKS, EndedRun, Hooks
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs import statements
-from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, key_of, live_threads, read_head_of, still_has
+from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, key_of, read_head_of, still_has, unheld_threads
 from drsai_backend.database.runs.statements import expires_of, now_of, queue, run, thread
 from drsai_backend.database.runs.steps import read_steps, step_writes
 from drsai_backend.database.runs.values import Lease, Progress, StepRow
@@ -275,8 +275,10 @@ def revive(session: Session, head: ThreadHead) -> bool:
     return True
 
 
-def unattended(session: Session) -> tuple[list[ThreadHead], list[int]]:
-    """RUNNING threads whose lease has run out or was given back, and the keys of others that want a look: those with
+def unattended(
+    session: Session, held: Iterable[int], is_gone: Callable[[str], bool]
+) -> tuple[list[ThreadHead], list[int]]:
+    """RUNNING threads that may be nobody's (`unheld_threads`), and the keys of others that want a look: those with
     inputs in the queue and nothing under way, an answer in it, or what is to be stopped, and those whose question was
     not answered in time."""
     connection = session.connection()
@@ -299,7 +301,7 @@ def unattended(session: Session) -> tuple[list[ThreadHead], list[int]]:
         ),
         {"now": utcnow()},
     ).scalars()
-    return live_threads(session), [*waiting, *late]
+    return unheld_threads(session, held, is_gone), [*waiting, *late]
 
 
 def hold(session: Session, head: ThreadHead, owner: str, lease: timedelta, deaths: int) -> bool:

@@ -5,6 +5,7 @@ Synchronous functions of a `Session`, to be run by `Database.read` and `Database
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -18,7 +19,18 @@ from drsai_backend.database.backends.prepared import Prepared, run_guarded
 from drsai_backend.database.owned import NAME, named, of_thread
 from drsai_backend.database.pages import Query
 from drsai_backend.database.runs.paths import Line, newest_snapshot, on_path
-from drsai_backend.database.runs.statements import journal, message, now_of, queue, run, snapshot, thread
+from drsai_backend.database.runs.statements import (
+    journal,
+    lease_ends,
+    message,
+    now_of,
+    queue,
+    run,
+    snapshot,
+    thread,
+    worker,
+)
+from drsai_backend.database.values import batches
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import utcnow
 from drsai_backend.datamodel.owner import ThreadName
@@ -31,7 +43,8 @@ Seen: TypeAlias = tuple[str | None, int, int | None]
 
 @dataclass(slots=True)
 class ThreadHead:
-    """The short columns of a thread row, as one run needs them. `lease_expired`: by the clock that leases go by.
+    """The short columns of a thread row, as one run needs them. `lease_ends`: or, of a lease that reaches far ahead,
+    its holder's heartbeat. `lease_expired`: by the clock that leases go by.
     `branch`: of a thread that was rewound, the current one."""
 
     key: int
@@ -51,7 +64,7 @@ class ThreadHead:
     input_request: JsonObject | None
     control: str | None = None
     queued: int = 0
-    lease_expires_at: datetime | None = None
+    lease_ends: datetime | None = None
     branch: int | None = None
 
     @property
@@ -130,12 +143,14 @@ class QueuedRow(TypedDict):
     api_key: str | None
 
 
+@cache
 def heads(dialect: str) -> Query:
     """The query of the columns of `ThreadHead`, in their order; `:now` is this machine's time."""
     t = thread.c
-    expired = sa.func.coalesce(t.lease_expires_at < now_of(dialect), sa.true())
+    ends = lease_ends(dialect)
+    expired = sa.func.coalesce(ends < now_of(dialect), sa.true())
     columns = (t.id, *(t[name] for name in NAME), t.status, t.team, t.revision, t.last_seq, t.turn, t.journal_debt)
-    rest = (t.run_id, t.epoch, t.lease_owner, expired, t.input_request, t.control, t.queued, t.lease_expires_at)
+    rest = (t.run_id, t.epoch, t.lease_owner, expired, t.input_request, t.control, t.queued, ends)
     rest = (*rest, t.branch)
     return sa.select(*columns, *rest)
 
@@ -186,11 +201,27 @@ def still_has(head: ThreadHead) -> tuple[sa.ColumnElement[bool], ...]:
     return thread.c.id == head.key, *of_thread(thread, head.name), same_run, thread.c.epoch == head.epoch
 
 
-def live_threads(session: Session) -> list[ThreadHead]:
-    """Return all threads that are RUNNING, whoever runs them."""
+def unheld_threads(session: Session, held: Iterable[int], is_gone: Callable[[str], bool]) -> list[ThreadHead]:
+    """Return the threads that are RUNNING and that no worker with a heartbeat holds.
+
+    Args:
+        session: reads them.
+        held: keys of others that are left out.
+        is_gone: of a worker, whose heartbeat is not over yet.
+    """
+    now = now_of(session.get_bind().dialect.name)
+    alive = session.scalars(sa.select(worker.c.worker_id).where(worker.c.alive_until >= now), {"now": utcnow()})
     # In the words of the partial index. A thread that is RUNNING has a run that is.
     live = sa.select(run.c.thread_key).where(run.c.status == sa.literal_column("'running'"))
-    return _select_heads(session, thread.c.id.in_(live), thread.c.status == RunStatus.RUNNING)
+    owner = thread.c.lease_owner
+    is_left = sa.or_(
+        owner.is_(None),
+        owner.not_in([each for each in alive if not is_gone(each)]),
+        thread.c.lease_expires_at < now,
+    )
+    wanted = (thread.c.id.in_(live), thread.c.status == RunStatus.RUNNING, is_left)
+    found = set(session.scalars(sa.select(thread.c.id).where(*wanted), {"now": utcnow()})).difference(held)
+    return [head for keys in batches(sorted(found)) for head in _select_heads(session, thread.c.id.in_(keys))]
 
 
 _NUMBER, _DUMP = sa.cast(message.c.seq, sa.Text), sa.cast(message.c.config, sa.Text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -22,6 +24,8 @@ from drsai_backend.datamodel import (
     TurnStep,
     UserInput,
     UTCDateTime,
+    Worker,
+    utcnow,
 )
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.lifecycle import JOIN
@@ -35,8 +39,14 @@ branch = table_of(ThreadBranch)
 run = table_of(Run)
 queue = table_of(QueuedInput)
 step = table_of(TurnStep)
+worker = table_of(Worker)
 _user_input = table_of(UserInput)
 _definition = table_of(StoredDefinition)
+
+FAR: Final = timedelta(hours=1)
+"""How far ahead a lease reaches that ends with its holder's heartbeat; it is renewed when half of it is left."""
+_FAR_FROM: Final = timedelta(minutes=5)
+"""What ends so long after its holder's heartbeat, or later, is such a lease."""
 
 
 def now_of(dialect: str) -> sa.ColumnElement[datetime]:
@@ -49,6 +59,25 @@ def expires_of(dialect: str) -> sa.ColumnElement[datetime]:
     if dialect == "postgresql":
         return sa.func.clock_timestamp() + sa.bindparam("lease", type_=sa.Interval())
     return sa.bindparam("expires", type_=UTCDateTime())
+
+
+def ahead(dialect: str, by: timedelta) -> sa.ColumnElement[datetime]:
+    """Return the moment that is `by` after now, by that clock."""
+    if dialect == "postgresql":
+        return sa.func.clock_timestamp() + sa.literal(by, sa.Interval())
+    return sa.literal(utcnow() + by, UTCDateTime())
+
+
+@cache
+def lease_ends(dialect: str) -> sa.ColumnElement[datetime]:
+    """Return when the lease of a row of `thread` ends: by itself, or, where it reaches far ahead, with its holder's
+    heartbeat. NULL: nobody has it."""
+    ends, alive, far = thread.c.lease_expires_at, worker.c.alive_until, sa.literal(_FAR_FROM, sa.Interval())
+    if dialect == "sqlite":
+        # Microseconds there.
+        alive, far = sa.type_coerce(alive, sa.BigInteger), sa.literal(_FAR_FROM // timedelta(microseconds=1))
+    of_holder = sa.select(worker.c.alive_until).where(worker.c.worker_id == thread.c.lease_owner, alive + far < ends)
+    return sa.func.coalesce(of_holder.correlate(thread).scalar_subquery(), ends)
 
 
 def _insert(table: sa.Table, *left_out: str) -> sa.Insert:

@@ -17,7 +17,7 @@ from drsai_backend.database.backends.prepared import Step, run_guarded
 from drsai_backend.database.hooks import NO_HOOKS, EndedRun, Hooks
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.reads import read_head, read_head_of
-from drsai_backend.database.runs.statements import expires_of, thread
+from drsai_backend.database.runs.statements import ahead, thread
 from drsai_backend.database.runs.steps import step_writes
 from drsai_backend.database.runs.values import (
     EndWrite,
@@ -315,24 +315,22 @@ def confirm_end(session: Session, lease: Lease) -> Lease | None:
 
 
 def renew_leases(
-    session: Session, owner: str, keys: Iterable[int], lease: timedelta
+    session: Session, owner: str, keys: Iterable[int], lease: timedelta, enough: timedelta | None = None
 ) -> dict[tuple[int, int, str], str | None]:
-    """Renew a worker's leases on these threads in one statement; of those that are still its own, by key, epoch and
-    run_id, what their runs are asked to do (`Thread.control`).
+    """Renew a worker's leases on these threads, but those that last for `enough` still; of those that are its own, by
+    key, epoch and run_id, what their runs are asked to do (`Thread.control`).
 
     A row that somebody is changing on PostgreSQL is not waited for: where the event loop stands still inside a
     transaction, that would last until it turns again. Nobody else can take its thread meanwhile.
     """
     connection = session.connection()
-    dialect, asked = connection.dialect.name, list(keys)
+    dialect, ends = connection.dialect.name, thread.c.lease_expires_at
     own = sa.and_(thread.c.lease_owner == owner, thread.c.status == RunStatus.RUNNING)
-    chosen = thread.c.id.in_(asked)
-    if dialect == "postgresql":
-        chosen = thread.c.id.in_(sa.select(thread.c.id).where(chosen).with_for_update(skip_locked=True))
-    statement = sa.update(thread).where(chosen, own).values(lease_expires_at=expires_of(dialect)).returning(*_RENEWED)
-    rows = [*connection.execute(statement, {"lease": lease, "expires": utcnow() + lease})]
-    skipped = set(asked) - {row[0] for row in rows}
-    if skipped and dialect == "postgresql":
-        kept = sa.select(*_RENEWED).where(thread.c.id.in_(skipped), own)
-        rows.extend(connection.execute(kept))
-    return {(key, epoch, run_id): control for key, epoch, run_id, control in rows}
+    is_due = sa.true() if enough is None else ends < ahead(dialect, enough)
+    found = connection.execute(sa.select(*_RENEWED, is_due.label("due")).where(thread.c.id.in_([*keys]), own)).all()
+    if due := [row.id for row in found if row.due]:
+        chosen = thread.c.id.in_(due)
+        if dialect == "postgresql":
+            chosen = thread.c.id.in_(sa.select(thread.c.id).where(chosen).with_for_update(skip_locked=True))
+        connection.execute(sa.update(thread).where(chosen, own).values(lease_expires_at=ahead(dialect, lease)))
+    return {(row.id, row.epoch, row.run_id): row.control for row in found}

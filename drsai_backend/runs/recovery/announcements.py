@@ -6,15 +6,18 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from drsai_backend.catalog import Catalog
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.runs.reads import ThreadHead, read_run
-from drsai_backend.database.runs.workers import ANNOUNCE_SECONDS, announce, unknown_for
+from drsai_backend.database.runs.workers import ANNOUNCE_SECONDS, announce, look_around, unknown_for
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import DrSaiError, UnknownModel, UnsupportedStateVersion
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 FORMS: Final = 1
 """Counts the forms in which inputs and states are stored, in any of their parts. Each worker announces those it reads,
@@ -30,8 +33,7 @@ class Announcements:
     _catalog: Catalog
     _worker_id: str
     _settings: Settings
-    _announced: float = -ANNOUNCE_SECONDS
-    """When it was said which teams this process knows."""
+    _looked: float = -ANNOUNCE_SECONDS
 
     async def serves(self, head: ThreadHead) -> bool:
         """Whether this process serves the thread's team. Another worker may."""
@@ -43,14 +45,19 @@ class Announcements:
         # A stored definition is served by every worker.
         return run is not None and run["definition"] is not None
 
-    async def announce(self) -> None:
-        """Say which teams this process knows, if it has not just now."""
-        if time.monotonic() - self._announced < ANNOUNCE_SECONDS:
+    def announce(self, session: Session) -> bool:
+        """Say that this process lives, and what it knows. Returns whether a worker lives that goes by each lease alone.
+        Called in any thread."""
+        known = [*self._catalog.registry, *map(_FORM.format, range(1, FORMS + 1))]
+        return announce(session, self._worker_id, known, timedelta(seconds=self._settings.lease_seconds))
+
+    async def look_around(self) -> None:
+        """Note the workers that say nothing, if it was not done just now."""
+        if time.monotonic() - self._looked < ANNOUNCE_SECONDS:
             return
-        patience, teams = timedelta(seconds=self._settings.unknown_team_seconds), [*self._catalog.registry]
-        teams += map(_FORM.format, range(1, FORMS + 1))
-        await self._db.database.write(lambda session: announce(session, self._worker_id, teams, patience))
-        self._announced = time.monotonic()
+        patience = timedelta(seconds=self._settings.unknown_team_seconds)
+        await self._db.database.write(lambda session: look_around(session, patience))
+        self._looked = time.monotonic()
 
     async def unknown(self, team: str, since: datetime | None = None) -> UnknownModel | None:
         """Return why a team that this process does not know is not waited for any longer, by a run or by an input that

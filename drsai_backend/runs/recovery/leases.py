@@ -1,5 +1,5 @@
-"""Leases are kept alive by a thread of their own, so that an event loop that stands still loses no run; here is told
-whose worker is gone."""
+"""Leases last by the heartbeat of their worker, which a thread of its own makes, so that an event loop that stands
+still loses no run; here is told whose worker is gone."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import psutil
 
 from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import ThreadHead
+from drsai_backend.database.runs.statements import FAR
+from drsai_backend.database.runs.workers import ANNOUNCE_SECONDS
 from drsai_backend.database.runs.writes import renew_leases
 from drsai_backend.errors import DrSaiError
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 log = logging.getLogger("drsai.leases")
 
@@ -40,13 +45,16 @@ _STOP_SECONDS: Final = 5.0
 
 @dataclass(eq=False)
 class Heartbeat:
-    """Renews the leases of this process with one statement every `interval` seconds.
+    """Announces every `interval` seconds that this process lives, by which all its leases last, however many, and asks
+    which are its own still. Without leases it does so more rarely.
 
     It does so from a thread with a database connection of its own: whatever holds up the event loop, a request or a
     tool, costs no other run its lease. A loop that has stood still for `max_stall` seconds counts as dead, and its
     leases run out. A process that was stopped whole renews nothing either.
 
     Args:
+        announce: says in a transaction that this process lives, and returns whether a worker lives that goes by each
+            lease alone; see `database.runs.workers`.
         holds: gives the leases that this process holds at the moment, as (thread key, epoch, run_id). Called in any
             thread.
         lost: called with those that it does not hold any more. This and `asked` are called in the event loop.
@@ -57,6 +65,7 @@ class Heartbeat:
     owner: str
     interval: float
     lease: timedelta
+    announce: Callable[[Session], bool]
     holds: Callable[[], Iterable[HeldLease]]
     lost: Callable[[set[HeldLease]], None]
     asked: Callable[[dict[HeldLease, str | None]], None]
@@ -64,6 +73,7 @@ class Heartbeat:
     _missed: set[HeldLease] = field(default_factory=set[HeldLease])
     """Found to be somebody else's at `_missed_at`, which has to be confirmed."""
     _missed_at: float = 0.0
+    _announced: float = 0.0
     _thread: threading.Thread | None = None
     _wake: threading.Event = field(default_factory=threading.Event)
     _stopping: bool = False
@@ -118,18 +128,24 @@ class Heartbeat:
 
     def _renew(self, database: Database, loop: asyncio.AbstractEventLoop) -> None:
         held = set(self.holds())
-        if not held:
+        began = time.monotonic()
+        if not held and began - self._announced < ANNOUNCE_SECONDS:
             return
         keys = {key for key, _, _ in held}
-        began = time.monotonic()
+
+        def renew(session: Session) -> dict[HeldLease, str | None]:
+            lease = (self.lease,) if self.announce(session) else (FAR, FAR / 2)
+            return renew_leases(session, self.owner, keys, *lease) if keys else {}
+
         try:
-            renewed = database.write_sync(lambda session: renew_leases(session, self.owner, keys, self.lease))
+            renewed = database.write_sync(renew)
         except DrSaiError as error:
             log.warning("leases not renewed: %s", error.message)
         except Exception:
             # Without renewals, every run of this process would be lost.
             log.exception("leases not renewed")
         else:
+            self._announced = began
             loop.call_soon_threadsafe(self._heard, held, renewed, began)
 
     # --- in the event loop --------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.recovery.announcements import Announcements
 from drsai_backend.runs.recovery.inputs import WaitingInputs
-from drsai_backend.runs.recovery.leases import is_orphan, was_in
+from drsai_backend.runs.recovery.leases import is_orphan, is_proven_dead, was_in
 from drsai_backend.runs.recovery.suspects import DEATHS, Suspects
 from drsai_backend.runs.requests import NoAnswer, Placed, ResumeOptions
 from drsai_backend.runs.running import Running
@@ -119,15 +119,21 @@ class Recovery:
         return not self._running.is_taken(head.name) and is_orphan(head, self._worker_id)
 
     async def sweep(self) -> list[int]:
-        """The keys of threads that want a look, in their order: one query, which touches live and waiting runs only. No
+        """The keys of threads that want a look, in their order: those of workers that live do not, and are not read. No
         more than half of what this process can take, so that what its clients ask finds room; the next sweep continues
         behind the last."""
-        running, others = await self._db.database.read(unattended)
+        held = [key for key, _, _ in self._running.held()]
+        running, others = await self._db.database.read(lambda session: unattended(session, held, self._is_gone))
         orphans = (head.key for head in running if self.is_orphan(head) and head.key not in self.suspects)
         due = sorted({*orphans, *others}, key=lambda key: (key <= self._swept, key))
         found = due[: max(AT_ONCE, (self._settings.max_runs - self._running.count) // 2)]
         self._swept = found[-1] if found else 0
         return found
+
+    def _is_gone(self, worker: str) -> bool:
+        """Return whether what a worker holds wants a look although its heartbeat is not over. What this one holds and
+        does not run does."""
+        return worker == self._worker_id or is_proven_dead(worker)
 
     async def look_at(self, key: int) -> None:
         """Resume the thread's run if its worker is gone, or begin the next of its inputs. Returns when that has
@@ -271,9 +277,9 @@ class Recovery:
     def _ran_unseen(self, head: ThreadHead, run: RunRow) -> float:
         """Return for how many seconds a run ran after it had stored something, according to its worker's last
         heartbeat."""
-        if head.lease_expires_at is None:
+        if head.lease_ends is None:
             return 0.0
-        alive = head.lease_expires_at - timedelta(seconds=self._settings.lease_seconds)
+        alive = head.lease_ends - timedelta(seconds=self._settings.lease_seconds)
         return max(0.0, (alive - run["updated_at"]).total_seconds())
 
     async def resume(self, head: ThreadHead, options: ResumeOptions) -> LiveRun | None:

@@ -35,7 +35,7 @@ class Sweeper:
 
     async def start(self) -> None:
         """Sweep now, and from now on in a task."""
-        await self._recovery.announcements.announce()
+        await self._recovery.announcements.look_around()
         await self._sweep()
         self._task = asyncio.create_task(self._sweep_for_ever())
 
@@ -56,7 +56,7 @@ class Sweeper:
         while True:
             await asyncio.sleep(min(self._seconds, ANNOUNCE_SECONDS))
             try:
-                await self._recovery.announcements.announce()
+                await self._recovery.announcements.look_around()
                 # Where somebody else sweeps, this is for the case that he does not.
                 rarely = 1 if self._recovery.waker is None else _RARELY
                 if time.monotonic() - swept < self._seconds * rarely:
