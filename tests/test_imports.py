@@ -40,6 +40,26 @@ asyncio.run(main())
 """
 
 
+AGAIN = """
+import asyncio, sys
+from drsai_backend import AssistantAgent, DrSai, RunContext
+
+def team(context: RunContext) -> AssistantAgent:
+    return AssistantAgent("a", context.model_client())
+
+async def main():
+    drsai = DrSai({"team": team}, "sqlite:///there.db")
+    made = set(sys.modules)
+    async with drsai:
+        assert (await drsai.run("team", "Hello", thread_id="t")).text
+    return made
+
+made = asyncio.run(main())
+"""
+LATE = {"drsai_backend.runs.feed.outcome"}
+"""What is imported while a database is opened and a run answered. It is short."""
+
+
 def modules_after(code: str, folder: Path) -> set[str]:
     code += "\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
@@ -61,6 +81,14 @@ def test_a_run_imports_what_it_needs(tmp_path: Path) -> None:
     modules = modules_after(A_RUN, tmp_path)
     assert modules & {*NEVER} == set()
     assert ours(modules) <= MODULES_OF_A_RUN
+
+
+def test_a_database_that_is_up_to_date_is_opened_with_what_is_there(tmp_path: Path) -> None:
+    """Alembic, and what comes with it, took longer than the rest of an opening and the first answer together."""
+    modules_after(AGAIN, tmp_path)
+    told = "{*sys.modules} - made | {*sys.modules} & {'json', 'alembic', 'filelock', 'mako', 'pygments'}"
+    code = f"{AGAIN}\nsys.modules = {{name: sys.modules[name] for name in {told}}}"
+    assert modules_after(code, tmp_path) == LATE | {"json"}
 
 
 @pytest.mark.parametrize(

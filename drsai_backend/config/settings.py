@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import ByteSize, Field, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -44,6 +45,13 @@ log = logging.getLogger("drsai.settings")
 
 _PREFIX = "DRSAI_"
 _MIB = 1024 * 1024
+
+
+class _Variables(EnvSettingsSource):
+    """The environment. What kind of value a field takes is looked at where there is one."""
+
+    def prepare_field_value(self, field_name: str, field: FieldInfo, value: Any, value_is_complex: bool) -> Any:
+        return None if value is None else super().prepare_field_value(field_name, field, value, value_is_complex)
 
 
 class Settings(BaseSettings):
@@ -388,7 +396,9 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return what is read, in its order; of variables, warn of those that are a slip of the pen."""
-        sources = (init_settings, env_settings, dotenv_settings, file_secret_settings)
+        sources = (init_settings, _Variables(settings_cls), dotenv_settings, file_secret_settings)
+        # A file that is not there takes as long as the environment: each field is looked for.
+        sources = tuple(each for each in sources if not isinstance(each, EnvSettingsSource) or each.env_vars)
         for source in sources:
             _warn_of_slips(source.env_vars if isinstance(source, EnvSettingsSource) else ())
         return sources

@@ -1,23 +1,21 @@
 """Migrations of the schema (Alembic) have their scripts in `migrations/` beside the package, or in it in a wheel; those
-of extensions (`Schema`) have scripts and a version of their own each."""
+of extensions (`Schema`) have scripts and a version of their own each.
+
+Alembic takes longer to import than all else that a process does before its first answer: it is imported to change a
+schema, and not to look at one that is as it should be.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import sqlite3
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-import alembic.command
-import alembic.util
 import sqlalchemy as sa
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from filelock import FileLock, Timeout
 from sqlalchemy import event
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -32,11 +30,16 @@ from drsai_backend.database.urls import connect_args, parse_url
 from drsai_backend.database.values import dump_json, load_json
 from drsai_backend.errors import ConfigurationError, DatabaseUnavailable, InvalidRequest, SchemaOutdated
 
+if TYPE_CHECKING:
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
 LOCK_SQL: Final = "SELECT pg_advisory_xact_lock(7231983340128)"
 _LOCK_TIMEOUT: Final = 120.0
 BUSY_TIMEOUT: Final = 30.0  # Seconds that SQLite waits for a writer of another process.
 UNFINISHED: Final = "unfinished_copy"
 """The revision of a database into which another one is being copied: none that any release serves."""
+_REVISION: Final = re.compile(r'^revision = "(\w+)"$', re.MULTILINE)
 
 
 def upgrade(database_url: str, revision: str = "head", extensions: Iterable[Schema] = ()) -> None:
@@ -50,9 +53,9 @@ def upgrade(database_url: str, revision: str = "head", extensions: Iterable[Sche
         ConfigurationError: a table of an extension is there already, and its migrations have not made it.
         DatabaseError: a migration failed; nothing was changed by it.
     """
-    _migrate(database_url, alembic.command.upgrade, revision)
+    _migrate(database_url, "upgrade", revision)
     for schema in extensions if revision == "head" else ():
-        _migrate(database_url, alembic.command.upgrade, revision, schema)
+        _migrate(database_url, "upgrade", revision, schema)
 
 
 def downgrade(database_url: str, revision: str, extensions: Sequence[Schema] = ()) -> None:
@@ -60,8 +63,8 @@ def downgrade(database_url: str, revision: str, extensions: Sequence[Schema] = (
     Raises as `upgrade`."""
     for schema in reversed(extensions) if revision == "base" else ():
         if current(database_url, schema) is not None:
-            _migrate(database_url, alembic.command.downgrade, revision, schema)
-    _migrate(database_url, alembic.command.downgrade, revision)
+            _migrate(database_url, "downgrade", revision, schema)
+    _migrate(database_url, "downgrade", revision)
 
 
 def head(schema: Schema = CORE) -> str:
@@ -70,6 +73,9 @@ def head(schema: Schema = CORE) -> str:
     Raises:
         ConfigurationError: the extension's migrations end in none, or in several.
     """
+    if schema is CORE:
+        # Numbers count up.
+        return _REVISION.findall(max((_folder() / "versions").glob("[0-9]*.py")).read_text())[0]
     heads = _scripts(schema).get_heads()
     if len(heads) != 1:
         ends = ", ".join(heads) or "none"
@@ -133,6 +139,8 @@ def ensure_schema(database: Database | str, extensions: Sequence[Schema] = ()) -
     elif all(serves(current(database, schema), schema) for schema in (CORE, *extensions)):
         return
     elif _in_memory(parsed) and isinstance(database, Database):
+        import alembic.command
+
         for schema in (CORE, *extensions):
             database.write_sync(
                 lambda session, each=schema: alembic.command.upgrade(_config(session.connection(), each), "head")
@@ -213,7 +221,11 @@ def check_revision(revision: str) -> None:
         raise InvalidRequest(f"there is no revision {revision!r}, but {', '.join(known)}", param="revision")
 
 
-def _migrate(url: str, command: Callable[[Config, str], None], revision: str, schema: Schema = CORE) -> None:
+def _migrate(url: str, command: Literal["upgrade", "downgrade"], revision: str, schema: Schema = CORE) -> None:
+    import alembic.command
+    import alembic.util
+    from filelock import FileLock, Timeout
+
     if schema is CORE:
         check_revision(revision)
     else:
@@ -227,7 +239,7 @@ def _migrate(url: str, command: Callable[[Config, str], None], revision: str, sc
     try:
         with lock, connecting(url) as connection:
             _refuse_taken(connection, schema)
-            command(_config(connection, schema), revision)
+            getattr(alembic.command, command)(_config(connection, schema), revision)
     except Timeout as error:
         raise DatabaseUnavailable("another process is upgrading the database") from error
     except alembic.util.CommandError as error:
@@ -250,25 +262,35 @@ def _refuse_taken(connection: sa.Connection, schema: Schema) -> None:
 
 
 def _scripts(schema: Schema) -> ScriptDirectory:
+    from alembic.script import ScriptDirectory
+
     return ScriptDirectory.from_config(_config(None, schema))
 
 
-def _config(connection: sa.Connection | None, schema: Schema) -> Config:
+def _folder() -> Path:
     package = Path(str(drsai_backend.__path__[0]))
     for directory in (package / "migrations", package.parent / "migrations"):
         if (directory / "env.py").is_file():
-            config = Config(attributes={"connection": connection, "version_table": schema.version_table})
-            config.set_main_option("script_location", str(directory).replace("%", "%%"))
-            if schema.folder is not None:
-                config.set_main_option("path_separator", "newline")  # a path has none
-                config.set_main_option("version_locations", str(schema.folder).replace("%", "%%"))
-            return config
+            return directory
     raise ConfigurationError("the migration scripts are missing from this installation")
 
 
+def _config(connection: sa.Connection | None, schema: Schema) -> Config:
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection, "version_table": schema.version_table})
+    config.set_main_option("script_location", str(_folder()).replace("%", "%%"))
+    if schema.folder is not None:
+        config.set_main_option("path_separator", "newline")  # a path has none
+        config.set_main_option("version_locations", str(schema.folder).replace("%", "%%"))
+    return config
+
+
 def _revision_of(connection: sa.Connection, schema: Schema) -> str | None:
-    options = {"version_table": schema.version_table}
-    return MigrationContext.configure(connection, opts=options).get_current_revision()
+    if not sa.inspect(connection).has_table(schema.version_table):
+        return None
+    version = sa.column("version_num", sa.String)
+    return connection.scalar(sa.select(version).select_from(sa.table(schema.version_table)))
 
 
 def _unknown_revision(schema: Schema, found: str | None) -> SchemaOutdated:

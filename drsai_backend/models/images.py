@@ -27,7 +27,8 @@ _SECONDS: Final = 30.0
 _MEMORY: Final = 1 << 30
 _turn: Final = threading.BoundedSemaphore(2)  # Two requests' images are decoded at once: each may take that memory.
 _SIGNATURES: Final = ((b"\xff\xd8\xff", "jpeg"), (b"\x89PNG", "png"), (b"GIF8", "gif"), (b"RIFF", "webp"))
-_DUMPED: Final = ("MultiModalMessage", "UserMessage")
+DUMPED: Final = ("MultiModalMessage", "UserMessage")
+"""The types of dumps that may hold images."""
 
 
 class EncodedImage(Image):
@@ -100,7 +101,7 @@ def _decoded(texts: Sequence[str], *, converts: bool) -> list[tuple[int | None, 
 def with_images(config: Mapping[str, object]) -> Mapping[str, object]:
     """A message's dump, with its images as `EncodedImage`, so that AutoGen does not decode them."""
     content = config.get("content")
-    if config.get("type") not in _DUMPED or not isinstance(content, list):
+    if config.get("type") not in DUMPED or not isinstance(content, list):
         return config
     return {**config, "content": [_revived(part) for part in cast("list[object]", content)]}
 

@@ -36,6 +36,33 @@ async def test_another_process_that_keeps_the_lock(sqlite: Database):
     assert await sqlite.write(add("a")) == "a"
 
 
+async def test_a_statement_is_compiled_once_for_all_connections(sqlite: Database, monkeypatch: pytest.MonkeyPatch):
+    compiled: list[object] = []
+    compile_ = sa.Select._compiler
+
+    def counted(statement: sa.Select[Any], *args: Any, **options: Any) -> Any:
+        compiled.append(statement)
+        return compile_(statement, *args, **options)
+
+    monkeypatch.setattr(sa.Select, "_compiler", counted)
+    held = threading.Barrier(2)
+
+    def ask(session: Session) -> object:
+        return session.connection().execute(sa.select(sa.literal("once"))).scalar()
+
+    def ask_beside(session: Session) -> object:
+        held.wait(10)  # So each is in a thread of its own, with its connection.
+        return ask(session)
+
+    assert [await sqlite.write(ask), *await asyncio.gather(*(sqlite.read(ask_beside) for _ in range(2)))] == [
+        "once"
+    ] * 3
+    assert len(compiled) == 1
+    with pytest.raises(DatabaseError, match="read-only"):
+        await sqlite.read(lambda session: session.execute(sa.text("CREATE TABLE t (x)")))
+    await sqlite.write(lambda session: session.execute(sa.text("CREATE TABLE t (x)")))
+
+
 @pytest.mark.parametrize("writes", [True, False])
 def test_a_close_leaves_no_log_behind(migrated_sqlite: str, writes: bool):
     """Of two connections that close at the same moment each takes the other for one that stays."""

@@ -231,6 +231,10 @@ def test_a_worker_refuses_an_earlier_schema_whatever_that_serves(empty_url: str)
         assert not migrations.serves(found), found
 
 
+def test_the_head_is_known_without_alembic():
+    assert migrations.head() == ScriptDirectory(str(ROOT / "migrations")).get_current_head()
+
+
 def test_each_migration_says_whom_it_serves():
     """Numbers count up; one that only adds names the earliest that it serves, which is none from before one that did
     more."""

@@ -19,6 +19,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
@@ -166,7 +167,7 @@ class SQLiteBackend:
         with self._lock:  # Against close(): a job behind the end mark would never be answered.
             self._check_open()
             if self._writer is None:
-                self._writer = Writer(self._engine(read_only=False), self._writes, self._closing, self._busy_timeout)
+                self._writer = Writer(self._engine, self._writes, self._closing, self._busy_timeout)
                 self._writer.start()
             self._writes.put(job)
 
@@ -179,7 +180,7 @@ class SQLiteBackend:
             self._reads_under_way += 1
             if self._reads_under_way > len(self._readers) < _MAX_READERS:
                 name = f"drsai-sqlite-reader-{len(self._readers)}"
-                reader = Reader(name, self._engine(read_only=True), self._reads, self._closing, self._read_done)
+                reader = Reader(name, self._engine, self._reads, self._closing, self._read_done)
                 self._readers.append(reader)
                 reader.start()
             self._reads.put(job)
@@ -196,7 +197,9 @@ class SQLiteBackend:
         if isinstance(threading.current_thread(), Worker):
             raise ConfigurationError("a storage function uses the session it is given, it does not open another")
 
-    def _engine(self, *, read_only: bool) -> sa.Engine:
+    @cached_property
+    def _engine(self) -> sa.Engine:
+        """One for all connections: what it has compiled for one of them, the others need not. Under the lock."""
         if not self.in_memory:
             make_private(self.path)
 
@@ -208,8 +211,6 @@ class SQLiteBackend:
                 raise ConfigurationError("SQLite cannot keep a write-ahead log here: is it a network file system?")
             for pragma in self._pragmas:
                 connection.execute(f"PRAGMA {pragma}").fetchall()
-            if read_only:
-                connection.execute("PRAGMA query_only=ON")
 
         engine = sa.create_engine(
             sa.URL.create("sqlite", database=self.path),

@@ -197,6 +197,12 @@ class Worker(threading.Thread):
 
 
 class Reader(Worker):
+    def _open(self) -> None:
+        is_new = self._connection is None
+        super()._open()
+        if is_new:
+            self._raw.execute("PRAGMA query_only=ON")
+
     def _perform(self, batch: list[Job]) -> None:
         for job in batch:
             self._read(job)

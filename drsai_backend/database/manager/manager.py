@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 from sqlmodel import SQLModel
 
-from drsai_backend.database import schemas
+from drsai_backend.database import migrations, schemas
 from drsai_backend.database.engine import DEFAULT_URL, Database
 from drsai_backend.database.manager.filters import Filters, Order, conditions, ordering, page
 from drsai_backend.database.manager.graph import GraphWriter, Outcome, observe_graph, refresh_graph
@@ -105,8 +105,6 @@ class DatabaseManager:
 
     def ensure_schema_sync(self) -> None:
         """`ensure_schema`, blocking."""
-        from drsai_backend.database import migrations  # Alembic, which only whoever opens a database needs.
-
         with self._schema_lock:
             if not self._schema_ready:
                 migrations.ensure_schema(self.database, self._schemas)

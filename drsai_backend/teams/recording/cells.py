@@ -16,6 +16,7 @@ A cell's `path` is its place in the document's skeleton. Its methods:
 from __future__ import annotations
 
 import base64
+import gc
 import sys
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,7 +36,7 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.models.images import with_images
 from drsai_backend.state.codec import Exact, dump_exact, load_exact, not_json
 from drsai_backend.state.journal import Entry, Item, Path, resolve
-from drsai_backend.teams.messages import Message, create_message, dump_of, misfit
+from drsai_backend.teams.messages import Message, create_message, dump_of, loader, misfit
 from drsai_backend.teams.recording.base import Field
 
 # Bytes, measured with tracemalloc (tests/runs/test_warm.py): a message with its places in the book, but for its
@@ -123,6 +124,10 @@ def _content_key(content: str | Sequence[object]) -> object:
     return tuple(part if isinstance(part, str) else id(part) for part in content)
 
 
+# What their constructors call: a long thread has thousands of them.
+_USER, _ASSISTANT = (kind.__pydantic_validator__.validate_python for kind in (UserMessage, AssistantMessage))
+
+
 @dataclass(slots=True, eq=False)
 class MessageObjects:
     """Makes the objects that lists in reference form stand for. `made` has those of stored messages, by number."""
@@ -130,18 +135,28 @@ class MessageObjects:
     _configs: Mapping[int, JsonObject]
     made: dict[int, Any] = field(default_factory=dict)
 
-    def message(self, item: Item, factory: MessageFactory) -> Message:
-        """A message of the group chat. The same number gives the same object.
+    def messages(self, items: Sequence[Item], factory: MessageFactory) -> list[Message]:
+        """Return the messages of a list of the group chat. The same number gives the same object.
 
         Raises:
-            KeyError, IndexError, TypeError, ValueError: the item refers to nothing, or is none. So do the others.
+            KeyError, IndexError, TypeError, ValueError: an item refers to nothing, or is none. So does the other.
         """
-        if not isinstance(item, int):
-            return factory.create(with_images(cast("JsonObject", item)))
-        made = self.made.get(item)
-        if made is None:
-            made = self.made[item] = create_message(factory, self._configs[item], item)
-        return made
+        loads: dict[object, Callable[[JsonObject], Message]] = {}
+        for item in items:
+            if not isinstance(item, int) or item in self.made:
+                continue
+            config = self._configs[item]
+            kind = config.get("type")
+            if kind not in loads:
+                loads[kind] = loader(factory, kind)
+            try:
+                self.made[item] = loads[kind](config)
+            except (ValueError, TypeError, KeyError):
+                self.made[item] = create_message(factory, config, item)  # It says which one it is.
+        return [
+            self.made[item] if isinstance(item, int) else factory.create(with_images(cast("JsonObject", item)))
+            for item in items
+        ]
 
     def context_message(self, item: Item) -> LLMMessage:
         """A message of a model context. It shares the content of the message it was made from."""
@@ -153,14 +168,27 @@ class MessageObjects:
         assert isinstance(item, list)
         match item[0]:
             case "u":
-                return UserMessage(content=made.content, source=made.source)
+                return _USER({"content": made.content, "source": made.source})
             case "a":
                 thought = item[2] if len(item) > 2 else None
-                return AssistantMessage(content=made.content, source=made.source, thought=thought)
+                return _ASSISTANT({"content": made.content, "source": made.source, "thought": thought})
             case "f":
                 return FunctionExecutionResultMessage(content=made.content)
             case kind:
                 raise ValueError(kind)
+
+
+@contextmanager
+def _uncollected() -> Generator[None]:
+    """Keep the garbage collector away. Of the objects that a long thread is made into none is garbage, and they are so
+    many that it would look through all that the process has, which takes longer than to make them."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 _FRAME: Final = frozenset({"state", "extras", "agent_states", "agent_state"})
@@ -259,10 +287,11 @@ class ListCell:
     def _decoded(self, items: list[Item], messages: MessageObjects) -> Sequence[object]:
         if self.factory is None:
             return [messages.context_message(item) for item in items]
-        return [messages.message(item, self.factory) for item in items]
+        return messages.messages(items, self.factory)
 
     def restore(self, items: list[Item], messages: MessageObjects) -> None:
-        self._put(self._decoded(items, messages))
+        with _uncollected():
+            self._put(self._decoded(items, messages))
         self._mark()
 
 
