@@ -2,12 +2,15 @@
 have theirs beside it."""
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Self, cast
+from typing import Any, Final, Self, cast
 
 import sqlalchemy as sa
 from pydantic import BaseModel, PrivateAttr
 from pydantic import Field as PydanticField
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator, TypeEngine
 from sqlmodel import Field, SQLModel
 
 from drsai_backend.datamodel.base import (
@@ -30,6 +33,40 @@ from drsai_backend.datamodel.base import (
 )
 from drsai_backend.datamodel.lifecycle import WAITING, RunStatus
 from drsai_backend.json_types import formatted
+
+CALL_FIELDS: Final = (
+    *("agent", "step", "prompt_tokens", "completion_tokens", "seconds", "profile", "model"),
+    *("cached_tokens", "reasoning_tokens", "cache_write_tokens", "attempts", "cached"),
+)
+"""The places of a model call's fields (`drsai_backend.models.endpoints.answers.CallRecord`) in its short form."""
+_PLACES: Final = {name: place for place, name in enumerate(CALL_FIELDS, 1)}
+
+
+def shortened(call: Mapping[str, object]) -> list[object] | Mapping[str, object]:
+    """A model call in its short form, a list; as it is where it has a field that this version does not know."""
+    try:
+        return [*map(call.get, CALL_FIELDS[: max(map(_PLACES.__getitem__, call), default=0)])]
+    except KeyError:
+        return call
+
+
+class CallsType(TypeDecorator[list[JsonObject]]):
+    """Model calls, each stored as an object or in its short form."""
+
+    impl = sa.JSON
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(json_type())
+
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> list[JsonObject] | None:
+        if value is None:
+            return None
+        return [each if isinstance(each, dict) else _call_of(each) for each in value]
+
+
+def _call_of(short: list[object]) -> JsonObject:
+    return {name: value for name, value in zip(CALL_FIELDS, short, strict=False) if value is not None}
 
 
 class Run(Record, table=True):
@@ -119,9 +156,11 @@ class Run(Record, table=True):
         description="The conversation after its part that has ended, as its client sees it; see "
         "`drsai_backend.runs.history.digest`. None: nothing was answered.",
     )
-    calls: list[JsonObject] | None = json_field(
+    calls: list[JsonObject] | None = Field(
+        default=None,
+        sa_type=CallsType,
         description="Its newest model calls, as far as they came from model profiles; see "
-        "`drsai_backend.models.endpoints.answers.CallRecord`."
+        "`drsai_backend.models.endpoints.answers.CallRecord`.",
     )
     definition: int | None = Field(
         default=None,

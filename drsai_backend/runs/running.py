@@ -206,7 +206,7 @@ class Running:
             revision=(0 if before is None else before.revision) + 2,
             last_seq=lease.last_seq,
             turn=lease.turn,
-            journal_debt=(0 if before is None else before.journal_debt) + execution.writer.journal_chars,
+            journal_debt=(0 if before is None else before.journal_debt) + execution.writer.journal_debt,
             run_id=lease.run_id,
             epoch=lease.epoch,
             lease_owner=None,

@@ -6,8 +6,9 @@ Layout of the bytes under the base64 (RFC 4648, standard alphabet, padded):
 | offset | size | content |
 | --- | --- | --- |
 | 0 | 2 | magic `DS` |
-| 2 | 1 | format version, now 1 |
-| 3 | 1 | flags; bit 0: the body is a zstd frame (RFC 8878), else plain JSON; bit 1: the JSON is Python's (below) |
+| 2 | 1 | format version: 1, or 2 of a short journal entry (`drsai_backend.state.journal`) |
+| 3 | 1 | flags; bit 0: the body is a zstd frame (RFC 8878), else plain JSON; bit 1: the JSON is Python's (below); |
+| | | bit 2, in version 2: the body is deflated (RFC 1951) behind `_WORDS` |
 | 4 | 4 | CRC-32 of version, flags and body, little endian |
 | 8 | | body |
 
@@ -33,13 +34,30 @@ from drsai_backend.errors import DamagedState, StateError, UnsupportedStateVersi
 from drsai_backend.json_types import JsonObject
 
 FORMAT_VERSION: Final = 1
+SHORT_VERSION: Final = 2
 """Each later one counts `drsai_backend.runs.recovery.announcements.FORMS` on."""
 _MAGIC: Final = b"DS"
 _HEADER: Final = 8
 _ZSTD_FLAG: Final = 1
 _PYTHON_FLAG: Final = 2
+_DEFLATE_FLAG: Final = 4
+_READ: Final = f"{FORMAT_VERSION} and {SHORT_VERSION}"
+_FLAGS: Final = {FORMAT_VERSION: _ZSTD_FLAG | _PYTHON_FLAG, SHORT_VERSION: _ZSTD_FLAG | _PYTHON_FLAG | _DEFLATE_FLAG}
 # Below this, a zstd frame's own header eats what it saves; the journal entry of an ordinary turn is far below.
 _COMPRESS_FROM: Final = 512
+
+# What journal entries are made of, the most frequent last. It is a part of version 2: changed, it is another version.
+_WORDS: Final = (
+    b'"thought","FunctionExecutionResultMessage","AssistantMessage","UserMessage","content":"","models_usage":'
+    b'{"prompt_tokens":0,"completion_tokens":0},"metadata":{},"created_at":"202","type":"TextMessage","source":"user",'
+    b'"id":"","c":[{"v":{"_terminated":false,"_message_count":1}}],"conditions":[{"c":[null,{"v":{"_message_count":1}}]}'
+    b'],"s":{"6":1},"x":{"0":[["u",-1],["f",0],["a",0]],"2":[0],"4":[0],"5":[0],"6":[0]},"w":{"1":[],"3":[]}}'
+    b'{"r":{"seq":3,"pending":["writer"],"conditions":[{"v":{"_message_count":2}}]},"s":{"5":1},"x":{"1":[["u",-1],'
+    b'["a",0]],"2":[-1,0],"4":[-1,0]},"w":{"0":[]}}'
+    b'{"r":{"seq":4},"s":{"5":0},"x":{"0":[0],"3":[["u",-2],["u",-1],["a",0]],"4":[0]},"w":{"2":[]}}'
+)
+_WINDOW: Final = -11
+"""No header, and 2 KB: the words and what is short."""
 
 MAX_JSON_BYTES: Final = 256 * 1024 * 1024
 """The largest JSON text of one stored value: the state of a thread, or what one turn added to it."""
@@ -144,25 +162,29 @@ def check_json(text: bytes, limit: int) -> None:
                 raise TooLarge
 
 
-def encode_value(value: object) -> str:
+def encode_value(value: object, version: int = FORMAT_VERSION) -> str:
     """Any JSON value as base64 text. TypeError: it is no JSON; StateError: it is larger than `decode_value` takes."""
     data, is_python = _dump(value)
-    try:
-        check_json(data, MAX_JSON_BYTES)
-    except TooLarge:
-        raise StateError(
-            f"the state is larger than the {MAX_JSON_BYTES} bytes that can be stored", param="state"
-        ) from None
     flags = _PYTHON_FLAG if is_python else 0
     if len(data) >= _COMPRESS_FROM:
+        try:
+            check_json(data, MAX_JSON_BYTES)
+        except TooLarge:
+            raise StateError(
+                f"the state is larger than the {MAX_JSON_BYTES} bytes that can be stored", param="state"
+            ) from None
         flags |= _ZSTD_FLAG
         data = zstandard.ZstdCompressor(level=3).compress(data)
-    kind = bytes((FORMAT_VERSION, flags))
-    return base64.b64encode(_MAGIC + kind + _checksum(kind, data) + data).decode("ascii")
+    elif version == SHORT_VERSION:
+        flags |= _DEFLATE_FLAG
+        deflate = zlib.compressobj(6, zlib.DEFLATED, _WINDOW, 2, zlib.Z_DEFAULT_STRATEGY, _WORDS)
+        data = deflate.compress(data) + deflate.flush()
+    kind = bytes((version, flags))
+    return str(binascii.b2a_base64(_MAGIC + kind + _checksum(kind + data) + data, newline=False), "ascii")
 
 
-def _checksum(kind: bytes, data: bytes) -> bytes:
-    return zlib.crc32(data, zlib.crc32(kind)).to_bytes(4, "little")
+def _checksum(data: bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(4, "little")
 
 
 def decode_value(text: str, *, limit: int = MAX_JSON_BYTES) -> Any:
@@ -178,27 +200,39 @@ def decode_value(text: str, *, limit: int = MAX_JSON_BYTES) -> Any:
         raise DamagedState("the stored state is not base64 text", param="state") from None
     if len(raw) < _HEADER or raw[:2] != _MAGIC:
         raise DamagedState("the stored state does not start like one", param="state")
-    if raw[2] != FORMAT_VERSION:
+    if raw[2] not in _FLAGS:
         raise UnsupportedStateVersion(
-            f"the stored state has format version {raw[2]}; this version of drsai_backend reads {FORMAT_VERSION}",
+            f"the stored state has format version {raw[2]}; this version of drsai_backend reads {_READ}",
             param="state",
         )
-    if raw[3] & ~(_ZSTD_FLAG | _PYTHON_FLAG):
+    if raw[3] & ~_FLAGS[raw[2]]:
         raise UnsupportedStateVersion("the stored state needs a later version of drsai_backend", param="state")
     body = raw[_HEADER:]
-    if _checksum(raw[2:4], body) != raw[4:_HEADER] or not _is_canonical(text, raw):
+    if _checksum(raw[2:4] + body) != raw[4:_HEADER] or not _is_canonical(text, raw):
         raise DamagedState("the stored state fails its checksum", param="state")
     try:
-        if raw[3] & _ZSTD_FLAG:
-            body = inflate(body, limit)
+        body = _unpacked(body, raw[3], limit)
         check_json(body, limit)
         return load_exact((body, bool(raw[3] & _PYTHON_FLAG)))
     except TooLarge:
         raise DamagedState("the stored state claims to be larger than any", param="state") from None
-    except (zstandard.ZstdError, MemoryError):
+    except (zstandard.ZstdError, zlib.error, MemoryError):
         raise DamagedState("the stored state cannot be decompressed", param="state") from None
     except (ValueError, RecursionError):
         raise DamagedState("the stored state is not JSON", param="state") from None
+
+
+def _unpacked(body: bytes, flags: int, limit: int) -> bytes:
+    """The JSON text of a body. Raises TooLarge, ZstdError or zlib.error."""
+    if flags & _ZSTD_FLAG:
+        return inflate(body, limit)
+    if not flags & _DEFLATE_FLAG:
+        return body
+    unpacking = zlib.decompressobj(_WINDOW, _WORDS)
+    text = unpacking.decompress(body, _COMPRESS_FROM)
+    if not unpacking.eof or unpacking.unused_data:
+        raise TooLarge
+    return text
 
 
 def _is_canonical(text: str, raw: bytes) -> bool:

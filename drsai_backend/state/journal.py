@@ -22,6 +22,10 @@ manager's thread, in every participant's buffer and, in another shape, in every 
 | `["a", 12]`, `["a", 12, "thought"]` | `AssistantMessage` likewise |
 | `["f", 12]` | `FunctionExecutionResultMessage` with the content of message 12 |
 | `{…}` | itself: anything that matches none of these |
+
+A **short** entry is the same in fewer bytes: messages are numbered from the last one that the state takes in, which
+is 0, the one before it -1. So the entries of a thread are much alike, and like the words behind which the codec
+deflates them.
 """
 
 from __future__ import annotations
@@ -30,13 +34,13 @@ import copy
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import AfterValidator, Field, InstanceOf, StrictBool, StrictInt, StrictStr, TypeAdapter, ValidationError
 
 from drsai_backend.errors import DamagedState
 from drsai_backend.json_types import JsonObject
-from drsai_backend.state.codec import MAX_JSON_BYTES, decode_value, encode_value
+from drsai_backend.state.codec import FORMAT_VERSION, MAX_JSON_BYTES, SHORT_VERSION, decode_value, encode_value
 
 Item: TypeAlias = int | list[Any] | JsonObject
 Path: TypeAlias = tuple[str, ...]
@@ -44,6 +48,8 @@ Path: TypeAlias = tuple[str, ...]
 _Items: TypeAlias = InstanceOf[list[Item]]
 _Cell: TypeAlias = Annotated[int, Field(ge=0)]
 _Path: TypeAlias = Annotated[tuple[StrictStr, ...], Field(min_length=1)]
+_SHORT: Final = "RFMC"
+"""What payloads of `SHORT_VERSION` begin with."""
 
 
 @dataclass(slots=True)
@@ -113,23 +119,40 @@ class Entry:
     extend: Annotated[dict[_Cell, _Items], Field(validation_alias="x")] = field(default_factory=dict)
     replace: Annotated[dict[_Cell, _Items], Field(validation_alias="w")] = field(default_factory=dict)
 
-    def encode(self) -> str:
+    def encode(self, *, short: bool = False) -> str:
         """The payload of a `JournalEntry` row."""
         value: JsonObject = {"r": self.resume.to_json()}
         if self.doc is not None:
             return encode_value({"d": self.doc.to_json(), **value})
-        for key, cells in (("s", self.set), ("x", self.extend), ("w", self.replace)):
+        if self.set:
+            value["s"] = {str(cell): content for cell, content in self.set.items()}
+        by = -self.resume.last_seq
+        for key, cells in (("x", self.extend), ("w", self.replace)):
             if cells:
-                value[key] = {str(cell): content for cell, content in cells.items()}
-        return encode_value(value)
+                value[key] = {str(n): _counted(items, by) if short and items else items for n, items in cells.items()}
+        return encode_value(value, SHORT_VERSION if short else FORMAT_VERSION)
 
     @classmethod
     def decode(cls, payload: str) -> Entry:
         """The entry of a payload. StateError: damaged, or written by a later version."""
         try:
-            return _entries.validate_python(decode_value(payload))
-        except ValidationError:
+            entry = _entries.validate_python(decode_value(payload))
+            for cells in (entry.extend, entry.replace) if payload.startswith(_SHORT) else ():
+                cells |= {cell: _counted(items, entry.resume.last_seq) for cell, items in cells.items()}
+            return entry
+        except (ValidationError, LookupError, TypeError):
             raise DamagedState("a journal entry does not have the shape of one", param="state") from None
+
+
+def _counted(items: list[Any], by: int) -> list[Any]:
+    """Items whose messages have other numbers. LookupError, TypeError: one is none."""
+    counted = items[:]
+    for place, item in enumerate(items):
+        if type(item) is int:
+            counted[place] = item + by
+        elif type(item) is not dict:
+            counted[place] = [item[0], item[1] + by, *item[2:]]
+    return counted
 
 
 _documents: TypeAdapter[Document] = TypeAdapter(_SoundDocument)

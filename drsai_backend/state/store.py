@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.database.runs.reads import StoredState, read_snapshot, read_state
+from drsai_backend.database.runs.values import LEAST_DEBT
 from drsai_backend.datamodel import JournalEntry, Thread, ThreadSnapshot, table_of, utcnow
 from drsai_backend.state.codec import decode_state, encode_state
 from drsai_backend.state.journal import Document, Entry, ResumeRecord, decode_document, encode_document, expand, fold
@@ -66,7 +67,7 @@ def compact(session: Session, key: int) -> int | None:
 
 def debt_of(snapshot: str | None, entries: Iterable[str]) -> int:
     """`Thread.journal_debt` where these entries follow that snapshot."""
-    return sum(map(len, entries)) - (0 if snapshot is None else 2 * len(snapshot))
+    return sum(max(len(each), LEAST_DEBT) for each in entries) - (0 if snapshot is None else 2 * len(snapshot))
 
 
 def _thin(connection: sa.Connection, key: int, newest: int) -> None:

@@ -314,6 +314,7 @@ async def test_rows_of_the_release_before(empty_url: str):
     migrations.upgrade(empty_url)
     async with DrSai(settings=settings(database_url=empty_url)) as drsai:
         first = await drsai.run("assistant", "My name is Ada.", thread_id="t")
+    migrations.downgrade(empty_url, "0026_from_0024")  # It writes short forms out.
     before = rows()
     assert all(before.values())
     migrations.downgrade(empty_url, "0016")

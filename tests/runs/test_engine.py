@@ -221,7 +221,7 @@ async def test_a_damaged_or_later_state_is_refused_and_left_alone(make: Make) ->
     await drsai.run("pair", "x", thread_id="t")
     good = (await drsai.db.get(JournalEntry, order="turn"))[-1].payload
     table = JournalEntry.__table__  # type: ignore[attr-defined]
-    later = "RFMC" + good[4:]
+    later = "RFMD" + good[4:]
     for payload, error in ((good[:-8], DamagedState), (later, UnsupportedStateVersion)):
         change = sa.update(table).values(payload=payload)
         await drsai.database.write(lambda session, change=change: session.execute(change))

@@ -159,7 +159,7 @@ class Held:
 async def test_a_turn_is_not_taken_for_stored_where_those_before_it_are_gone(make: Make) -> None:
     world = World()
     drsai = await make({"crew": world.team}, **LATE)
-    write = TurnWrite(payload="", messages=[], progress=Progress(), clear_answers=False, clear_steps=False)
+    write = TurnWrite(payload="", debt=0, messages=[], progress=Progress(), clear_answers=False, clear_steps=False)
     async with Held(drsai, world, "ada") as lease:
         assert await drsai.database.read(lambda session: confirm_turn(session, lease, write)) is None
         later = replace(lease, turn=2)  # Of three turns, the database has lost all.

@@ -16,6 +16,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database
 from drsai_backend.database.runs.workers import announce, look_around, unknown_for
 from drsai_backend.datamodel import JournalEntry, QueuedInput, Run, Worker, table_of, utcnow
+from drsai_backend.runs.recovery.announcements import FORMS
 from tests.support.teams.crew import Crew
 from tests.support.threads import LATE, QUICK, Make, disown, ended, head_of, request, said, thread_of, until
 
@@ -177,7 +178,7 @@ def later(request: dict[str, Any]) -> dict[str, Any]:
 
 async def a_later_release(drsai: DrSai, *, lives: bool = True) -> None:
     """A worker of one announces what it reads; or it is gone."""
-    values = {"worker_id": "later", "teams": ["drsai:form-1", "drsai:form-2"], "since": utcnow() - timedelta(hours=1)}
+    values = {"worker_id": "later", "teams": [f"drsai:form-{FORMS + 1}"], "since": utcnow() - timedelta(hours=1)}
     if lives:
         seen = {**values, "seen_at": utcnow()}
         await drsai.database.write(lambda session: session.execute(sa.insert(table_of(Worker)).values(**seen)))
@@ -265,7 +266,7 @@ async def test_an_orphan_of_a_later_release_is_left_to_a_worker_that_reads_it(ma
     journal = table_of(JournalEntry)
     [entry] = await knows.database.read(lambda session: session.execute(sa.select(journal)).mappings().all())
     raw = bytearray(base64.b64decode(entry["payload"]))
-    raw[2] += 1  # The version of its form.
+    raw[2] = 9  # The version of its form.
     change = sa.update(journal).values(payload=base64.b64encode(raw).decode())
     await knows.database.write(lambda session: session.execute(change))
     lacks = await make({"crew": crew}, **QUICK, **PATIENCE)

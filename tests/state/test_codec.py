@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drsai_backend.errors import DamagedState, StateError, UnsupportedStateVersion
-from drsai_backend.state import FORMAT_VERSION, decode_state, encode_state
+from drsai_backend.state import decode_state, encode_state
 from drsai_backend.state.codec import decode_value, dump_exact, dump_json, encode_value, load_json, not_json
 
 any_text = st.text(st.characters(codec=None, exclude_categories=()))
@@ -108,8 +108,8 @@ def _raw(version: int, body: bytes, flags: int = 0) -> str:
 
 
 def test_a_later_version_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedStateVersion, match=f"version {FORMAT_VERSION + 1}; .* reads {FORMAT_VERSION}"):
-        decode_state(_raw(FORMAT_VERSION + 1, b"{}"))
+    with pytest.raises(UnsupportedStateVersion, match=r"version 3; .* reads 1 and 2"):
+        decode_state(_raw(3, b"{}"))
 
 
 def test_valid_frames_with_other_content_are_refused() -> None:

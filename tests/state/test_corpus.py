@@ -23,10 +23,13 @@ from drsai_backend.state import (
     expand,
     fold,
 )
+from drsai_backend.state.codec import SHORT_VERSION
 from tests.support.running import Stored, TurnRun
 from tests.support.teams.scenarios import SCENARIOS
 
 CORPUS = Path(__file__).parent / "corpus"
+VERSIONS = (FORMAT_VERSION, SHORT_VERSION)
+"""Those of today: entries of the second are short, after the first one of a thread."""
 TEAMS = {scenario.name: scenario for scenario in SCENARIOS}
 KEPT = [
     "combined_conditions",
@@ -50,8 +53,9 @@ def _load(folder: Path) -> tuple[list[str], dict[int, Any], Any]:
     return payloads, configs, json.loads((folder / "expected.json").read_text())
 
 
-def test_the_present_version_is_kept() -> None:
-    assert {folder.name for folder in (CORPUS / f"v{FORMAT_VERSION}").iterdir()} == set(KEPT)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_present_versions_are_kept(version: int) -> None:
+    assert {folder.name for folder in (CORPUS / f"v{version}").iterdir()} == set(KEPT)
 
 
 @cases
@@ -113,5 +117,7 @@ def _write(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    for name in KEPT:
-        _write(CORPUS / f"v{FORMAT_VERSION}" / name)
+    for version in VERSIONS:
+        if not (CORPUS / f"v{version}").exists():
+            for name in KEPT:
+                _write(CORPUS / f"v{version}" / name)

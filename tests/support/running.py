@@ -60,7 +60,7 @@ class Stored:
         self.states: list[Any] = []
 
     def add(self, turn: Turn) -> None:
-        self.payloads.append(turn.entry.encode())
+        self.payloads.append(turn.entry.encode(short=len(self.payloads) % 3 > 0))
         for message in turn.messages:
             self.configs[message.seq] = load_json(message.config.encode())
         self.pending.append(turn.entry.resume.pending)

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.backends.errors import translate
 
 _MAX_BATCH = 64  # Writes per commit: bounds how long the first of them waits for its answer.
-_CHECKPOINT_EVERY = 100  # Commits in the loop's thread.
+_CHECKPOINT_EVERY = 200  # Commits in the loop's thread, of some nine pages each: as many as below.
 _CHECKPOINT_PAGES = 2000  # Of 2 KB; as many bytes as SQLite's own default.
 OF_A_NEW_FILE: Final = "PRAGMA page_size=2048"
 """The write-ahead log holds whole pages, and a run changes few bytes of each: with 4 KB, SQLite's default, it writes

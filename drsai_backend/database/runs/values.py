@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from sqlalchemy.orm import Session
 
@@ -28,7 +28,7 @@ class Progress:
     )
     turns: int = 0
     seconds: float = 0.0
-    calls: Sequence[Mapping[str, object]] | None = None
+    calls: Sequence[Mapping[str, object] | list[object]] | None = None
 
     def values(self, run_id: str, now: datetime) -> dict[str, object]:
         """Return the values as parameters of the statements that store it."""
@@ -82,6 +82,8 @@ StoredWithRequest: TypeAlias = Callable[[Session, StoredInput], None]
 may be called again, for a transaction that was undone."""
 
 
+LEAST_DEBT: Final = 192
+"""What a journal entry counts at least in `Thread.journal_debt`: it takes as long to fold, however short it is."""
 _SHORT = 16384
 """Characters that are written in a fraction of a millisecond."""
 
@@ -187,10 +189,12 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnWrite:
-    """One turn to append. `clear_answers` drops the person's answers that the turn has used up, `clear_steps` what was
-    recorded during it. `also` runs in the same transaction, once the guard has passed."""
+    """One turn to append. `debt`: what its entry adds to `Thread.journal_debt`. `clear_answers` drops the person's
+    answers that the turn has used up, `clear_steps` what was recorded during it. `also` runs in the same transaction,
+    once the guard has passed."""
 
     payload: str
+    debt: int
     messages: Sequence[NewMessage]
     progress: Progress
     clear_answers: bool

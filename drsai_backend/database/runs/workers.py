@@ -38,15 +38,18 @@ def announce(session: Session, worker_id: str, teams: Collection[str], lease: ti
     return connection.execute(others.limit(1)).first() is not None
 
 
-def look_around(session: Session, patience: timedelta) -> None:
+def look_around(session: Session, patience: timedelta) -> set[str]:
     """Note whether workers live that say nothing, and forget those that are long gone. `patience`: for how long a team
-    is waited for that no worker knows."""
+    is waited for that no worker knows. Returns what all that live know."""
     connection = session.connection()
     now = _now(connection)
     if connection.dialect.name == "postgresql":
         for silent in connection.execute(_SILENT).scalars():
             _say(connection, silent, now, teams=None)
     connection.execute(sa.delete(_worker).where(_worker.c.seen_at < now - patience - _KEPT))
+    living = connection.execute(sa.select(_worker.c.teams).where(_worker.c.seen_at > now - GAP)).scalars()
+    known = [set[str](each or ()) for each in living]
+    return known[0].intersection(*known) if known else set()
 
 
 def _now(connection: sa.Connection) -> datetime:

@@ -197,7 +197,7 @@ def append_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease:
         LeaseLost: the thread is another worker's now, or has moved on.
     """
     moved = _moved(lease, write)
-    values = {**lease.guard, "new_turn": moved.turn, "new_seq": moved.last_seq, "size": len(write.payload)}
+    values = {**lease.guard, "new_turn": moved.turn, "new_seq": moved.last_seq, "size": write.debt}
     now = utcnow()
     steps = _turn_steps(lease, moved, write, now)
     steps.append((statements.progress, write.progress.values(lease.run_id, now)))
@@ -277,7 +277,7 @@ def end_run(session: Session, lease: Lease, end: EndWrite, hooks: Hooks = NO_HOO
         "new_ending": end.ending,
         "new_turn": moved.turn,
         "new_seq": moved.last_seq,
-        "size": 0 if end.turn is None else len(end.turn.payload),
+        "size": 0 if end.turn is None else end.turn.debt,
     }
     steps = [] if end.turn is None else _turn_steps(lease, moved, end.turn, now)
     steps += _message_steps(lease, end.messages, now)

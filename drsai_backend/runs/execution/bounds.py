@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from drsai_backend.database.runs.values import Progress
+from drsai_backend.datamodel.run import shortened
 from drsai_backend.models import UsageMeter
 from drsai_backend.teams.limits import LimitReached, RunLimits
 
@@ -36,6 +37,8 @@ class Bounds:
 
     def __init__(self, limits: RunLimits, meter: UsageMeter, turns: int = 0, seconds: float = 0.0) -> None:
         self.limits = limits
+        self.short_forms = False
+        """Whether all who may read what is stored of the run read its short forms."""
         self.turns = turns
         self.meter = meter
         self._seconds = seconds
@@ -48,7 +51,8 @@ class Bounds:
     def progress(self, *, turn: bool = False) -> Progress:
         """Return how far the run has come; `turn`: with the turn that is about to be stored."""
         turns = self.turns + self._inner + 1 if turn else self.turns
-        return Progress(self.meter.as_dict(), turns, self.seconds, [*self.meter.records])
+        calls = [*map(shortened, self.meter.records)] if self.short_forms else [*self.meter.records]
+        return Progress(self.meter.as_dict(), turns, self.seconds, calls)
 
     @property
     def seconds(self) -> float:

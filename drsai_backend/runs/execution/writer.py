@@ -16,7 +16,7 @@ from drsai_backend.database.backends.prepared import Step as Statement
 from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.runs.commands import release
 from drsai_backend.database.runs.steps import read_steps, steps_are_stored, store_steps
-from drsai_backend.database.runs.values import EndWrite, Lease, NewMessage, TurnWrite
+from drsai_backend.database.runs.values import LEAST_DEBT, EndWrite, Lease, NewMessage, TurnWrite
 from drsai_backend.database.runs.writes import append_turn, confirm_end, confirm_turn, end_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import JsonText
@@ -59,7 +59,7 @@ class RunWriter:
         hooks: are told of the end, in its transaction.
         usage_before: what the run had used before it was resumed after a question or a pause.
         messages: what the team has said in this run so far, in order.
-        journal_chars: size of its journal entries.
+        journal_debt: what its journal entries add to `Thread.journal_debt`.
     """
 
     database: Database
@@ -77,7 +77,7 @@ class RunWriter:
     on_events: Callable[[], None] | None = None
     hooks: Hooks = NO_HOOKS
     messages: list[Message] = field(default_factory=list[Message])
-    journal_chars: int = 0
+    journal_debt: int = 0
     _said: str | None = None
     """The last text that was shown."""
     _in_doubt: tuple[Turn, TurnWrite] | None = None
@@ -103,10 +103,12 @@ class RunWriter:
     def write_of(self, turn: Turn, *, counts: bool = True, also: Sequence[Statement] = ()) -> TurnWrite:
         """Return what is to be stored of a turn; what was recorded inside of it is over."""
         store = self.transcript.store
-        payload = turn.entry.encode()
-        self.journal_chars += len(payload)
+        payload = turn.entry.encode(short=self.bounds.short_forms)
+        debt = size if (size := len(payload)) > LEAST_DEBT else LEAST_DEBT
+        self.journal_debt += debt
         return TurnWrite(
             payload=payload,
+            debt=debt,
             messages=[
                 NewMessage(each.seq, JsonText(each.config), store(each.seq, each.message)) for each in turn.messages
             ],

@@ -15,14 +15,17 @@ from drsai_backend.database.runs.reads import ThreadHead, read_run
 from drsai_backend.database.runs.workers import ANNOUNCE_SECONDS, announce, look_around, unknown_for
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import DrSaiError, UnknownModel, UnsupportedStateVersion
+from drsai_backend.runs.start.starter import RunStarter
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-FORMS: Final = 1
+FORMS: Final = 2
 """Counts the forms in which inputs and states are stored, in any of their parts. Each worker announces those it reads,
 like teams: so one of a release before knows whether what it cannot read is read by another that lives."""
 _FORM: Final = "drsai:form-{}"
+_SHORT: Final = 2
+"""The form in which journal entries and model calls are short. It is written where all workers that live read it."""
 
 
 @dataclass(eq=False)
@@ -33,6 +36,7 @@ class Announcements:
     _catalog: Catalog
     _worker_id: str
     _settings: Settings
+    _starter: RunStarter
     _looked: float = -ANNOUNCE_SECONDS
 
     async def serves(self, head: ThreadHead) -> bool:
@@ -56,7 +60,8 @@ class Announcements:
         if time.monotonic() - self._looked < ANNOUNCE_SECONDS:
             return
         patience = timedelta(seconds=self._settings.unknown_team_seconds)
-        await self._db.database.write(lambda session: look_around(session, patience))
+        known = await self._db.database.write(lambda session: look_around(session, patience))
+        self._starter.short_forms = _FORM.format(_SHORT) in known
         self._looked = time.monotonic()
 
     async def unknown(self, team: str, since: datetime | None = None) -> UnknownModel | None:

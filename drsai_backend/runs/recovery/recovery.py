@@ -110,7 +110,7 @@ class Recovery:
 
     def __post_init__(self) -> None:
         self.suspects = Suspects(self, self._settings.max_attempts)
-        self.announcements = Announcements(self._db, self._catalog, self._worker_id, self._settings)
+        self.announcements = Announcements(self._db, self._catalog, self._worker_id, self._settings, self._starter)
         parts = (self._db, self._catalog, self._starter, self._running, self._settings, self.announcements, self._hooks)
         self._inputs = WaitingInputs(*parts, self.freed)
 

@@ -99,6 +99,8 @@ class RunStarter:
         self._services = services
         self._warned: set[str] = set()
         """Classes of agents of which it was said that attributes of theirs are not stored."""
+        self.short_forms = False
+        """Whether all workers that live read short forms of journal entries and model calls."""
 
     async def start(self, given: Placed) -> StartedRun:
         """Take the thread for a user input. Whatever is raised, nothing was stored.
@@ -231,6 +233,7 @@ class RunStarter:
             waited = head.status is RunStatus.AWAITING_INPUT
             usage_before = thread.run["usage" if waited else "usage_before"] or {}
         built.transcript.came_in(loaded.task or ())
+        built.bounds.short_forms = self.short_forms
         writer = RunWriter(
             database,
             lease,
