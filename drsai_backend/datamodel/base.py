@@ -144,7 +144,7 @@ def counter(description: str, start: float = 0) -> Any:
 
 NEVER_AGAIN: Final = {"sqlite_autoincrement": True}
 """Of the tables whose ids somebody may hold when their row is gone: SQLite gives them to no other row, as PostgreSQL
-never does. Not of those that each run writes: it costs a page of 4 KB in each transaction that inserts a row."""
+never does. Not of those that each run writes: it costs a page in each transaction that inserts a row."""
 
 
 class KeyedRecord(SQLModel):

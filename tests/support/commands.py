@@ -177,6 +177,8 @@ class Commands:
     ) -> Command:
         self._count += 1
         folder = Path(self._folder.name) if program else cwd  # A program's own folder has what it makes, and no more.
+        while (folder / f"out{self._count}.txt").exists():  # Other commands are started in it, too.
+            self._count += 1
         out, err, given = (folder / f"{name}{self._count}.txt" for name in ("out", "err", "in"))
         given.write_text(stdin or "", encoding="utf-8")
         for file in (out, err):
