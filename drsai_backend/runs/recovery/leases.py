@@ -1,4 +1,4 @@
-"""Leases last by the heartbeat of their worker, which a thread of its own makes, so that an event loop that stands
+"""Leases are kept by the heartbeat of their worker, which a thread of its own makes, so that an event loop that stands
 still loses no run; here is told whose worker is gone."""
 
 from __future__ import annotations
