@@ -15,13 +15,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import create_connection
 from statistics import median
 from tempfile import TemporaryDirectory
 
 from autogen_agentchat.base import ChatAgent
 
 import drsai_backend
+from benchmarks.databases import sqlite
+from benchmarks.load import request
 from benchmarks.report import Section
+from benchmarks.serving import CHAT, server
 from benchmarks.teams import InstantClient, Texts
 from drsai_backend.drsai import DrSai
 
@@ -127,6 +131,18 @@ def _tell(section: Section, size: int, programs: dict[str, _Program], bytes_of: 
         section.at_most(what, 1, ours.middle("end") / min(others))
 
 
+def _memory() -> float:
+    """Return what a server takes that has answered a chat, in MB of a million bytes."""
+    command = ("-m", "drsai_backend", "serve", "benchmarks.served_teams", "--port", "PORT", "--database-url")
+    with sqlite() as url, server(*command, url) as (port, process):
+        with create_connection(("127.0.0.1", port)) as chat:
+            chat.sendall(request(CHAT, "hello"))
+            answer = b""
+            while b"[DONE]" not in answer:
+                answer += chat.recv(1 << 16)
+        return process.memory_info().rss / 1_000_000
+
+
 async def measure(sizes: Sequence[int], rounds: int) -> Section:
     section = Section(
         "Opening",
@@ -137,6 +153,8 @@ async def measure(sizes: Sequence[int], rounds: int) -> Section:
     )
     for size in sizes:
         await asyncio.to_thread(_measure, section, size, rounds)
+    memory = await asyncio.to_thread(_memory)
+    section.at_most("memory of `drsai serve` at rest, after a chat on SQLite", 140, memory, unit=" MB")
     return section
 
 

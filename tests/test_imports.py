@@ -56,6 +56,38 @@ async def main():
 
 made = asyncio.run(main())
 """
+SERVED = """
+import asyncio, json
+import drsai_backend.cli.serve
+from drsai_backend import AssistantAgent, DrSai, RunContext
+
+def team(context: RunContext) -> AssistantAgent:
+    return AssistantAgent("a", context.model_client())
+
+async def main():
+    body = json.dumps({"model": "team", "stream": True, "messages": [{"role": "user", "content": "Hello"}]}).encode()
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": headers, "query_string": b"",
+             "http_version": "1.1", "scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)}
+    async with DrSai({"team": team}, "sqlite://") as drsai:
+        await drsai.app()(scope, receive, send)
+    assert sent[0]["status"] == 200, sent
+
+asyncio.run(main())
+"""
+NEVER_SERVED = (
+    "anthropic", "cryptography", "jsonpath", "jsonschema", "jwt", "markdown_it", "mcp", "procrastinate", "psycopg",
+    "regex", "trafilatura",
+)  # fmt: skip
+"""What a server that answers chats needs nothing of: its memory is that much smaller."""
 LATE = {"drsai_backend.runs.feed.outcome"}
 """What is imported while a database is opened and a run answered. It is short."""
 
@@ -81,6 +113,10 @@ def test_a_run_imports_what_it_needs(tmp_path: Path) -> None:
     modules = modules_after(A_RUN, tmp_path)
     assert modules & {*NEVER} == set()
     assert ours(modules) <= MODULES_OF_A_RUN
+
+
+def test_a_server_imports_what_it_needs(tmp_path: Path) -> None:
+    assert modules_after(SERVED, tmp_path) & {*NEVER_SERVED} == set()
 
 
 def test_a_database_that_is_up_to_date_is_opened_with_what_is_there(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
-from rich.markdown import Markdown
 from rich.markup import escape
 from rich.padding import Padding
 from rich.segment import Segment
@@ -272,7 +271,7 @@ class _LiveTranscript(Transcript):
     def _print(self, block: str) -> None:
         if self._printed:
             self._console.print()
-        self._console.print(Markdown(block.strip("\n")))
+        self._console.print(_markdown(block))
         self._printed = True
 
 
@@ -284,10 +283,16 @@ class _Block:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self.text.strip():
             return
-        lines = console.render_lines(Markdown(self.text.strip("\n")), options.update(height=None), pad=False)
+        lines = console.render_lines(_markdown(self.text), options.update(height=None), pad=False)
         for line in lines[-max(1, console.height - 2) :]:
             yield from line
             yield Segment.line()
+
+
+def _markdown(text: str) -> RenderableType:
+    from rich.markdown import Markdown  # Parsers come with it, which a server has no use for.
+
+    return Markdown(text.strip("\n"))
 
 
 def _split_blocks(text: str) -> tuple[list[str], str]:

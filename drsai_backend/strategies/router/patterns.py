@@ -7,9 +7,10 @@ import logging
 import time
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import regex
+if TYPE_CHECKING:
+    import regex
 
 _log = logging.getLogger("drsai.router")
 
@@ -24,6 +25,8 @@ machine is."""
 
 def wrong_with(pattern: str) -> str | None:
     """Return why a pattern cannot be used; None: it can."""
+    import regex  # Few teams have patterns.
+
     try:
         _compiled(pattern)
     except (regex.error, RecursionError, OverflowError) as error:
@@ -62,4 +65,6 @@ class Patience:
 
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> regex.Pattern[str]:
+    import regex
+
     return regex.compile(pattern, regex.IGNORECASE)

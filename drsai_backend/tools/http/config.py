@@ -7,7 +7,6 @@ import re
 from functools import lru_cache
 from typing import Annotated, Final, Literal
 
-import jsonpath
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from drsai_backend.errors import ConfigurationError
@@ -107,6 +106,8 @@ class HttpToolConfig(BaseModel):
             if plain.count("..") + plain.count("?") > 2 or "$" in plain[1:]:
                 # Each of them looks at all of the answer for each that the one before has found.
                 raise ValueError("it may have two of `..` and `?` in all, and `$` at its beginning only")
+            import jsonpath  # Few tools have one.
+
             try:
                 jsonpath.compile(path)
             except jsonpath.JSONPathError as error:
