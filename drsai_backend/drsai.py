@@ -6,6 +6,7 @@ What is done with them is in `drsai_backend.caller`.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -100,6 +101,11 @@ class DrSai(Caller):
         from drsai_backend.tools.builtin.table import builtin_tools
         from drsai_backend.tools.mcp.host import McpHost
 
+        if gc.get_freeze_count() == 0:
+            # All of it is as old as the process: else the garbage collector looks through it, for a tenth of a second,
+            # as soon as a long thread is loaded.
+            gc.freeze()
+            gc.unfreeze()
         url, synchronous = database_url or settings.database_url, settings.sqlite_synchronous
         self.database = database or Database(url, sqlite_synchronous=synchronous)
         kinds = kinds_of(settings, extensions)

@@ -127,6 +127,21 @@ def test_a_database_that_is_up_to_date_is_opened_with_what_is_there(tmp_path: Pa
     assert modules_after(code, tmp_path) == LATE | {"json"}
 
 
+def test_what_was_imported_is_old_to_the_garbage_collector(tmp_path: Path) -> None:
+    code = """
+import gc
+from drsai_backend import DrSai
+DrSai({}, "sqlite://")
+assert gc.isenabled() and gc.get_count()[2] == 0, gc.get_count()
+assert gc.get_freeze_count() == 0, "an object that dies later is collected"
+gc.freeze()
+frozen = gc.get_freeze_count()
+DrSai({}, "sqlite://")
+assert gc.get_freeze_count() > frozen - 10_000, "what a program has frozen stays so"
+"""
+    modules_after(code, tmp_path)
+
+
 @pytest.mark.parametrize(
     "package",
     [drsai_backend, drsai_backend.definitions, drsai_backend.strategies, drsai_backend.tools.http],
