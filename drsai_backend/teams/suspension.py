@@ -30,6 +30,10 @@ class Branch:
     task: asyncio.Task[None] | None = None
     question: InputRequired | None = None
 
+    def ended(self, _: asyncio.Task[None]) -> None:
+        """Let go of its task, whose context has this branch: a cycle."""
+        self.task = None
+
     def within(self, other: Branch) -> bool:
         """Whether this is `other` or a part of it."""
         branch: Branch | None = self

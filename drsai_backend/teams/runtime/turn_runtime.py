@@ -316,8 +316,10 @@ class TurnRuntime(AgentDirectory):
             lane.outbox = {agent_id: [] for agent_id, _ in released[1:]}
         for agent_id, delivery in released:
             branch = Branch(lane.branch)
-            branch.task = asyncio.create_task(self._speak(lane, agent_id, delivery, branch))
-            lane.speaking[agent_id] = branch.task
+            branch.task = lane.speaking[agent_id] = task = asyncio.create_task(
+                self._speak(lane, agent_id, delivery, branch)
+            )
+            task.add_done_callback(branch.ended)
 
     async def _speak(self, lane: Lane, agent_id: AgentId, delivery: Delivery, branch: Branch | None = None) -> None:
         """Let one participant speak, then give it what arrived meanwhile. `branch`: in this task, beside others."""
