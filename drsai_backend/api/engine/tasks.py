@@ -43,6 +43,7 @@ from drsai_backend.runs.steps.events import (
 )
 from drsai_backend.runs.steps.views import SHOWN, RunStep, cut, shortened, title_of
 from drsai_backend.runs.threads.views import RunView, ThreadDetail
+from drsai_backend.strategies import COMPLETE
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.builtin import builtin_tools
 
@@ -64,7 +65,12 @@ class ExecuteBody(Body):
     """A task."""
 
     task: str = Field(min_length=1, max_length=5000, description="What is to be done.")
-    mode: str = Field(default="react", max_length=64, description="How it is worked on.")
+    mode: str = Field(
+        default="react",
+        max_length=64,
+        description="How it is worked on; `GET /tools` lists the modes that are offered.",
+        json_schema_extra={"enum": [*COMPLETE]},
+    )
     max_steps: int = Field(default=10, ge=1, le=MAX_STEPS, description="Answers of the model, at most.")
     tools: list[str] | None = Field(
         default=None, max_length=MAX_TOOLS, description="Names of tools; null: all that `GET /tools` lists."
