@@ -22,8 +22,8 @@ from tests.support.threads import settings
 FEW, MANY = 10, 100
 """Runs of a thread; each has a user's message and two answers of a model."""
 BUDGET = {False: 4_400, True: 5_600}
-"""Calls of a run of two turns on SQLite, with whole answers and with answers in some ten pieces; they were 4,390 and
-5,490 when this was written, on CPython 3.11."""
+"""Calls of a run of two turns on SQLite, with whole answers and with answers in some ten pieces; they were 4,210 and
+5,310 when this was written, on CPython 3.11."""
 
 
 class Calls:
