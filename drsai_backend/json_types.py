@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -19,6 +20,18 @@ def as_list(value: Any) -> list[object]:
     """Return a JSON value that is a list; for any other one, an empty list."""
     given: object = value
     return value if isinstance(given, list) else []
+
+
+def with_parts(messages: Any) -> Iterator[tuple[int, JsonObject, list[object]]]:
+    """Yield the messages of a JSON value whose content is a list of parts: their place, they, and the parts. Of a long
+    history most have none, and cost no call."""
+    for at, message in enumerate(as_list(messages)):
+        match message:
+            case {"content": list()}:
+                given = as_object(message)
+                yield at, given, given["content"]
+            case _:
+                pass
 
 
 MOST_ZEROS: Final = 1024 * 1024

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 import autogen_agentchat.agents
 from autogen_agentchat.base import Handoff
-from autogen_core import FunctionCall
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
+from autogen_core import CancellationToken, FunctionCall
 from autogen_core.memory import Memory
 from autogen_core.model_context import ChatCompletionContext
-from autogen_core.models import ChatCompletionClient, FunctionExecutionResult
+from autogen_core.models import ChatCompletionClient, FunctionExecutionResult, LLMMessage, UserMessage
 from autogen_core.tools import BaseTool, Workbench
 from pydantic import BaseModel
 
+from drsai_backend.agents.tool_tasks import calling
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.tools import Middleware, check_approvers, registered_tool
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from drsai_backend.database import DatabaseManager
     from drsai_backend.teams.context import RunContext
 
+_AssistantAgent: Final = autogen_agentchat.agents.AssistantAgent
 AnyTool: TypeAlias = BaseTool[Any, Any]  # whoever has made it, whatever its arguments and result
 
 
@@ -101,7 +105,7 @@ class DrSaiAgentMixin(RunBound):
     """
 
 
-class DrSaiAgent(DrSaiAgentMixin, autogen_agentchat.agents.AssistantAgent):
+class DrSaiAgent(DrSaiAgentMixin, _AssistantAgent):
     """AutoGen's `AssistantAgent`, with the same arguments, plus `self._db_manager` and `self._run_context`, and these:
 
     Args:
@@ -169,6 +173,37 @@ class DrSaiAgent(DrSaiAgentMixin, autogen_agentchat.agents.AssistantAgent):
         self.tool_middleware = tuple(tool_middleware)
         self.dependency_overrides = dict(dependency_overrides or {})
         self.tool_provided = dict(tool_provided or {})
+
+    @staticmethod
+    async def _execute_tool_call(
+        tool_call: FunctionCall,
+        workbench: Sequence[Workbench],
+        handoff_tools: list[AnyTool],
+        agent_name: str,
+        cancellation_token: CancellationToken,
+        stream: asyncio.Queue[BaseAgentEvent | BaseChatMessage | None],
+    ) -> tuple[FunctionCall, FunctionExecutionResult]:
+        """Make a call, and say so: see `tool_tasks`."""
+        given = tool_call, workbench, handoff_tools, agent_name, cancellation_token, stream
+        with calling(cancellation_token):
+            return await _AssistantAgent._execute_tool_call(*given)
+
+    @staticmethod
+    def _get_compatible_context(model_client: ChatCompletionClient, messages: list[LLMMessage]) -> Sequence[LLMMessage]:
+        """Return the messages without images where the model sees none. AutoGen's way copies each of a long thread for
+        each call; nearly always there are none."""
+        for message in messages:
+            match message:
+                case UserMessage(content=list()):
+                    return _AssistantAgent._get_compatible_context(model_client, messages)
+                case _:
+                    pass
+        return messages
+
+
+def tells_its_calls(agent: object) -> bool:
+    """Whether an agent says itself when it calls a tool."""
+    return getattr(agent, "_execute_tool_call", None) is DrSaiAgent._execute_tool_call  # pyright: ignore[reportPrivateUsage]
 
 
 AssistantAgent = DrSaiAgent

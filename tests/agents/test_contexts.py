@@ -1,8 +1,10 @@
 """What a model is shown of a thread: cut, but never between a call and its results, and never above the limit."""
 
+# The list of a context is private, and moved by the recorder.
+# pyright: reportPrivateUsage=false
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,11 +33,11 @@ from drsai_backend.agents.contexts import (
     EphemeralOutputsContext,
     TokenBufferedContext,
 )
-from drsai_backend.agents.contexts.growing import calls_of, estimate_message
+from drsai_backend.agents.contexts.growing import GrowingContext, calls_of, estimate_message
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.models.endpoints.message_rules import ALTERNATING, conform
 from drsai_backend.teams.team_tree import ephemeral_tools
-from tests.support.scripted import ScriptedClient
+from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import settings as of_server
 
 profile = settings(max_examples=60, derandomize=True, deadline=None, database=None)
@@ -128,6 +130,36 @@ async def test_a_buffer_cuts_between_units(said: list[LLMMessage], limit: int, k
     assert await fresh.get_messages() == prompt
     sent = conform(prompt, ALTERNATING)
     assert not separated(sent)
+
+
+def shortly(*_: Any) -> Answer:
+    return "In short."
+
+
+KINDS: list[Callable[[], GrowingContext]] = [
+    lambda: EphemeralOutputsContext({"look": 2}),
+    lambda: EphemeralOutputsContext({"look": 0}),
+    lambda: TokenBufferedContext(150, ephemeral={"look": 1}),
+    lambda: TokenBufferedContext(150, count=lambda message: 50),
+    lambda: CompactionContext(150, ScriptedClient(shortly)),
+]
+
+
+@profile
+@given(conversations(), st.lists(st.sampled_from(KINDS), min_size=2, max_size=4), st.data())
+async def test_a_list_that_was_looked_at_is_taken_over(
+    said: list[LLMMessage], kinds: list[Callable[[], GrowingContext]], data: st.DataObject
+) -> None:
+    """As from one run's context to the next one's, whose options may be others: it shows what a fresh one shows."""
+    held: list[LLMMessage] = []
+    places = sorted(data.draw(st.lists(st.integers(0, len(said)), min_size=len(kinds) - 1, max_size=len(kinds) - 1)))
+    for kind, begin, end in zip(kinds, [0, *places], [*places, len(said)], strict=True):
+        context, fresh = kind(), kind()
+        context._messages = held
+        await prompts(context, said[begin:end])
+        fresh._messages = [*context._messages]
+        assert await context.get_messages() == await fresh.get_messages()
+        held = context._messages
 
 
 @pytest.mark.parametrize("summarises", [False, True])

@@ -1,29 +1,47 @@
-"""The path of a stored run, counted in calls of Python and C over all threads: it does not grow with the thread."""
+"""The path of a stored run, counted in calls of Python and C over all threads: it does not grow with the thread,
+whichever team, context and API. Where a client sends the whole history each time, it grows by what a message's text
+takes to be read."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import pytest
-from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.base import Handoff
 from autogen_agentchat.conditions import MaxMessageTermination
-from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_agentchat.teams import BaseGroupChat, DiGraphBuilder
+from autogen_core import FunctionCall
+from autogen_core.model_context import (
+    BufferedChatCompletionContext,
+    ChatCompletionContext,
+    HeadAndTailChatCompletionContext,
+    UnboundedChatCompletionContext,
+)
 
-from drsai_backend import DrSai, RunContext, RunStatus
+import drsai_backend
+from drsai_backend import DrSai, DrSaiAgent, PlanExecuteTeam, ReflexionTeam, RunContext, RunStatus
+from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, TokenBufferedContext
 from drsai_backend.runs import InputMessage
+from tests.api.engine.conftest import OneModel
 from tests.support.asks import asks
-from tests.support.scripted import ScriptedClient
+from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import settings
 
-FEW, MANY = 10, 100
-"""Runs of a thread; each has a user's message and two answers of a model."""
+FEW, MANY = 30, 130
+"""Runs of a thread, where every context that has a bound has reached it."""
 BUDGET = {False: 4_400, True: 5_600}
 """Calls of a run of two turns on SQLite, with whole answers and with answers in some ten pieces; they were 4,210 and
 5,310 when this was written, on CPython 3.11."""
+A_MESSAGE = {"chat": 8, "anthropic": 45}
+"""Calls that a message more of a history takes which a client sends with each request."""
+ANSWER = "The answer to a question, in some words that come piece by piece, ten of them."
 
 
 class Calls:
@@ -38,7 +56,7 @@ class Calls:
             self.count += 1
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
+    def counted(self) -> Generator[None]:
         self.count, self._counts = 0, True
         sys.setprofile(self)
         try:
@@ -46,6 +64,23 @@ class Calls:
         finally:
             sys.setprofile(None)
             self._counts = False
+
+    async def of(self, run: Callable[[], Awaitable[None]], sizes: Sequence[int]) -> list[int]:
+        """The calls of a run behind so many others."""
+        counts: list[int] = []
+        done = 0
+        for size in sizes:
+            while done < size:
+                await run()
+                done += 1
+            tries: list[int] = []
+            for _ in range(5):  # Some runs write a snapshot, or meet the heartbeat.
+                with self.counted():
+                    await run()
+                done += 1
+                tries.append(self.count)
+            counts.append(min(tries))
+        return counts
 
 
 @pytest.fixture
@@ -56,37 +91,224 @@ async def calls() -> AsyncIterator[Calls]:
     threading.setprofile(None)
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_a_long_thread_costs_no_more_calls_than_a_short_one(
-    migrated_sqlite: str, calls: Calls, stream: bool
-) -> None:
+def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+    told = f"{messages[0].content}{messages[-1].content}"
+    if "You make the plan" in told:
+        return json.dumps({"steps": [{"id": "1", "do": "a", "needs": []}]})
+    if "is_request_satisfied" in told:
+        asked = ("is_request_satisfied", "is_in_loop", "is_progress_being_made")
+        ledger = dict.fromkeys(asked, True) | {"next_speaker": "ann", "instruction_or_question": "Go."}
+        return json.dumps({name: {"reason": "So.", "answer": value} for name, value in ledger.items()})
+    return ANSWER
+
+
+def judge(*_: Any) -> Answer:
+    return json.dumps({"score": 0.9, "reasons": "Good.", "reflection": ""})
+
+
+def shortly(*_: Any) -> Answer:
+    return "In short."
+
+
+def pair(make: Callable[[], ChatCompletionContext] = UnboundedChatCompletionContext, **options: Any) -> BaseGroupChat:
+    client = ScriptedClient(rule, vision=True, piece=8)
+    agents: list[Any] = [
+        drsai_backend.AssistantAgent(name, client, model_context=make(), **options) for name in ("ann", "bob")
+    ]
+    return drsai_backend.RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(3))
+
+
+def agents() -> list[Any]:
+    return [
+        drsai_backend.AssistantAgent(name, ScriptedClient(rule, vision=True), description=name)
+        for name in ("ann", "bob")
+    ]
+
+
+def chosen(*_: Any) -> Answer:
+    return "bob"
+
+
+def selector() -> BaseGroupChat:
+    chooser = ScriptedClient(chosen)
+    return drsai_backend.SelectorGroupChat(agents(), chooser, termination_condition=MaxMessageTermination(3))
+
+
+def swarm() -> BaseGroupChat:
+    """Ann hands over to bob in each run."""
+
+    def hands_over(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        return [FunctionCall("1", "{}", "transfer_to_bob")]
+
+    def hands_back(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        return [FunctionCall("2", "{}", "transfer_to_ann")]
+
+    ann = drsai_backend.AssistantAgent("ann", ScriptedClient(hands_over), handoffs=[Handoff(target="bob")])
+    bob = drsai_backend.AssistantAgent("bob", ScriptedClient(hands_back), handoffs=[Handoff(target="ann")])
+    return drsai_backend.Swarm([ann, bob], max_turns=2)
+
+
+def graph() -> BaseGroupChat:
+    ann, bob = agents()
+    edges = DiGraphBuilder().add_node(ann).add_node(bob).add_edge(ann, bob).build()
+    return drsai_backend.GraphFlow([ann, bob], graph=edges)
+
+
+def magentic() -> BaseGroupChat:
+    return drsai_backend.MagenticOneGroupChat(agents(), ScriptedClient(rule), max_turns=3)
+
+
+def look(place: str = "here") -> str:
+    """Look somewhere."""
+    return f"What is {place}: {ANSWER}"
+
+
+def looking() -> DrSaiAgent:
+    """Calls a tool in each run, of whose outputs only two stay."""
+
+    def looks(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        is_asked = type(messages[-1]).__name__ == "UserMessage"
+        return [FunctionCall("1", "{}", "look")] if is_asked else ANSWER
+
+    shown = EphemeralOutputsContext({"look": 2})
+    return DrSaiAgent("ann", ScriptedClient(looks), tools=[look], model_context=shown, reflect_on_tool_use=True)
+
+
+TEAMS: dict[str, Callable[[], Any]] = {
+    "agent": lambda: DrSaiAgent("ann", ScriptedClient(rule, vision=True), system_message="Help."),
+    "unbounded": pair,
+    "streamed": lambda: pair(model_client_stream=True),
+    "buffered": lambda: pair(lambda: BufferedChatCompletionContext(10)),
+    "head_and_tail": lambda: pair(lambda: HeadAndTailChatCompletionContext(2, 8)),
+    "ephemeral": looking,
+    "token_buffered": lambda: pair(lambda: TokenBufferedContext(300)),
+    "compaction": lambda: pair(lambda: CompactionContext(300, ScriptedClient(shortly))),
+    "selector": selector,
+    "swarm": swarm,
+    "graph": graph,
+    "magentic": magentic,
+    "plan_execute": lambda: PlanExecuteTeam(ScriptedClient(rule), [], name="team"),
+    "reflexion": lambda: ReflexionTeam(TEAMS["agent"](), ScriptedClient(judge), name="team"),
+}
+
+
+@pytest.fixture
+async def drsai(migrated_sqlite: str) -> AsyncIterator[DrSai]:
+    def factory(make: Callable[[], Any]) -> Callable[[RunContext], Any]:
+        return lambda context: make()
+
+    teams = {name: factory(make) for name, make in TEAMS.items()}
+    model = OneModel(ScriptedClient(rule))
+    async with DrSai(teams, migrated_sqlite, settings=settings(), model_provider=model) as drsai:
+        yield drsai
+
+
+@pytest.mark.parametrize("team", TEAMS)
+async def test_a_long_thread_costs_no_more_calls_than_a_short_one(drsai: DrSai, calls: Calls, team: str) -> None:
     """Of every model call of a model that sees, too: what a context holds of images is asked in C."""
-    answer = "The answer to a question, in some words that come piece by piece, ten of them."
-    client = ScriptedClient(lambda *_: answer, vision=True, piece=8)
 
-    def pair(context: RunContext) -> RoundRobinGroupChat:
-        agents = [AssistantAgent(name, client, model_client_stream=stream) for name in ("ann", "bob")]
-        return RoundRobinGroupChat(agents, termination_condition=MaxMessageTermination(3))
+    async def run() -> None:
+        asked = asks(team, [InputMessage("user", "Next.")], thread_id="t", stream=team == "streamed")
+        assert (await (await drsai.engine.start(*asked)).wait()).status is RunStatus.COMPLETED
 
-    counts: list[int] = []
-    async with AsyncExitStack() as stack:
-        drsai = await stack.enter_async_context(DrSai({"pair": pair}, migrated_sqlite, settings=settings()))
-
-        async def run() -> None:
-            handle = await drsai.engine.start(
-                *asks("pair", [InputMessage("user", "Next.")], thread_id="t", stream=stream)
-            )
-            assert (await handle.wait()).status is RunStatus.COMPLETED
-
-        for size in (FEW, MANY - FEW):
-            for _ in range(size):
-                await run()
-            tries: list[int] = []
-            for _ in range(5):  # Some runs write a snapshot, or meet the heartbeat.
-                with calls.counted():
-                    await run()
-                tries.append(calls.count)
-            counts.append(min(tries))
-    few, many = counts
+    few, many = await calls.of(run, (FEW, MANY))
     assert many <= few * 1.05
-    assert few < BUDGET[stream]
+    if team in ("unbounded", "streamed"):
+        assert few < BUDGET[team == "streamed"]
+
+
+async def test_a_tool_call_costs_no_more_beside_many_tasks(drsai: DrSai, calls: Calls) -> None:
+    """To find the tasks of an agent's calls is to look at all tasks of the process."""
+
+    async def run() -> None:
+        asked = asks("ephemeral", [InputMessage("user", "Next.")], thread_id="t")
+        assert (await (await drsai.engine.start(*asked)).wait()).status is RunStatus.COMPLETED
+
+    [alone] = await calls.of(run, [FEW])
+    others = [asyncio.create_task(asyncio.sleep(3600)) for _ in range(500)]
+    [beside] = await calls.of(run, [0])
+    for task in others:
+        task.cancel()
+    assert beside <= alone * 1.05
+
+
+class Client:
+    """Asks in several ways, always on one thread. `last` is what came of the request before."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+        self.last: str | None = None
+        self.history: list[dict[str, Any]] = []
+
+    async def post(self, path: str, body: dict[str, Any], **headers: str) -> dict[str, Any]:
+        response = await self._http.post(path, json=body, headers=headers)
+        assert response.status_code in (200, 202), response.text
+        return response.json()
+
+    async def chat(self) -> None:
+        await self.post("/v1/chat/completions", {**self._asked(), "thread_id": "t"})
+
+    async def anthropic(self) -> None:
+        await self.post("/v1/messages", {**self._asked(), "max_tokens": 500}, **{"x-thread-id": "t"})
+
+    async def responses(self) -> None:
+        before = {} if self.last is None else {"previous_response_id": self.last}
+        self.last = (await self.post("/v1/responses", {"model": "agent", "input": "Next.", **before}))["id"]
+
+    async def conversation(self) -> None:
+        self.last = self.last or (await self.post("/v1/conversations", {}))["id"]
+        await self.post("/v1/responses", {"model": "agent", "input": "Next.", "conversation": self.last})
+
+    async def background(self) -> None:
+        asked = {**self._asked(), "thread_id": "t", "background": True}
+        run_id = (await self.post("/v1/chat/completions", asked))["id"]
+        async with self._http.stream("GET", f"/v1/runs/{run_id}/events") as events:
+            async for _ in events.aiter_bytes():
+                pass
+
+    def task(self, mode: str) -> Callable[[], Awaitable[None]]:
+        async def ask() -> None:
+            body = {"task": "Next.", "mode": mode, "conversation_id": "t"}
+            body |= {} if mode == "simple" else {"tools": []}
+            assert (await self.post("/api/v1/agent/execute", body))["status"] == "success"
+
+        return ask
+
+    async def whole_chat(self) -> None:
+        self.history.append({"role": "user", "content": f"Next {len(self.history)}."})
+        told = await self.post("/v1/chat/completions", {"model": "agent", "messages": self.history})
+        self.history.append({"role": "assistant", "content": told["choices"][0]["message"]["content"]})
+
+    async def whole_anthropic(self) -> None:
+        self.history.append({"role": "user", "content": f"Next {len(self.history)}."})
+        told = await self.post("/v1/messages", {"model": "agent", "max_tokens": 500, "messages": self.history})
+        self.history.append({"role": "assistant", "content": told["content"]})
+
+    def _asked(self) -> dict[str, Any]:
+        return {"model": "agent", "messages": [{"role": "user", "content": "Next."}]}
+
+
+@pytest.fixture
+async def client(drsai: DrSai) -> AsyncIterator[Client]:
+    transport = httpx.ASGITransport(app=drsai.app(is_open=True))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as http:
+        yield Client(http)
+
+
+WAYS = ("chat", "anthropic", "responses", "conversation", "background")
+MODES = ("simple", "tools", "react", "reflexion", "plan_execute")
+
+
+@pytest.mark.parametrize("way", [*WAYS, *(f"task in {mode}" for mode in MODES)])
+async def test_nor_does_it_over_an_api(client: Client, calls: Calls, way: str) -> None:
+    mode = way.removeprefix("task in ")
+    run = getattr(client, way) if way in WAYS else client.task(mode)
+    few, many = await calls.of(run, (FEW, MANY))
+    # A run of the background is waited for, by whatever wakes its reader first.
+    assert many <= few * (1.15 if way == "background" else 1.05)
+
+
+@pytest.mark.parametrize("way", ["chat", "anthropic"])
+async def test_a_message_more_of_a_history_costs_little(client: Client, calls: Calls, way: str) -> None:
+    few, many = await calls.of(getattr(client, f"whole_{way}"), (FEW, MANY))
+    assert (many - few) / (2 * (MANY - FEW)) <= A_MESSAGE[way]

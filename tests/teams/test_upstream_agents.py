@@ -22,9 +22,9 @@ from autogen_core import BaseAgent
 from autogen_core.models import AssistantMessage, FunctionExecutionResult, FunctionExecutionResultMessage, UserMessage
 from autogen_core.tools import BaseTool, FunctionTool, StaticStreamWorkbench, StaticWorkbench
 
+from drsai_backend.agents.tool_tasks import ALL_CALLS, ONE_CALL
 from drsai_backend.teams.recording.structure import APPEND_ONLY_CONTEXTS
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
-from drsai_backend.teams.runtime.tool_tasks import ALL_CALLS, ONE_CALL
 from tests.support.scripted import ScriptedClient, counting
 from tests.support.teams.scenarios import add, agent, round_robin, society
 from tests.teams.test_upstream import parameters

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Self
 
 from autogen_core import Component
-from autogen_core.models import LLMMessage, SystemMessage
+from autogen_core.models import FunctionExecutionResultMessage, LLMMessage, SystemMessage
 from pydantic import BaseModel, Field
 
-from drsai_backend.agents.contexts.ephemeral import OutputAges, checked
+from drsai_backend.agents.contexts.ephemeral import OutputAges, checked, left_out
 from drsai_backend.agents.contexts.growing import CountTokens, GrowingContext, estimate_message, unit_start
 from drsai_backend.errors import ConfigurationError
 
@@ -27,6 +27,9 @@ class OutputsContext(GrowingContext):
     def bind_tools(self, marked: Mapping[str, int]) -> None:
         """Called before a run with the agent's tools that are marked `ephemeral`. `ephemeral` wins."""
         self._kept = {**marked, **self.ephemeral}
+
+    def _reader(self) -> object:
+        return type(self), self._kept
 
 
 class EphemeralOutputsConfig(BaseModel):
@@ -57,8 +60,22 @@ class EphemeralOutputsContext(OutputsContext, Component[EphemeralOutputsConfig])
 
     async def get_messages(self) -> list[LLMMessage]:
         """The messages, old outputs replaced."""
-        ages = OutputAges(self._kept)
-        return [ages.view(message) for message in reversed(self._messages)][::-1]
+        self._scan()
+        return [*self._seen.view]
+
+    def _scan_message(self, position: int, message: LLMMessage) -> None:
+        seen = self._seen
+        seen.view.append(message)
+        if not self._kept or not isinstance(message, FunctionExecutionResultMessage):
+            return
+        for index, result in enumerate(message.content):
+            if result.name not in self._kept:
+                continue
+            newest = seen.newest[result.name]
+            newest.append((position, index))
+            if len(newest) > self._kept[result.name]:
+                older, at = newest.popleft()
+                seen.view[older] = left_out(seen.view[older], at)
 
     def _to_config(self) -> EphemeralOutputsConfig:
         return EphemeralOutputsConfig(ephemeral=self.ephemeral, initial_messages=self._initial_messages)
@@ -116,33 +133,32 @@ class TokenBufferedContext(OutputsContext, Component[TokenBufferedConfig]):
         self.keep_first = keep_first
         self._own_count = count
         self._count_message = count or estimate_message
-        self._counts: dict[int, int] = {}
 
     async def get_messages(self) -> list[LLMMessage]:
         """The prompt: system messages, the user's first message, the newest messages."""
         self._scan()
         return self._buffered(0, [], self.max_tokens)
 
-    def _scan_anew(self) -> None:
-        self._counts.clear()
+    def _reader(self) -> object:
+        return super()._reader(), self._count_message
 
     def _count_at(self, position: int, view: LLMMessage) -> int:
         """Tokens of a message as it is shown. A message is counted once, but for one with outputs left out."""
         if view is not self._messages[position]:
             return self._count_message(view)
-        found = self._counts.get(position)
+        found = self._seen.counts.get(position)
         if found is None:
-            found = self._counts[position] = self._count_message(view)
+            found = self._seen.counts[position] = self._count_message(view)
         return found
 
     def _buffered(self, lowest: int, between: list[LLMMessage], limit: int) -> list[LLMMessage]:
         """System messages, the first one of the user, `between`, and the newest messages from `lowest` on."""
         messages = self._messages
-        pinned = list(self._systems.values())
+        pinned = list(self._seen.systems.values())
         room = limit - sum(self._count_at(each, messages[each]) for each in pinned)
         room -= sum(map(self._count_message, between))
         newest = self._newest(lowest, room)
-        first = self._first_user
+        first = self._seen.first_user
         if self.keep_first and first is not None and first not in newest:
             beside = room - self._count_at(first, messages[first])
             fewer = self._newest(lowest, beside)

@@ -106,8 +106,6 @@ class CompactionContext(TokenBufferedContext):
         self._model_client = DefaultModelClient() if model_client is None else model_client
         self._asked = self._model_client
         self._once: Once = _unbound
-        self._summary_at: int | None = None
-        self._covered = 0
 
     def bind_run(self, once: Once, client: Callable[[ChatCompletionClient], ChatCompletionClient]) -> None:
         """Called before a run: how an outcome is kept for a repeated turn, and the run's client made of the own one."""
@@ -119,16 +117,12 @@ class CompactionContext(TokenBufferedContext):
         self._scan()
         if self._tokens() > self.share * self.max_tokens:
             await self._compact()
-        return self._buffered(self._covered, self._summary(), self.max_tokens)
-
-    def _scan_anew(self) -> None:
-        super()._scan_anew()
-        self._summary_at, self._covered = None, 0
+        return self._buffered(self._seen.covered, self._summary(), self.max_tokens)
 
     def _scan_message(self, position: int, message: LLMMessage) -> None:
         covered = _covered_by(message, position)
         if covered is not None:
-            self._summary_at, self._covered = position, covered
+            self._seen.summary_at, self._seen.covered = position, covered
         else:
             super()._scan_message(position, message)
 
@@ -136,20 +130,21 @@ class CompactionContext(TokenBufferedContext):
         return super()._is_aside(position) or _covered_by(self._messages[position], position) is not None
 
     def _summary(self) -> list[LLMMessage]:
-        return [] if self._summary_at is None else [self._messages[self._summary_at]]
+        at = self._seen.summary_at
+        return [] if at is None else [self._messages[at]]
 
     def _tokens(self) -> int:
         """Tokens of the prompt if nothing more was left out. It looks at what no summary covers."""
-        messages = self._messages
-        first = self._first_user
-        shown = {*self._systems.values(), *([self._summary_at] if self._summary_at is not None else [])}
-        if self.keep_first and first is not None and first < self._covered:
+        messages, seen = self._messages, self._seen
+        first = seen.first_user
+        shown = {*seen.systems.values(), *([] if seen.summary_at is None else [seen.summary_at])}
+        if self.keep_first and first is not None and first < seen.covered:
             shown.add(first)
         pinned = sum(self._count_at(each, messages[each]) for each in shown)
-        return pinned + self._total(self._newest(self._covered, 1 << 62))
+        return pinned + self._total(self._newest(seen.covered, 1 << 62))
 
     async def _compact(self) -> None:
-        messages, start = self._messages, self._covered
+        messages, start = self._messages, self._seen.covered
         kept = self._newest(start, int(self.keep * self.max_tokens))
         end = min([*kept, *self._pending(start)], default=len(messages))
         older = [each for each in range(start, end) if not self._is_aside(each)]

@@ -27,17 +27,25 @@ class OutputAges:
         """The message itself, or a copy whose old outputs are a note each. Call it once per message, newest first."""
         if not self._keep or not isinstance(message, FunctionExecutionResultMessage):
             return message
-        changed = False
-        results = list(message.content)
-        for position in reversed(range(len(results))):
-            name = results[position].name
+        view: LLMMessage = message
+        for position in reversed(range(len(message.content))):
+            name = message.content[position].name
             if name not in self._keep:
                 continue
             self._seen[name] += 1
-            if self._seen[name] > self._keep[name] and len(results[position].content) > len(EPHEMERAL_NOTE):
-                results[position] = results[position].model_copy(update={"content": EPHEMERAL_NOTE})
-                changed = True
-        return FunctionExecutionResultMessage(content=results) if changed else message
+            if self._seen[name] > self._keep[name]:
+                view = left_out(view, position)
+        return view
+
+
+def left_out(message: LLMMessage, position: int) -> LLMMessage:
+    """Return a copy with a note in place of one output, unless that is shorter than the note."""
+    assert isinstance(message, FunctionExecutionResultMessage)
+    results = list(message.content)
+    if len(results[position].content) <= len(EPHEMERAL_NOTE):
+        return message
+    results[position] = results[position].model_copy(update={"content": EPHEMERAL_NOTE})
+    return FunctionExecutionResultMessage(content=results)
 
 
 def checked(keep: Mapping[str, int] | None) -> dict[str, int]:

@@ -6,7 +6,8 @@ turn has added and nothing more. What a prompt leaves out is a view: nothing of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from autogen_core import FunctionCall
@@ -37,42 +38,71 @@ def calls_of(message: LLMMessage) -> list[FunctionCall]:
     return []
 
 
+class SeenMessages(list[LLMMessage]):
+    """The messages of a context, with what was found out about those that were looked at. The next run's context takes
+    the list over as it is, and looks at what is new alone.
+
+    Attributes:
+        reader: who has looked, and how: what another one has found out is not used.
+        to: how many messages were looked at.
+        systems: where the system messages are, by their texts: of equal ones the newest, as AutoGen's memories add
+            theirs in each turn.
+        first_user: where the user's first message is.
+        counts: tokens of messages, by their place.
+        summary_at: where the newest summary is.
+        covered: how many messages that stands for.
+        view: the messages as they are shown.
+        newest: the outputs of each tool that are shown, as places in `view` and in the message, oldest first.
+    """
+
+    __slots__ = ("counts", "covered", "first_user", "newest", "reader", "summary_at", "systems", "to", "view")
+
+    def __init__(self, messages: Iterable[LLMMessage], reader: object) -> None:
+        super().__init__(messages)
+        self.reader = reader
+        self.to = 0
+        self.systems: dict[str, int] = {}
+        self.first_user: int | None = None
+        self.counts: dict[int, int] = {}
+        self.summary_at: int | None = None
+        self.covered = 0
+        self.view: list[LLMMessage] = []
+        self.newest: defaultdict[str, deque[tuple[int, int]]] = defaultdict(deque)
+
+
 class GrowingContext(ChatCompletionContext):
     """A context whose messages only grow at their end, or are cleared.
 
-    Subclasses give a view of `_messages` in `get_messages` and change none of them.
+    Subclasses give a view of `_messages` in `get_messages` and change none of them. `_seen` is the same list, once
+    `_scan` has looked at it.
     """
 
     def __init__(self, initial_messages: list[LLMMessage] | None = None) -> None:
         super().__init__(initial_messages)
-        self._scanned: list[LLMMessage] | None = None
-        self._scanned_to = 0
-        self._systems: dict[str, int] = {}
-        """Where the system messages are, by their texts: of equal ones the newest, as AutoGen's memories add theirs in
-        each turn."""
-        self._first_user: int | None = None
+        self._seen = SeenMessages((), None)
 
     def _scan(self) -> None:
         """Look at the messages that are new since the last prompt, so that a prompt costs what it shows."""
-        messages = self._messages
-        # The recorder and `load_state` put another list in place; `clear` a new one.
-        if messages is not self._scanned or len(messages) < self._scanned_to:
-            self._scanned, self._scanned_to = messages, 0
-            self._systems, self._first_user = {}, None
-            self._scan_anew()
-        for position in range(self._scanned_to, len(messages)):
+        messages, reader = self._messages, self._reader()
+        # `load_state` and `clear` put another list in place.
+        if not isinstance(messages, SeenMessages) or messages.reader != reader or len(messages) < messages.to:
+            self._messages = messages = SeenMessages(messages, reader)
+        self._seen = messages
+        for position in range(messages.to, len(messages)):
             self._scan_message(position, messages[position])
-        self._scanned_to = len(messages)
+        messages.to = len(messages)
 
-    def _scan_anew(self) -> None:
-        """The messages are others than those seen before: forget what is known of them."""
+    def _reader(self) -> object:
+        """Whatever decides what is found out about a message."""
+        return type(self)
 
     def _scan_message(self, position: int, message: LLMMessage) -> None:
+        seen = self._seen
         if isinstance(message, SystemMessage):
-            self._systems.pop(message.content, None)
-            self._systems[message.content] = position
-        elif self._first_user is None and isinstance(message, UserMessage):
-            self._first_user = position
+            seen.systems.pop(message.content, None)
+            seen.systems[message.content] = position
+        elif seen.first_user is None and isinstance(message, UserMessage):
+            seen.first_user = position
 
 
 def unit_start(messages: Sequence[LLMMessage], end: int, lowest: int) -> int:

@@ -27,6 +27,8 @@ from drsai_backend.json_types import MOST_ZEROS, JsonObject, zeros_of
 _DEEPEST: Final = 64
 _MOST_VALUES: Final = 200_000
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_DEPTHS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+"""By how much a bracket changes the depth, as signed bytes."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _DRAIN_SECONDS: Final = 10.0
 _SMALL: Final = 64 * 1024
@@ -246,7 +248,7 @@ def _parse(body: bytearray) -> object:
         raise InvalidRequest(
             f"the body's numbers have more than {MOST_ZEROS} zeros together, written out without exponents"
         )
-    if brackets and max(accumulate(1 if bracket in b"[{" else -1 for bracket in brackets)) > _DEEPEST:
+    if brackets and max(accumulate(memoryview(brackets.translate(_DEPTHS)).cast("b"))) > _DEEPEST:
         _refuse(value, lambda _: None)
     if b"\\u0000" in body and b"\\u0000" in body.replace(b"\\\\", b""):
         _refuse(value, lambda item: "must not hold NUL characters" if isinstance(item, str) and "\0" in item else None)

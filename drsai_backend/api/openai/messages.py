@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import mimetypes
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias, cast
@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Wi
 from drsai_backend.api.openai.files.contents import IMAGES, Noted, decoded, text_of
 from drsai_backend.config import usable_key
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.json_types import JsonObject, as_list, as_object
+from drsai_backend.json_types import JsonObject, as_list, as_object, with_parts
 from drsai_backend.models.images import FORMATS, MAX_PIXELS, EncodedImage, check_images
 from drsai_backend.runs.messages import USER_LAST, continued
 from drsai_backend.runs.requests import InputMessage
@@ -257,20 +257,29 @@ def unread_fields(said: Iterable[BaseModel], place: str) -> list[str]:
     """
     found: dict[str, None] = {}
     for index, message in enumerate(said):
-        if message.model_extra:
+        # Looked at as they are: of a long history most messages are a text.
+        if message.__pydantic_extra__:
             found |= dict.fromkeys(f"{place}.{name}" for name in _unread(message))
-        content, output = getattr(message, "content", None), getattr(message, "output", None)
-        kinds = [getattr(part, "type", "") for part in as_list(output)]
-        if "input_image" in kinds:
-            found[f"{place}.output.image"] = None
-        for at, part in enumerate(as_list(content)):
-            for name in _unread(part) if isinstance(part, Said) else ():
-                if name in _CONTENTS:
-                    param = f"{place}[{index}].content[{at}].{name}"
-                    raise InvalidRequest(f"`{param}`: a part is of one kind; send another part with this", param=param)
-                found[f"{place}.content.{name}"] = None
+        match fields := message.__dict__:
+            case {"output": list()}:
+                if "input_image" in [getattr(part, "type", "") for part in fields["output"]]:
+                    found[f"{place}.output.image"] = None
+            case {"content": list()}:
+                unread = _unread_of(fields["content"], f"{place}[{index}]")
+                found |= dict.fromkeys(f"{place}.content.{name}" for name in unread)
+            case _:
+                pass
     names = list(found)[:_MOST_NAMED]
     return names and [re.sub(r"[^\w.-]", "?", name, flags=re.ASCII)[:_LONGEST] for name in names]
+
+
+def _unread_of(parts: Iterable[object], path: str) -> Iterator[str]:
+    for at, part in enumerate(parts):
+        for name in _unread(part) if isinstance(part, Said) else ():
+            if name in _CONTENTS:
+                param = f"{path}.content[{at}].{name}"
+                raise InvalidRequest(f"`{param}`: a part is of one kind; send another part with this", param=param)
+            yield name
 
 
 def _unread(said: BaseModel) -> list[str]:
@@ -289,7 +298,7 @@ def read_results(messages: Sequence[InputMessage], places: Sequence[str] | None 
         InvalidRequest: a result is of no call before it, a call of this server's has none, or they are too many or too
             large; `param` names the message.
     """
-    if not any(message.role == "tool" or message.calls for message in messages):
+    if not any([message.role == "tool" or message.calls for message in messages]):  # noqa: C419 - one call
         return []
     answered = next((index for index in reversed(range(len(messages))) if messages[index].role == "assistant"), -1)
     calls = [] if answered < 0 else [call.id for call in messages[answered].calls]
@@ -322,14 +331,10 @@ def read_results(messages: Sequence[InputMessage], places: Sequence[str] | None 
 
 def is_heavy(body: Mapping[str, object]) -> bool:
     """Tell whether to look at a request's messages takes long: they are many, or bring images or files."""
-    messages = as_list(body.get("messages"))
-    if len(messages) > _FEW:
+    messages = body.get("messages")
+    if len(as_list(messages)) > _FEW:
         return True
-    for item in messages:
-        for part in as_list(as_object(item).get("content")):
-            if not _HEAVY.isdisjoint(as_object(part)):
-                return True
-    return False
+    return any(not _HEAVY.isdisjoint(as_object(part)) for _, _, parts in with_parts(messages) for part in parts)
 
 
 def _read_parts(message: Message, path: str, images: Images) -> str | list[str | Image]:

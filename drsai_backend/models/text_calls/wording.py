@@ -86,24 +86,21 @@ def rendered(
         choice: `auto`; `required`: some tool has to be called; or the name of the one that has to be.
         known: calls and results of the request before, as text; those of this one take their place.
     """
-    has_calls = False
-    made: list[LLMMessage] = []
+    made = [*messages]
     seen: RenderedMessages = {}
-    for message in messages:
-        if isinstance(message, AssistantMessage | FunctionExecutionResultMessage) and not isinstance(
-            message.content, str
-        ):
-            has_calls = True
-            there = known.get(id(message))
-            # A step costs as much late in a turn as early.
-            text = there[1] if there is not None and there[0] is message else _as_text(message, form)
-            seen[id(message)] = message, text
-            made.append(text)
-        else:
-            made.append(message)
+    for place, message in enumerate(messages):
+        match message:
+            case AssistantMessage(content=list()) | FunctionExecutionResultMessage():
+                there = known.get(id(message))
+                # A step costs as much late in a turn as early.
+                text = there[1] if there is not None and there[0] is message else _as_text(message, form)
+                seen[id(message)] = message, text
+                made[place] = text
+            case _:
+                pass
     known.clear()
     known.update(seen)
-    rules = _rules(tools, form, choice) if tools else _LAST[form] if has_calls else None
+    rules = _rules(tools, form, choice) if tools else _LAST[form] if seen else None
     if rules is None:
         return made
     if not tools:

@@ -92,13 +92,13 @@ def _after(state: hashlib.blake2b, messages: Sequence[InputMessage]) -> hashlib.
 
 def _value(message: InputMessage) -> Hashable:
     """Return what a message says; images by their bytes."""
-    content = message.content
     parts: Hashable
-    if isinstance(content, str):
-        if message.call_id is None and message.name is None and not message.calls:
-            return content
-        parts = content  # A text is not a list of one text.
-    else:
-        parts = tuple(part if isinstance(part, str) else ("image", part.to_base64()) for part in content)
+    match message.content:
+        case str() as text:
+            if message.call_id is None and message.name is None and not message.calls:
+                return text
+            parts = text  # A text is not a list of one text.
+        case content:
+            parts = tuple(part if isinstance(part, str) else ("image", part.to_base64()) for part in content)
     parts = parts if message.name is None else (message.name, parts)
     return parts, message.call_id, tuple((call.id, call.name, call.arguments) for call in message.calls)

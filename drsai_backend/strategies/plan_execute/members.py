@@ -345,6 +345,6 @@ class _Told(ChatCompletionContext):
 
 def _insert(messages: list[LLMMessage], text: str) -> None:
     """Tell something after the newest message of a user."""
-    places = [number for number, each in enumerate(messages) if isinstance(each, UserMessage)]
-    at = places[-1] + 1 if places else len(messages)
+    places = range(len(messages), 0, -1)
+    at = next((place for place in places if isinstance(messages[place - 1], UserMessage)), len(messages))
     messages.insert(at, UserMessage(content=text, source="plan"))

@@ -21,6 +21,7 @@ from autogen_core import CancellationToken
 from autogen_core.tools import Tool, ToolResult, ToolSchema
 
 from drsai_backend.access.principal import Scope
+from drsai_backend.agents.tool_tasks import call_siblings, calling
 from drsai_backend.database import patiently
 from drsai_backend.database.files import FileInfo, sent_files
 from drsai_backend.datamodel import Thread
@@ -43,7 +44,6 @@ from drsai_backend.teams.replay.steps import (
     ToolPartial,
     ToolStarted,
 )
-from drsai_backend.teams.runtime.tool_tasks import call_siblings, calls_tools, watch_tools
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, StopRequested, current_branch
 from drsai_backend.teams.team_tree import has_state
 from drsai_backend.tools import ToolRun, check_approvers
@@ -112,14 +112,10 @@ class ToolCalls:
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None
         self._busy.add(task)
-        if token is not None:
-            calls_tools(token)
         try:
-            yield task
-        except BaseException:
-            if token is not None:
-                watch_tools(token)  # The agent expects a workbench to raise nothing, and would wait for ever.
-            raise
+            # The agent expects a workbench to raise nothing, and would wait for ever.
+            with calling(token):
+                yield task
         finally:
             self._busy.discard(task)
             if task in self._asking:

@@ -19,8 +19,8 @@ from autogen_agentchat.teams._group_chat._events import GroupChatTermination
 from autogen_core import Agent, AgentId, CancellationToken, MessageContext, TopicId
 from autogen_core._message_handler_context import MessageHandlerContext
 
+from drsai_backend.agents.tool_tasks import tool_tasks
 from drsai_backend.teams.runtime.error_texts import TeamErrors, as_text
-from drsai_backend.teams.runtime.tool_tasks import tool_tasks
 from drsai_backend.teams.suspension import Branch, InputRequired, current_branch, runs_here
 
 T = TypeVar("T")

@@ -36,6 +36,7 @@ from autogen_agentchat.messages import ModelClientStreamingChunkEvent, ToolCallR
 # Private: the group chat protocol. tests/teams/test_upstream.py fails when it changes.
 # pyright: reportPrivateUsage=false
 from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
+from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._events import (
     GroupChatError,
     GroupChatMessage,
@@ -45,12 +46,13 @@ from autogen_agentchat.teams._group_chat._events import (
 )
 from autogen_core import Agent, AgentId, CancellationToken, MessageContext, TopicId
 
+from drsai_backend.agents.base import tells_its_calls
+from drsai_backend.agents.tool_tasks import calls_tools, tool_tasks, watch_tools
 from drsai_backend.errors import StateError
 from drsai_backend.teams.messages import Message
 from drsai_backend.teams.runtime.agent_directory import AgentDirectory
 from drsai_backend.teams.runtime.error_texts import TeamErrors, leaked
 from drsai_backend.teams.runtime.lane import PATIENCE, Delivery, Lane, cancel_lane, cancel_requested, handle
-from drsai_backend.teams.runtime.tool_tasks import calls_tools, tool_tasks, watch_tools
 from drsai_backend.teams.suspension import Branch, InputRequired, StopRequested, current_branch
 from drsai_backend.teams.team_tree import TeamTree, is_a
 
@@ -155,7 +157,7 @@ class TurnRuntime(AgentDirectory):
         if lane.stopping or (branch is not None and branch.question is not None):
             return
         shown = type(message.message) if type(message) is GroupChatMessage else None
-        if shown is ToolCallRequestEvent and lane.token is not None:
+        if shown is ToolCallRequestEvent and lane.token is not None and not self._tells_its_calls(sender):
             calls_tools(lane.token)
             asyncio.get_running_loop().call_soon(watch_tools, lane.token)
         unheard = lane.outbox.get(sender) if lane.order and sender is not None else None
@@ -163,6 +165,11 @@ class TurnRuntime(AgentDirectory):
             unheard.append((message, topic_id, sender, cancellation_token))
         else:
             self._publish(lane, message, topic_id, sender, cancellation_token)
+
+    def _tells_its_calls(self, sender: AgentId | None) -> bool:
+        """Whether a participant says itself when it calls a tool."""
+        container = None if sender is None else self._agents.get(sender)
+        return isinstance(container, ChatAgentContainer) and tells_its_calls(container._agent)
 
     def show_piece(self, piece: ModelClientStreamingChunkEvent, key: str) -> bool:
         """Show a piece of what a participant of the team with that id says, at once. False, and nothing done: its

@@ -18,7 +18,7 @@ from drsai_backend.datamodel.file import MessageFile, to_note
 from drsai_backend.errors import FileTooLarge, InvalidRequest
 from drsai_backend.files import Files
 from drsai_backend.files.store import noted
-from drsai_backend.json_types import JsonObject, as_list, as_object
+from drsai_backend.json_types import JsonObject, as_object, with_parts
 
 MOST: Final = 8 * 1024 * 1024
 """Bytes that the files of one request may have together."""
@@ -93,13 +93,12 @@ def _named(body: Mapping[str, object], *, fetches: bool) -> Iterator[_Named]:
     """Yield each part that names a file, or, where images are fetched, the URL of a user's: its list, its place there,
     the path of its message, its kind, the id or the URL, and whether it is that."""
     for field in ("messages", "input"):
-        for at, message in enumerate(as_list(body.get(field))):
-            parts = as_list(as_object(message).get("content"))
+        for at, message, parts in with_parts(body.get(field)):
             for index, part in enumerate(parts):
                 given, path = as_object(part), f"{field}[{at}]"
                 if (kind := str(given.get("type"))) not in _FIELDS:
                     continue
-                if fetches and as_object(message).get("role") == "user" and (url := _url_of(given, kind)) is not None:
+                if fetches and message.get("role") == "user" and (url := _url_of(given, kind)) is not None:
                     yield parts, index, path, kind, url, True
                 elif (name := _id_of(given, kind, f"{path}.content[{index}]")) is not None:
                     yield parts, index, path, kind, name, False

@@ -6,48 +6,72 @@ are missing, and this module adds them from outside:
 - when a tool raises something that is no `Exception` (`InputRequired`, a stray `CancelledError`), the `None` never
   comes, and the agent waits for ever: `watch_tools` puts it there, and the agent finds what was raised;
 - when the agent is cancelled, the task runs on: `tool_tasks` finds it.
+
+Both look at all tasks of the process, which takes milliseconds beside a thousand runs. So a `DrSaiAgent` says when it
+calls a tool (`calling`), and they look only where a call has raised something or is under way.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
-from weakref import WeakSet
+import math
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from autogen_core import CancellationToken
 
 # Private: where the agent does that. tests/teams/test_upstream_agents.py fails when it moves.
-ALL_CALLS = "AssistantAgent._process_model_result.<locals>._execute_tool_calls"
-ONE_CALL = "AssistantAgent._execute_tool_call"
+ALL_CALLS: Final = "AssistantAgent._process_model_result.<locals>._execute_tool_calls"
+ONE_CALL: Final = "AssistantAgent._execute_tool_call"
+OUR_CALL: Final = "DrSaiAgent._execute_tool_call"
 # The task that `replay.tool_calls` makes of a call.
-_OURS = "make_call"
+_MADE: Final = "make_call"
 
 
-_calling: WeakSet[CancellationToken] = WeakSet()
+_calls: WeakKeyDictionary[CancellationToken, float] = WeakKeyDictionary()
+"""How many calls are under way with a token."""
 
 
 def calls_tools(token: CancellationToken) -> None:
-    """Note that tools are called next, with this token. To look at all tasks takes milliseconds beside many runs, most
-    of which call no tool."""
-    _calling.add(token)
+    """Note that an agent which does not say when calls tools next, with this token."""
+    _calls[token] = math.inf
+
+
+@contextmanager
+def calling(token: CancellationToken | None) -> Generator[None]:
+    """Say that a tool is called with a token, and see to it that the agent learns of what that raises."""
+    if token is None:
+        yield
+        return
+    _calls[token] = _calls.get(token, 0) + 1
+    try:
+        yield
+    except BaseException:
+        watch_tools(token)
+        raise
+    finally:
+        _calls[token] -= 1
 
 
 def tool_tasks(token: CancellationToken | None) -> set[asyncio.Task[None]]:
     """Unfinished tasks of tool calls that were given `token`."""
-    if token is None or token not in _calling:
+    if token is None or not _calls.get(token):
         return set()
-    where = ALL_CALLS, ONE_CALL, _OURS
+    where = ALL_CALLS, ONE_CALL, OUR_CALL, _MADE
     return {task for task in asyncio.all_tasks() if _local(task, "cancellation_token", *where) is token}
 
 
 def call_siblings(task: asyncio.Task[None]) -> set[asyncio.Task[None]]:
     """The tasks in which an agent makes the calls of the same answer as in `task`, that one included."""
-    stream = _local(task, "stream", ONE_CALL)
-    return set() if stream is None else {t for t in asyncio.all_tasks() if _local(t, "stream", ONE_CALL) is stream}
+    where = ONE_CALL, OUR_CALL
+    stream = _local(task, "stream", *where)
+    return set() if stream is None else {t for t in asyncio.all_tasks() if _local(t, "stream", *where) is stream}
 
 
 def watch_tools(token: CancellationToken) -> None:
-    """Make sure, right after an agent has started its tools, that it learns of their end."""
+    """Make sure that an agent which has started its tools learns of their end."""
     for task in asyncio.all_tasks():
         if _local(task, "cancellation_token", ALL_CALLS) is token:
             queue = _local(task, "stream_queue", ALL_CALLS)
