@@ -9,15 +9,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from itertools import count
+from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.databases import sqlite
 from benchmarks.measure import Spent
 from benchmarks.report import Section
 from benchmarks.served import Served
+from drsai_backend.database.runs import statements, writes
 
 _RUNS = 2000
 _AT_ONCE = 64
+_ROUNDS = 5
 _LOCKS = """
 import random, sqlite3, sys, time
 connection = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=60)
@@ -64,6 +69,56 @@ async def _stalls(url: str, runs: int) -> list[Spent]:
     return found
 
 
+def _nothing(keys: Iterator[int]) -> Callable[..., tuple[Any, ...]]:
+    """Stands for `run_guarded`: what each guard of a run on a new thread returns, and nothing is stored."""
+
+    def run(_: Any, guard: Any, steps: Any, **__: Any) -> tuple[Any, ...]:
+        if guard is None:
+            return ()
+        if guard[0] is statements.insert_thread:
+            return (next(keys),)
+        return (0, None) if guard[0] is statements.end_thread else (None,)
+
+    return run
+
+
+async def _steps(url: str, runs: int, *, stores: bool) -> list[float]:
+    """Milliseconds that each step of the loop took, of runs on new threads."""
+    found: list[float] = []
+    async with Served(url) as served:
+        await served.fill("warm", 2)
+        really = writes.run_guarded
+        if not stores:
+            database: Any = served.database
+
+            async def write(fn: Callable[[Any], object], **_: Any) -> object:
+                return fn(SimpleNamespace(connection=lambda: None))
+
+            database.write, writes.run_guarded = write, _nothing(count(1))
+        names = iter(range(runs))
+
+        async def client() -> None:
+            for number in names:
+                await served.run(f"{stores}-{number}")
+
+        run = asyncio.Handle._run
+
+        def timed(handle: Any) -> None:
+            start = time.perf_counter()
+            run(handle)
+            found.append((time.perf_counter() - start) * 1000)
+
+        gc.collect()
+        gc.disable()
+        asyncio.Handle._run = timed
+        try:
+            await asyncio.gather(*(client() for _ in range(_AT_ONCE)))
+        finally:
+            asyncio.Handle._run, writes.run_guarded = run, really
+            gc.enable()
+    return sorted(found)
+
+
 @contextmanager
 def _locking(url: str) -> Iterator[None]:
     command = [sys.executable, "-c", _LOCKS, url.removeprefix("sqlite:///")]
@@ -83,6 +138,13 @@ async def measure(runs: int = _RUNS) -> Section:
         "stands still for each. *Locked*: another process holds the database's lock for up to 0.2 s, again and again.",
         ("", "calls", "median, ms", "p99, ms", "worst, ms", "p99, ms of processor", "worst, ms of processor"),
     )
+    ratios: list[float] = []
+    for _ in range(_ROUNDS):
+        with sqlite() as url:
+            stored, nothing = [(await _steps(url, runs, stores=stores)) for stores in (True, False)]
+        ratios.append(stored[len(stored) * 99 // 100] / nothing[len(nothing) * 99 // 100])
+    shown = f"{median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
+    section.at_most("step of the loop, p99, with storage ÷ with a store that does nothing", 2, median(ratios), shown)
     for name in ("alone", "locked"):
         with sqlite() as url, _locking(url) if name == "locked" else nullcontext():
             found = await _stalls(url, runs // 4 if name == "locked" else runs)

@@ -23,7 +23,7 @@ from benchmarks.teams import InstantClient, Texts, run_stock
 CALLS = 5
 LATENCY = 300
 """Milliseconds: what a fast hosted model needs for a short answer."""
-_LIMIT = 1.3
+_LIMIT = 1.1
 
 
 async def look(place: str, days: int = 1) -> str:
