@@ -44,9 +44,12 @@ async def _measure(
         pair = await alternate(
             large_or_new(served, start, times), stock_block(start, times, stream=stream, vision=vision), rounds
         )
-        before = served.writes
-        await served.run("counted")
-        commits = served.writes - before
+        counted: list[int] = []
+        for _ in range(3):  # Housekeeping may fall into one of them.
+            before = served.writes
+            await served.run("counted")
+            counted.append(served.writes - before)
+        commits = min(counted)
     answers = "streamed" if stream else "whole"
     section.rows.append(
         (name, f"{size:,}", answers, "yes" if vision else "no", str(pair), pair.cpu, pair.times, str(commits))
