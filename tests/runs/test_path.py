@@ -44,6 +44,11 @@ A_MESSAGE = {"chat": 8, "anthropic": 45}
 ANSWER = "The answer to a question, in some words that come piece by piece, ten of them."
 
 
+def grew(few: Sequence[int], many: Sequence[int]) -> bool:
+    """Whether the least of many is more than the first of few, and 5 %."""
+    return min(many) > few[0] * 1.05
+
+
 class Calls:
     """Counts calls in all threads that begin while it stands, between `begin` and the end of the block."""
 
@@ -74,7 +79,8 @@ class Calls:
                 await run()
                 done += 1
             tries: list[int] = []
-            for _ in range(5):  # Some runs write a snapshot, or meet the heartbeat.
+            # Some runs write a snapshot, or meet the heartbeat; many do where the machine stood still meanwhile.
+            while len(tries) < 5 or (len(tries) < 20 and grew(counts or tries, tries)):
                 with self.counted():
                     await run()
                 done += 1
