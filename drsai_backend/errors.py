@@ -6,7 +6,12 @@
     ├── InvalidRequest            400  bad input; `param` names the field
     │   ├── UnknownModel          404  no team of that name
     │   ├── ParameterRefused           the model endpoint does not take a parameter of the request; `param` names it
-    │   └── RefusedAddress             a URL leads to an address that this server must not reach
+    │   ├── RefusedAddress             a URL leads to an address that this server must not reach
+    │   └── DocumentUnreadable         a file cannot be read as a document: it is broken, or stops its reader
+    │       ├── DocumentUnsupported    it is of no kind that is read here
+    │       ├── DocumentProtected      it has a password
+    │       ├── DocumentEmpty          it has no text
+    │       └── DocumentTooLarge  413  it needs more bytes, pages, time or memory than one file may
     ├── Unauthenticated           401  no key or token, or one that is not valid
     ├── InsufficientScope         403  the key or token does not allow this; `scope` names what is missing
     ├── Forbidden                 403  the thread or question may be seen, and this not done with it
@@ -205,6 +210,27 @@ class FileTooLarge(InvalidRequest, code="file_too_large", status=413):
 
 class FilesFull(InvalidRequest, code="files_full", status=413):
     """The files of a user may have no more bytes. Nothing was stored."""
+
+
+class DocumentUnreadable(InvalidRequest, code="document_unreadable"):
+    """A file cannot be read as a document: it is broken, or its reader has crashed on it. The text is for who has
+    uploaded it."""
+
+
+class DocumentUnsupported(DocumentUnreadable, code="document_unsupported"):
+    """The file is of no kind that is read here."""
+
+
+class DocumentProtected(DocumentUnreadable, code="document_protected"):
+    """The file has a password."""
+
+
+class DocumentEmpty(DocumentUnreadable, code="document_empty"):
+    """The file has no text: no bytes, or nothing but pictures."""
+
+
+class DocumentTooLarge(DocumentUnreadable, code="document_too_large", status=413):
+    """The file needs more bytes, pages, time or memory than the reading of one file may use."""
 
 
 class ToolError(DrSaiError, code="tool_error"):

@@ -23,6 +23,7 @@ from autogen_core.tools import Tool, ToolSchema
 from autogen_ext.models.openai import _model_info  # its table of limits is exported nowhere else
 
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.estimates import estimate_text
 
 logger = logging.getLogger(__name__)
 
@@ -31,11 +32,6 @@ TOKENS_PER_IMAGE = 765
 """What OpenAI charges for a picture of 1024 x 1024 in high detail."""
 FIRST_WAIT_SECONDS = 1.0
 """Longest wait for a vocabulary, once per process and vocabulary. Reading one from the disk takes about 0.3 s."""
-
-
-def estimate_text(text: str) -> int:
-    """Estimated tokens of a text: utf-8 bytes / 4, rounded up."""
-    return (len(text.encode("utf-8", "replace")) + 3) // 4
 
 
 def estimate_content(content: str | Sequence[object], thought: str | None = None) -> int:

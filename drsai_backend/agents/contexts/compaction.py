@@ -20,8 +20,8 @@ from autogen_core.models import (
 from drsai_backend.agents.contexts.buffered import TokenBufferedConfig, TokenBufferedContext
 from drsai_backend.agents.contexts.growing import CountTokens, calls_of, unit_start
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.estimates import estimate_text
 from drsai_backend.models import DefaultModelClient
-from drsai_backend.models.tokens import estimate_text
 
 _log = logging.getLogger("drsai.agents")
 

@@ -43,8 +43,9 @@ from drsai_backend.api.openai.messages import is_heavy
 from drsai_backend.api.openai.route import Sender
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, InvalidRequest
+from drsai_backend.estimates import estimate_text
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.tokens import TOKENS_PER_IMAGE, TOKENS_PER_MESSAGE, estimate_text
+from drsai_backend.models.tokens import TOKENS_PER_IMAGE, TOKENS_PER_MESSAGE
 from drsai_backend.runs import Engine, Handle
 
 _STATUSES: Final = {

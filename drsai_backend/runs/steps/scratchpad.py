@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from drsai_backend.models.tokens import estimate_text
+from drsai_backend.estimates import estimate_text
 from drsai_backend.runs.steps.views import RunStep, cut
 
 LONGEST: Final = 4000
