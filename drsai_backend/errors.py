@@ -23,6 +23,7 @@
     │   ├── MessagesChanged            stored messages are append-only
     │   ├── StaleAnswer                the question was answered, withdrawn, or its time is over
     │   ├── LeaseLost                  another worker owns the thread now
+    │   ├── JobLost                    another worker has the job now, or it is gone
     │   └── IdempotencyMismatch        the key was used with another request
     ├── StateError                     stored state that cannot be used; the thread keeps what it had
     │   ├── DamagedState          422
@@ -32,6 +33,7 @@
     │   ├── EndpointTimeout       504  it did not answer in time
     │   └── EndpointBusy          429  its rate limit is used up
     ├── TooManyWebhooks           429  too many webhooks of the user have not arrived yet
+    ├── TooManyJobs               429  too many jobs of the user are not done yet
     ├── ToolError                      a tool call failed; the text is safe, and meant for the model
     │   └── TransientToolError         trying again may help
     ├── ReplayMismatch            500  a repeated turn does not ask what was recorded of it
@@ -144,6 +146,10 @@ class LeaseLost(Conflict, code="lease_lost"):
     """This worker no longer owns the thread."""
 
 
+class JobLost(Conflict, code="job_lost"):
+    """This worker no longer has the job: another one has taken it up, or it was cancelled."""
+
+
 class IdempotencyMismatch(Conflict, code="idempotency_mismatch"):
     """The idempotency key was used before with a different request."""
 
@@ -202,6 +208,10 @@ class EndpointBusy(EndpointFailed, code="model_rate_limit", status=429):
 
 class TooManyWebhooks(DrSaiError, code="too_many_webhooks", status=429):
     """A run that is to be told of, while too many webhooks of its user have not arrived yet. Nothing was stored."""
+
+
+class TooManyJobs(DrSaiError, code="too_many_jobs", status=429):
+    """A job, while too many of its user and kind are not done yet. Nothing was stored."""
 
 
 class FileTooLarge(InvalidRequest, code="file_too_large", status=413):

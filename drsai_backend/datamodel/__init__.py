@@ -33,6 +33,7 @@ from drsai_backend.datamodel.thread import (
     UserInput,
 )
 from drsai_backend.datamodel.webhook import RunWebhook, WebhookDelivery, WebhookSecret
+from drsai_backend.datamodel.work import WorkJob
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -71,6 +72,7 @@ __all__ = [
     "UserInput",
     "WebhookDelivery",
     "WebhookSecret",
+    "WorkJob",
     "Worker",
     "check_transition",
     "json_field",

@@ -7,10 +7,11 @@ An extension overrides what it uses, and costs nothing where it overrides nothin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from drsai_backend.datamodel.audit import By
+from drsai_backend.work.workers import Workers
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from drsai_backend.datamodel.owner import Owner
     from drsai_backend.runs import Engine
     from drsai_backend.tools.options import ToolOptions
+    from drsai_backend.work.kinds import JobOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,13 @@ class Host:
         db: rows of all tables, its own included; closed by the `DrSai`.
         settings: those of the `DrSai`.
         by: what the audit log says of who acts where a program calls a verb.
+        work: does the jobs of extensions: `work.wake()` after one was enqueued.
     """
 
     db: DatabaseManager
     settings: Settings
     by: By = By.PROGRAM
+    work: Workers = field(default_factory=Workers)
 
     @property
     def database(self) -> Database:
@@ -59,6 +63,9 @@ class Extension:
             of them is asked for.
         tools: its methods that are tools of agents, and the options of each. `builtin_tools([…])` in a team factory and
             `builtin:` in a definition find them by their names.
+        jobs: kinds of jobs that its methods do, called `<name>` or `<name>_…`, which are stored, and the options of
+            each. `work.jobs.enqueue` stores one in a transaction of the extension's own, and any process that runs
+            teams does it.
         host: what it was made with.
     """
 
@@ -67,6 +74,7 @@ class Extension:
     migrations: ClassVar[str] = "migrations"
     commands: ClassVar[str | None] = None
     tools: ClassVar[Mapping[str, ToolOptions]] = {}
+    jobs: ClassVar[Mapping[str, JobOptions]] = {}
 
     def __init__(self, host: Host) -> None:
         self.host = host
