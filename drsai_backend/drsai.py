@@ -116,8 +116,8 @@ class DrSai(Caller):
             state_store=JournalStateStore(),
             schemas=schemas_of(kinds),
         )
-        self._extensions = made = Extensions(kinds, Host(self.db, settings, by))
         self.models = ModelClientFactory(settings, model_provider, self.database)
+        self._extensions = made = Extensions(kinds, Host(self.db, settings, by, embeddings=self.models.embeddings))
         self.keys = ApiKeys(self.database)
         self._tokens = None
         if worker and settings.jwt_issuer is not None:

@@ -132,7 +132,7 @@ def test_what_was_imported_is_old_to_the_garbage_collector(tmp_path: Path) -> No
 import gc
 from drsai_backend import DrSai
 DrSai({}, "sqlite://")
-assert gc.isenabled() and gc.get_count()[2] == 0, gc.get_count()
+assert gc.isenabled() and gc.get_count()[2] <= 1, "what it is made of itself, and not what was imported: that is 6"
 assert gc.get_freeze_count() == 0, "an object that dies later is collected"
 gc.freeze()
 frozen = gc.get_freeze_count()

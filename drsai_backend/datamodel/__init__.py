@@ -19,6 +19,7 @@ from drsai_backend.datamodel.documents import RegisteredTool, StoredDefinition, 
 from drsai_backend.datamodel.file import FileChunk, FileContent, StoredFile
 from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_transition
 from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TeamResult, TurnStep, Worker
+from drsai_backend.datamodel.search import EmbeddedText, SearchEntry, SearchIndex, SearchPosting, SearchVector
 from drsai_backend.datamodel.sharing import Right, ThreadShare
 from drsai_backend.datamodel.thread import (
     AgentJson,
@@ -43,6 +44,7 @@ __all__ = [
     "ApiKey",
     "AuditEntry",
     "AutoGenMessage",
+    "EmbeddedText",
     "FileChunk",
     "FileContent",
     "JournalEntry",
@@ -55,6 +57,10 @@ __all__ = [
     "Run",
     "RunStatus",
     "RunWebhook",
+    "SearchEntry",
+    "SearchIndex",
+    "SearchPosting",
+    "SearchVector",
     "SingleTask",
     "StoredAnswer",
     "StoredDefinition",

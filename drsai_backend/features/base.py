@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from drsai_backend.datamodel.audit import By
@@ -23,12 +24,14 @@ if TYPE_CHECKING:
     from drsai_backend.database import Database, DatabaseManager
     from drsai_backend.database.hooks import EndedRun
     from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.models.embeddings import Embeddings
     from drsai_backend.runs import Engine
+    from drsai_backend.search import Embedder, Search
     from drsai_backend.tools.options import ToolOptions
     from drsai_backend.work.kinds import JobOptions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Host:
     """What an extension is made with.
 
@@ -37,12 +40,28 @@ class Host:
         settings: those of the `DrSai`.
         by: what the audit log says of who acts where a program calls a verb.
         work: does the jobs of extensions: `work.wake()` after one was enqueued.
+        embeddings: those of the configured endpoint; None: there are none.
     """
 
     db: DatabaseManager
     settings: Settings
     by: By = By.PROGRAM
     work: Workers = field(default_factory=Workers)
+    embeddings: Embeddings | None = None
+
+    @cached_property
+    def search(self) -> Search:
+        """Finds entries of indexes, for all extensions."""
+        from drsai_backend.search import Search
+
+        return Search(self.database)
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """Makes vectors of texts, where there is an endpoint."""
+        from drsai_backend.search import Embedder
+
+        return Embedder(self.database, self.embeddings, self.settings)
 
     @property
     def database(self) -> Database:

@@ -1,7 +1,7 @@
 """Jobs of features.
 
 Revision ID: 0029_from_0024
-Revises: 0027_from_0024
+Revises: 0028_from_0024
 """
 
 import sqlalchemy as sa
@@ -9,7 +9,7 @@ from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "0029_from_0024"
-down_revision = "0027_from_0024"
+down_revision = "0028_from_0024"
 branch_labels = None
 depends_on = None
 

@@ -62,9 +62,22 @@ def add_thread(session: Session, user_id: str, thread_id: str, *, tenant: str = 
     return key
 
 
-def add_row(session: Session, table: sa.Table, tenant: str, user_id: str, thread_id: str = "", key: int = 0) -> None:
-    """A row of a table that has an owner, or belongs to a thread."""
-    own = (tenant, user_id, thread_id, key)
+def of_indexes() -> list[sa.Table]:
+    """The tables whose rows go with their index."""
+    return [table for table in TABLES if "index_id" in table.c]
+
+
+def add_row(
+    session: Session,
+    table: sa.Table,
+    tenant: str,
+    user_id: str,
+    thread_id: str = "",
+    key: int = 0,
+    index: int = 1,
+) -> None:
+    """A row of a table that has an owner, or belongs to a thread or to an index."""
+    own = (tenant, user_id, thread_id, key, index)
     row = {column.name: _value(column, *own) for column in table.c if not _automatic(column)}
     session.execute(sa.insert(table).values(**row))
 
@@ -77,8 +90,9 @@ def _automatic(column: sa.Column[Any]) -> bool:
     return column.name == "id"
 
 
-def _value(column: sa.Column[Any], tenant: str, user_id: str, thread_id: str, key: int) -> Any:
+def _value(column: sa.Column[Any], tenant: str, user_id: str, thread_id: str, key: int, index: int) -> Any:
     own = {
+        "index_id": index,
         "tenant": tenant,
         "user_id": user_id,
         "thread_id": thread_id,

@@ -1,0 +1,56 @@
+"""Search finds texts by keywords, by vectors and by both, in the database, on SQLite and PostgreSQL alike.
+
+`base` has what is stored, asked and found; `indexes` stores; `search` finds; `embedding` makes vectors of texts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drsai_backend.lazily import lazily
+
+if TYPE_CHECKING:
+    from drsai_backend.search.base import Entry, Found, Hit, Index, Mode, Query
+    from drsai_backend.search.embedding import Embedder
+    from drsai_backend.search.filters import Filter, parse_filter
+    from drsai_backend.search.indexes import (
+        add,
+        create_index,
+        drop_index,
+        find_index,
+        read_entries,
+        remove,
+        remove_family,
+    )
+    from drsai_backend.search.search import Search
+
+__all__ = [
+    "Embedder",
+    "Entry",
+    "Filter",
+    "Found",
+    "Hit",
+    "Index",
+    "Mode",
+    "Query",
+    "Search",
+    "add",
+    "create_index",
+    "drop_index",
+    "find_index",
+    "parse_filter",
+    "read_entries",
+    "remove",
+    "remove_family",
+]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "base": "Entry Found Hit Index Mode Query",
+        "embedding": "Embedder",
+        "filters": "Filter parse_filter",
+        "indexes": "add create_index drop_index find_index read_entries remove remove_family",
+        "search": "Search",
+    },
+)
