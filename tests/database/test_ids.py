@@ -22,7 +22,7 @@ COUNTED = [table for table in TABLES if table.dialect_options["sqlite"]["autoinc
 BEFORE = "0024"
 _LATER = {"alive_until"}
 """Columns that came after that revision."""
-_NEWER = {"searchindex", "searchentry", "searchposting", "searchvector", "embeddedtext"}
+_NEWER = {"work_job", "searchindex", "searchentry", "searchposting", "searchvector", "embeddedtext"}
 """Tables that did."""
 Rows = dict[str, list[Any]]
 
