@@ -1,12 +1,41 @@
-"""Filters choose entries by their attributes, in the grammar of OpenAI's vector stores, on both databases alike."""
+"""Filters choose entries by their attributes, in the grammar of OpenAI's vector stores.
+
+They are applied here and not in SQL, where the two databases compare texts and numbers differently.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+import operator
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
-Value: TypeAlias = bool | float | Annotated[str, StringConstraints(max_length=512)]
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.explain import explain
+from drsai_backend.json_types import JsonObject
+
+MAX_PARTS: Final = 200
+"""Comparisons and compounds of a filter."""
+
+Value: TypeAlias = StrictBool | StrictInt | StrictFloat | Annotated[str, StringConstraints(max_length=512, strict=True)]
+_ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "gt": operator.gt,
+    "gte": operator.ge,
+    "lt": operator.lt,
+    "lte": operator.le,
+}
 
 
 class _Strict(BaseModel):
@@ -14,22 +43,30 @@ class _Strict(BaseModel):
 
 
 class Comparison(_Strict):
-    """An attribute compared with a value. `in` and `nin` take a list. An entry without the attribute passes `ne` and
-    `nin` only; values of different types are not equal, and neither is greater."""
+    """An attribute compared with a value. `in` and `nin` take a list, the others none. An entry without the attribute
+    passes `ne` and `nin` only; values of different types are not equal, and neither is greater."""
 
     type: Literal["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
     key: Annotated[str, StringConstraints(min_length=1, max_length=64)]
     value: Value | Annotated[list[Value], Field(max_length=100)]
+
+    @model_validator(mode="after")
+    def _takes_its_value(self) -> Comparison:
+        if isinstance(self.value, list) != (self.type in ("in", "nin")):
+            raise ValueError(f"`{self.type}` takes {'a list' if self.type in ('in', 'nin') else 'no list'}")
+        return self
 
 
 class Compound(_Strict):
     """Filters of which all, or any, must pass."""
 
     type: Literal["and", "or"]
-    filters: Annotated[list[Comparison | Compound], Field(min_length=1, max_length=100)]
+    filters: Annotated[list[Part], Field(min_length=1, max_length=100)]
 
 
 Filter: TypeAlias = Comparison | Compound
+Part: TypeAlias = Annotated[Filter, Field(discriminator="type")]
+_filter: Final[TypeAdapter[Filter]] = TypeAdapter(Part)
 
 
 def parse_filter(value: object, param: str = "filters") -> Filter | None:
@@ -38,4 +75,51 @@ def parse_filter(value: object, param: str = "filters") -> Filter | None:
     Raises:
         InvalidRequest: it is none; the text says where, below `param`.
     """
-    raise NotImplementedError
+    if value is None:
+        return None
+    try:
+        found = _filter.validate_python(value)
+    except ValidationError as error:
+        wrong = next(explain(error, value, within=(param,)))
+        raise InvalidRequest(f"{wrong}", param=wrong.place) from None
+    if _size(found) > MAX_PARTS:
+        raise InvalidRequest(f"`{param}` has more than {MAX_PARTS} parts", param=param)
+    return found
+
+
+def passes(each: Filter, attributes: JsonObject) -> bool:
+    """Whether an entry with these attributes passes a filter."""
+    if isinstance(each, Compound):
+        return (all if each.type == "and" else any)(passes(part, attributes) for part in each.filters)
+    held: Any = attributes.get(each.key)
+    given = each.value
+    match each.type:
+        case "eq":
+            return _equal(held, given)
+        case "ne":
+            return not _equal(held, given)
+        case "in" | "nin":
+            assert isinstance(given, list)
+            return any(_equal(held, one) for one in given) == (each.type == "in")
+        case _:
+            return _kind(held) == _kind(given) != "none" and _ORDERS[each.type](held, given)
+
+
+def _equal(held: object, given: object) -> bool:
+    return _kind(held) == _kind(given) and held == given
+
+
+def _kind(value: object) -> str:
+    match value:
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "text"
+        case _:
+            return "none"
+
+
+def _size(each: Filter) -> int:
+    return 1 + sum(map(_size, each.filters)) if isinstance(each, Compound) else 1

@@ -46,7 +46,18 @@ PROCESSES = {"all_commands", "bubblewrap", "own"}
 """Fixtures that start processes, by the name that a conftest gives them: what uses them is slow."""
 RUN = ("api", "database", "e2e", "features", "runs")
 """Below tests/: where each of hypothesis's examples, up to a hundred, is a request, a run or a transaction."""
-STORED = ("access", "database", "datamodel", "definitions/stored", "features/audit", "files", "golden", "jobs", "state")
+STORED = (
+    "access",
+    "database",
+    "datamodel",
+    "definitions/stored",
+    "features/audit",
+    "files",
+    "golden",
+    "jobs",
+    "search",
+    "state",
+)
 """Below tests/: where storage is the subject. Elsewhere, what runs on both databases is quick on SQLite."""
 SECONDS = 5.0
 """What takes longer than that in the quick tier is told of."""

@@ -1,0 +1,104 @@
+"""Postings say in which entries a term is. They are stored packed, those of 1,024 numbers a row, and changed by
+synchronous functions of a `Session` that holds the lock of the index.
+
+A row is `POSTING`s by number: which of the block's numbers, how often, and how long the entry is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.upserts import insert_into
+from drsai_backend.database.values import batches
+from drsai_backend.datamodel import SearchPosting, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from numpy.typing import NDArray
+
+BLOCK: Final = 1024
+POSTING: Final = struct.Struct("<3H")
+MOST: Final = 65_535
+"""The highest count and length of a posting; what is longer counts as that."""
+_AT_ONCE: Final = 64
+"""Rows that are fetched at a time: of 6 KB at most."""
+_posting = table_of(SearchPosting)
+
+
+class Counted(NamedTuple):
+    """An entry by its terms: how often each is in it, and how many there are."""
+
+    number: int
+    terms: Mapping[int, int]
+    length: int
+
+
+def add_postings(session: Session, index: int, entries: Sequence[Counted]) -> None:
+    """Add the postings of entries whose numbers are higher than any that were given before, in their order."""
+    added: defaultdict[tuple[int, int], bytearray] = defaultdict(bytearray)
+    for number, terms, length in entries:
+        block, at = divmod(number, BLOCK)
+        for term, count in terms.items():
+            added[term, block] += POSTING.pack(at, min(count, MOST), length)
+    statement = insert_into(_posting, session.get_bind().dialect.name)
+    # SQLite joins bytes to a text, whose bytes they are.
+    joined = sa.cast(_posting.c.postings.op("||")(statement.excluded.postings), sa.LargeBinary)
+    upsert = statement.on_conflict_do_update(index_elements=["index_id", "term", "block"], set_={"postings": joined})
+    rows = [
+        {"index_id": index, "term": term, "block": block, "postings": bytes(added[term, block])}
+        for term, block in sorted(added)
+    ]
+    for part in batches(rows, 1_000):
+        session.connection().execute(upsert, part)
+
+
+def remove_postings(session: Session, index: int, entries: Mapping[int, Sequence[int]]) -> None:
+    """Remove the postings of entries: numbers, each with its terms."""
+    gone: defaultdict[int, set[int]] = defaultdict(set)
+    touched: defaultdict[int, set[int]] = defaultdict(set)
+    for number, terms in entries.items():
+        block, at = divmod(number, BLOCK)
+        gone[block].add(at)
+        touched[block].update(terms)
+    connection, c = session.connection(), _posting.c
+    for block, numbers in gone.items():
+        for some in batches(sorted(touched[block])):
+            here = (c.index_id == index, c.block == block)
+            rows = connection.execute(sa.select(c.term, c.postings).where(*here, c.term.in_(some))).all()
+            kept = {term: _without(postings, numbers) for term, postings in rows}
+            empty = [term for term, postings in kept.items() if not postings]
+            connection.execute(sa.delete(_posting).where(*here, c.term.in_(empty)))
+            if left := [{"of": term, "now": postings} for term, postings in kept.items() if postings]:
+                update = sa.update(_posting).where(*here, c.term == sa.bindparam("of"))
+                connection.execute(update.values(postings=sa.bindparam("now")), left)
+
+
+def _without(postings: bytes, numbers: Collection[int]) -> bytes:
+    return b"".join(POSTING.pack(*each) for each in POSTING.iter_unpack(postings) if each[0] not in numbers)
+
+
+def read_postings(
+    session: Session, indexes: Sequence[int], terms: Sequence[int]
+) -> Iterator[list[tuple[int, int, NDArray[Any]]]]:
+    """The postings of each of these terms that is there: lists of index, block and an array with a row for each entry,
+    whose columns are those of `POSTING`. In memory are those of one term at a time."""
+    import numpy as np
+
+    c = _posting.c
+    for some in batches(terms):
+        query = sa.select(c.term, c.index_id, c.block, c.postings).where(c.term.in_(some))
+        # With one index the table has this order.
+        query = query.where(c.index_id == indexes[0] if len(indexes) == 1 else c.index_id.in_(indexes))
+        rows = session.connection().execute(
+            query.order_by(c.term, c.index_id, c.block), execution_options={"yield_per": _AT_ONCE}
+        )
+        for _, of_term in groupby(rows, lambda row: row[0]):
+            yield [(row[1], row[2], np.frombuffer(row[3], "<u2").reshape(-1, 3)) for row in of_term]
