@@ -51,6 +51,7 @@ _KINDS: Final = {
     "storedfile": "files",
     "filecontent": "file_contents",
     "storeddefinition": "definitions",
+    "work_job": "jobs",
 }
 """What the rows of a table are called where they are counted; others go by the name of their table."""
 

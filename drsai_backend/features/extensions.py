@@ -23,6 +23,7 @@ from drsai_backend.lazily import imported
 from drsai_backend.teams.registry import read_module
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.builtin.table import NAMES
+from drsai_backend.work.kinds import Kind as JobKind
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -47,6 +48,7 @@ class Extensions:
     """
 
     def __init__(self, kinds: Iterable[Kind], host: Host) -> None:
+        self._host = host
         self._made = [kind(host) for kind in kinds]
         self._open: list[Extension] = []
 
@@ -85,6 +87,14 @@ class Extensions:
             for name, options in each.tools.items()
         }
 
+    def jobs(self) -> Sequence[JobKind]:
+        """The kinds of jobs that they do."""
+        return [
+            JobKind(name, options, getattr(each, options.handler), getattr(each, options.failed or "", None))
+            for each in self._made
+            for name, options in each.jobs.items()
+        ]
+
     def routers(self, web: Web) -> Iterator[tuple[str, APIRouter]]:
         """The routes of each that has any, with its name."""
         for each in self._made:
@@ -92,13 +102,16 @@ class Extensions:
                 yield each.name, router
 
     async def open(self, engine: Engine) -> None:
-        """Open all, in their order. Raises what one of them does; `close` closes those before it."""
+        """Open all, in their order, and begin to do their jobs. Raises what one of them does; `close` closes those
+        before it."""
         for each in self._made:
             await each.open(engine)
             self._open.append(each)
+        self._host.work.start(self._host.database, self._host.settings, self.jobs())
 
     async def close(self) -> None:
-        """Close those that were opened, the last one first."""
+        """Give their jobs back, and close those that were opened, the last one first."""
+        await self._host.work.stop()
         while self._open:
             each = self._open.pop()
             try:
@@ -142,14 +155,27 @@ def kinds_of(settings: Settings, given: Iterable[Kind] | None = None) -> Sequenc
         taken[name] = kind
         if kind.commands is not None and name in NOUNS:
             raise ConfigurationError(f"the extension {name}: there are other commands `drsai {name}`")
-        for table in sorted(_tables(kind)):
-            if table != name and not table.startswith(f"{name}_"):
-                raise ConfigurationError(f"the extension {name}: its table {table} must be called {name} or {name}_…")
+        _check_names(kind)
         for each in kind.tools:
             if each in tools:
                 raise ConfigurationError(f"the extension {name}: there is another tool of the name {each}")
             tools.add(each)
     return [*taken.values()]
+
+
+def _check_names(kind: Kind) -> None:
+    """Raise ConfigurationError: a table or a kind of jobs may be another extension's, or there is no such handler."""
+    name = kind.name
+    for what, each in (
+        *(("table", each) for each in sorted(_tables(kind))),
+        *(("kind of jobs", each) for each in kind.jobs),
+    ):
+        if each != name and not each.startswith(f"{name}_"):
+            raise ConfigurationError(f"the extension {name}: its {what} {each} must be called {name} or {name}_…")
+    for each, options in kind.jobs.items():
+        for method in filter(None, (options.handler, options.failed)):
+            if not callable(getattr(kind, method, None)):
+                raise ConfigurationError(f"the extension {name}: it has no method {method}, for its jobs {each}")
 
 
 def _imported(target: str) -> object:

@@ -6,11 +6,29 @@ Synchronous functions of a `Session`: what a feature stores in the same transact
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import Final
 
+import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.owned import owned_by
+from drsai_backend.database.runs.statements import expires_of, now_of
+from drsai_backend.database.upserts import insert_into
+from drsai_backend.database.values import batches, clean_json, clean_text, dump_json
+from drsai_backend.datamodel import WorkJob, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import InvalidRequest, JobLost, TooManyJobs
 from drsai_backend.work.kinds import Job, JobState, NewJob
+
+MAX_JOBS: Final = 10_000
+"""Jobs of a kind that a user may have which are not done."""
+MAX_KEY: Final = 500
+"""Characters of a key."""
+MAX_PAYLOAD: Final = 64 * 1024
+"""Characters of a payload."""
+
+_job = table_of(WorkJob)
 
 
 def enqueue(session: Session, owner: Owner, new: NewJob) -> bool:
@@ -23,13 +41,36 @@ def enqueue(session: Session, owner: Owner, new: NewJob) -> bool:
 
     Raises:
         TooManyJobs: the user has 10,000 jobs of the kind.
-        InvalidRequest: the payload is no JSON, or too long.
+        InvalidRequest: the payload is no JSON, or it or the key is too long.
     """
-    raise NotImplementedError
+    connection = session.connection()
+    payload, name = clean_json(new.payload, "payload"), {"kind": new.kind, "key": clean_text(new.key, "key")}
+    if len(new.key) > MAX_KEY:
+        raise InvalidRequest(f"the key of a job has at most {MAX_KEY} characters", param="key")
+    if len(dump_json(payload)) > MAX_PAYLOAD:
+        raise InvalidRequest(f"the payload of a job has at most {MAX_PAYLOAD} characters of JSON", param="payload")
+    due = expires_of(connection.dialect.name)
+    row = {"payload": payload, "version": new.version, "next_at": due, "created_at": utcnow()}
+    insert = insert_into(_job, connection.dialect.name).values(**owner._asdict(), **name, **row)
+    names = ["tenant", "user_id", "kind", "key"]
+    if new.anew:
+        fresh = {"claim": None, "epoch": _job.c.epoch + 1, "attempts": 0, "error": None, "failed_at": None}
+        insert = insert.on_conflict_do_update(index_elements=names, set_={**row, **fresh})
+    else:
+        insert = insert.on_conflict_do_nothing(index_elements=names)
+    wait = timedelta(seconds=new.after)
+    times = {"lease": wait, "expires": utcnow() + wait}
+    stored = connection.execute(insert.returning(_job.c.id), times).first() is not None
+    if stored:
+        # Reads no more rows than the bound.
+        theirs = sa.select(_job.c.id).where(*owned_by(_job, owner), _job.c.kind == new.kind)
+        if connection.execute(theirs.offset(MAX_JOBS).limit(1)).first() is not None:
+            raise TooManyJobs(f"{MAX_JOBS} jobs of {owner.user_id} are not done yet ({new.kind}): wait until some are")
+    return stored
 
 
 def hold(session: Session, job: Job, *, progress: bool = False) -> None:
-    """Guard what a handler stores on its way: first in its transaction. It renews the lease, too.
+    """Guard what a handler stores on its way: first in its transaction.
 
     Args:
         session: of the transaction.
@@ -39,7 +80,13 @@ def hold(session: Session, job: Job, *, progress: bool = False) -> None:
     Raises:
         JobLost: the job is another worker's, or gone: nothing of the transaction must be stored.
     """
-    raise NotImplementedError
+    connection, mine = session.connection(), held(job)
+    if progress:
+        found = connection.execute(sa.update(_job).where(*mine).values(attempts=1)).rowcount == 1
+    else:
+        found = connection.execute(sa.select(_job.c.id).where(*mine).with_for_update()).first() is not None
+    if not found:
+        raise lost(job)
 
 
 def finish(session: Session, job: Job) -> None:
@@ -48,7 +95,8 @@ def finish(session: Session, job: Job) -> None:
     Raises:
         JobLost: the job is another worker's, or gone: nothing of the transaction must be stored.
     """
-    raise NotImplementedError
+    if session.connection().execute(sa.delete(_job).where(*held(job))).rowcount != 1:
+        raise lost(job)
 
 
 def cancel(session: Session, owner: Owner, kind: str, keys: Collection[str] | None = None) -> int:
@@ -63,9 +111,31 @@ def cancel(session: Session, owner: Owner, kind: str, keys: Collection[str] | No
     Returns:
         How many there were.
     """
-    raise NotImplementedError
+    connection, theirs = session.connection(), (*owned_by(_job, owner), _job.c.kind == kind)
+    if keys is None:
+        return connection.execute(sa.delete(_job).where(*theirs)).rowcount
+    some = (sa.delete(_job).where(*theirs, _job.c.key.in_(part)) for part in batches([*keys]))
+    return sum(connection.execute(each).rowcount for each in some)
 
 
 def states(session: Session, owner: Owner, kind: str, keys: Collection[str]) -> Mapping[str, JobState]:
     """Return what is known of jobs of a user's, by key. Those that are done, or never were, are not in it."""
-    raise NotImplementedError
+    connection, j, found = session.connection(), _job.c, dict[str, JobState]()
+    is_over = sa.func.coalesce(j.next_at <= now_of(connection.dialect.name), sa.false())
+    columns = (j.key, j.next_at, j.claim, j.attempts, j.error, j.created_at, is_over.label("is_over"))
+    query = sa.select(*columns).where(*owned_by(_job, owner), j.kind == kind)
+    for part in batches([*keys]):
+        for row in connection.execute(query.where(j.key.in_(part)), {"now": utcnow()}):
+            status = "failed" if row.next_at is None else "running" if row.claim and not row.is_over else "queued"
+            found[row.key] = JobState(row.key, status, row.attempts, row.error, row.created_at)
+    return found
+
+
+def held(job: Job) -> tuple[sa.ColumnElement[bool], ...]:
+    """Return the terms that find a job while whoever was given this one has it."""
+    return _job.c.id == job.id, _job.c.epoch == job.epoch
+
+
+def lost(job: Job) -> JobLost:
+    """Return the error of whoever does not have the job any more."""
+    return JobLost(f"the job {job.key} ({job.kind}) is another worker's, or it is not wanted any more")

@@ -21,7 +21,7 @@ class NewJob:
 
     Attributes:
         kind: one of the kinds of a feature, `<feature>` or `<feature>_…`.
-        key: names it: of a kind, an owner has one job of each key.
+        key: names it: of a kind, an owner has one job of each key, of 500 characters.
         payload: JSON of at most 64 KB; ids of rows rather than what is in them.
         version: the form of the payload. A process whose handler knows only earlier ones leaves the job to others.
         after: seconds until it may be taken up.
@@ -47,7 +47,7 @@ class Job:
         kind, key, payload, version: as it was enqueued.
         epoch: guards what is written for it: `hold` and `finish` refuse when somebody else has taken it up.
         attempts: how often it was taken up, this time included, since it was enqueued or has got further.
-        is_last: whether there is no further attempt when this one fails.
+        is_last: whether there is no further attempt when this one fails and has got no further.
     """
 
     id: int
@@ -111,6 +111,11 @@ class JobOptions:
     concurrency: int = 1
     timeout: float = 3600.0
     retry_seconds: tuple[float, ...] = (1, 5, 30, 120, 600, 1800, 3600)
+
+    @property
+    def attempts(self) -> int:
+        """How often a job is taken up at most, when it gets no further."""
+        return len(self.retry_seconds) + 1
 
     def __post_init__(self) -> None:
         for name in ("version", "concurrency", "timeout"):

@@ -31,6 +31,7 @@ from drsai_backend.errors import ConfigurationError, SchemaOutdated
 from drsai_backend.features.base import Extension
 from drsai_backend.features.builtin import NOUNS
 from drsai_backend.features.extensions import kinds_of, means_of, schemas_of
+from drsai_backend.work.kinds import JobOptions
 from tests.examples.processes import ROOT
 from tests.features.conftest import Extended
 from tests.features.kinds import End, Ends, Plain
@@ -54,6 +55,16 @@ class Tabled(Extension):
     tables = (End,)
 
 
+class Jobbed(Extension):
+    name = "jobbed"
+    jobs = {"others_job": JobOptions(handler="open")}
+
+
+class Handless(Extension):
+    name = "handless"
+    jobs = {"handless": JobOptions(handler="do")}
+
+
 class Tooled(Extension):
     name = "tooled"
     tools = {"calculator": ToolOptions()}
@@ -72,6 +83,8 @@ class Hidden(Extension):
         ([Plain, Again], "there are two extensions of the name plain: tests.features.kinds.Plain and tests.features."),
         ([Plain, Plain], "there are two extensions of the name plain"),
         ([Tabled], "the extension tabled: its table ends_end must be called tabled or tabled_…"),
+        ([Jobbed], "the extension jobbed: its kind of jobs others_job must be called jobbed or jobbed_…"),
+        ([Handless], "the extension handless: it has no method do, for its jobs handless"),
         ([Tooled], "the extension tooled: there is another tool of the name calculator"),
         ([str], "<class 'str'> is no extension: name a class of drsai_backend.features.base.Extension"),
         (["plain"], "'plain' is no extension"),

@@ -40,11 +40,12 @@ SLOW = (
     "test_platforms.py",
     "tools/mcp",
     "webhooks/test_sender.py",
+    "work/test_kills.py",
 )
 """Below tests/: whose subject is processes, servers that are stopped, cuts at every place, thousands of requests."""
 PROCESSES = {"all_commands", "bubblewrap", "own"}
 """Fixtures that start processes, by the name that a conftest gives them: what uses them is slow."""
-RUN = ("api", "database", "e2e", "features", "runs")
+RUN = ("api", "database", "e2e", "features", "runs", "work")
 """Below tests/: where each of hypothesis's examples, up to a hundred, is a request, a run or a transaction."""
 STORED = (
     "access",
@@ -57,6 +58,7 @@ STORED = (
     "jobs",
     "search",
     "state",
+    "work",
 )
 """Below tests/: where storage is the subject. Elsewhere, what runs on both databases is quick on SQLite."""
 SECONDS = 5.0
