@@ -94,7 +94,7 @@ def add(session: Session, index: int, entries: Sequence[Entry], vectors: Sequenc
         rows.append({"index_id": index, "number": number, **values})
         counted.append(Counted(number, found, values["length"]))
         if vector is not None:
-            stored.append({"index_id": index, "number": number, "vector": vector})
+            stored.append({"index_id": index, "number": number, "vector": unit(vector)})
     if rows:
         _take_out(session, index, replaced)
         connection = session.connection()
@@ -133,6 +133,20 @@ def _check_vectors(row: sa.Row[Any], vectors: Sequence[bytes | None]) -> int | N
     if sizes != {4 * dimensions} or not 1 <= dimensions <= MAX_DIMENSIONS:
         raise InvalidRequest(f"the vectors of this index have {dimensions} numbers of 4 bytes", param="vectors")
     return dimensions
+
+
+def unit(vector: bytes) -> bytes:
+    """A vector of length 1, in the form in which it is stored. Raises InvalidRequest: it has no direction."""
+    import numpy as np
+
+    try:
+        numbers = np.frombuffer(vector, "<f4").astype(float)
+    except ValueError:
+        numbers = np.zeros(0)
+    length = float(np.linalg.norm(numbers))
+    if not 1e-9 < length < 1e9:
+        raise InvalidRequest("a vector is 32-bit floats, not all 0, least significant byte first", param="vector")
+    return (numbers / length).astype("<f4").tobytes()
 
 
 def remove(session: Session, index: int, refs: Collection[str]) -> int:

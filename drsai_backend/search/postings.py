@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -19,17 +18,10 @@ from drsai_backend.database.upserts import insert_into
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import SearchPosting, table_of
 
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from numpy.typing import NDArray
-
 BLOCK: Final = 1024
 POSTING: Final = struct.Struct("<3H")
 MOST: Final = 65_535
 """The highest count and length of a posting; what is longer counts as that."""
-_AT_ONCE: Final = 64
-"""Rows that are fetched at a time: of 6 KB at most."""
 _posting = table_of(SearchPosting)
 
 
@@ -83,22 +75,3 @@ def remove_postings(session: Session, index: int, entries: Mapping[int, Sequence
 
 def _without(postings: bytes, numbers: Collection[int]) -> bytes:
     return b"".join(POSTING.pack(*each) for each in POSTING.iter_unpack(postings) if each[0] not in numbers)
-
-
-def read_postings(
-    session: Session, indexes: Sequence[int], terms: Sequence[int]
-) -> Iterator[list[tuple[int, int, NDArray[Any]]]]:
-    """The postings of each of these terms that is there: lists of index, block and an array with a row for each entry,
-    whose columns are those of `POSTING`. In memory are those of one term at a time."""
-    import numpy as np
-
-    c = _posting.c
-    for some in batches(terms):
-        query = sa.select(c.term, c.index_id, c.block, c.postings).where(c.term.in_(some))
-        # With one index the table has this order.
-        query = query.where(c.index_id == indexes[0] if len(indexes) == 1 else c.index_id.in_(indexes))
-        rows = session.connection().execute(
-            query.order_by(c.term, c.index_id, c.block), execution_options={"yield_per": _AT_ONCE}
-        )
-        for _, of_term in groupby(rows, lambda row: row[0]):
-            yield [(row[1], row[2], np.frombuffer(row[3], "<u2").reshape(-1, 3)) for row in of_term]

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
+import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
@@ -15,17 +16,20 @@ from drsai_backend.database import Database
 from drsai_backend.datamodel import SearchEntry, SearchIndex, table_of
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.search.base import MAX_FOUND, MAX_INDEXES, MAX_QUERY, Found, Hit, Mode, Query
-from drsai_backend.search.keywords import Place, by_keywords
+from drsai_backend.search.columns import Columns, attributes_of
+from drsai_backend.search.filters import Filter, passes
+from drsai_backend.search.fusion import fused
+from drsai_backend.search.indexes import unit
+from drsai_backend.search.keywords import Array, Place, by_keywords
 from drsai_backend.search.tokens import FORM
-
-if TYPE_CHECKING:
-    pass
+from drsai_backend.search.vectors import cosines, nearest
 
 CACHE_BYTES: Final = 64 * 2**20
 """Of the vectors that a process remembers, as 8-bit numbers."""
 _DEPTH: Final = 100
 """Hits of each kind that are looked at, at least."""
 _NO_VECTOR: Final = "There was no vector of the question, so it was searched by keywords only."
+_NO_VECTORS: Final = "There are no vectors of what was searched, so it was searched by keywords only."
 _NO_COSINE: Final = "score_threshold was left out, because no vectors were searched."
 _LATER: Final = "An index that a later release has made was left out."
 _index, _entry = table_of(SearchIndex), table_of(SearchEntry)
@@ -41,6 +45,7 @@ class Search:
 
     def __init__(self, database: Database, *, cache_bytes: int = CACHE_BYTES) -> None:
         self._database = database
+        self._columns = Columns(cache_bytes)
 
     async def find(self, indexes: Sequence[int], query: Query) -> Found:
         """Search up to 64 indexes as if they were one, in a thread: a large index takes tens of milliseconds.
@@ -58,23 +63,60 @@ class Search:
         """`find` in a transaction of the caller's. Takes processor time: not in the event loop's thread, where storage
         functions of `Database.read` and `write` run on PostgreSQL."""
         _check(indexes, query)
-        notes: list[str] = []
         rows = {row.id: row for row in session.connection().execute(sa.select(_index).where(_index.c.id.in_(indexes)))}
-        if any(row.form > FORM for row in rows.values()):
+        known = {index: row for index, row in sorted(rows.items()) if row.form <= FORM}
+        mode, vectored, vector, notes = _way(known, query)
+        if len(known) < len(rows):
             notes.append(_LATER)
-            rows = {index: row for index, row in rows.items() if row.form <= FORM}
-        mode: Mode = query.mode
+        allowed = None if query.filters is None else self._allowed(session, known, query.filters)
+        depth = max(_DEPTH, query.top_k)
+        keywords: dict[Place, float] = {}
+        if mode != "vector":
+            keywords = dict(by_keywords(session, known, query.text[:MAX_QUERY], depth, allowed))
+        scores, near = keywords, dict[Place, float]()
         if mode != "keyword":
-            mode = "keyword"
-            notes.append(_NO_VECTOR)
-        if mode == "keyword" and query.score_threshold is not None:
-            notes.append(_NO_COSINE)
-        keywords = by_keywords(session, rows, query.text[:MAX_QUERY], max(_DEPTH, query.top_k), None)
-        scores = dict(keywords)
-        ranks = {place: at for at, (place, _) in enumerate(keywords, 1)}
-        hits = [replace(hit, keyword_rank=ranks.get(place)) for place, hit in _read(session, scores).items()]
+            candidates = nearest(session, self._columns, vectored, vector, max(depth, 4 * query.top_k), allowed)
+            near = cosines(session, vectored, vector, {*keywords, *candidates})
+            ranked = sorted((place for place in candidates if place in near), key=lambda place: (-near[place], place))
+            scores = near if mode == "vector" else fused([*keywords], ranked[:depth])
+            if query.score_threshold is not None:
+                lowest = query.score_threshold
+                scores = {place: score for place, score in scores.items() if near.get(place, lowest) >= lowest}
+        ranks = {place: at for at, place in enumerate(keywords, 1)}
+        hits = [
+            replace(hit, keyword_rank=ranks.get(place), cosine=near.get(place))
+            for place, hit in _read(session, scores).items()
+            if query.filters is None or passes(query.filters, hit.attributes)
+        ]
         hits.sort(key=lambda hit: (-hit.score, hit.ref, hit.index))
         return Found(hits[: query.top_k], mode, notes)
+
+    def _allowed(self, session: Session, rows: Mapping[int, sa.Row[Any]], filters: Filter) -> dict[int, Array]:
+        """Return for each index the numbers of the entries that pass, ascending."""
+        allowed: dict[int, Array] = {}
+        for index, row in rows.items():
+            column = self._columns.attributes(session, row)
+            passing = np.array([passes(filters, each) for each in attributes_of(column)], bool)
+            allowed[index] = column.numbers[passing[column.values]]
+        return allowed
+
+
+def _way(rows: Mapping[int, sa.Row[Any]], query: Query) -> tuple[Mode, dict[int, sa.Row[Any]], bytes, list[str]]:
+    """Return by what is searched, the indexes that have vectors, the vector of the question, and what is to be said.
+    Raises InvalidRequest: the vector is of another model than theirs."""
+    notes: list[str] = []
+    mode, vector = query.mode, b""
+    vectored = {index: row for index, row in rows.items() if row.dimensions is not None}
+    if mode != "keyword" and (query.vector is None or not vectored):
+        mode = "keyword"
+        notes.append(_NO_VECTOR if query.vector is None else _NO_VECTORS)
+    elif mode != "keyword" and query.vector is not None:
+        vector = unit(query.vector)
+        if any(4 * row.dimensions != len(vector) for row in vectored.values()):
+            raise InvalidRequest("the question's vector has other dimensions than those of the indexes", param="vector")
+    if mode == "keyword" and query.score_threshold is not None:
+        notes.append(_NO_COSINE)
+    return mode, vectored, vector, notes
 
 
 def _check(indexes: Sequence[int], query: Query) -> None:
