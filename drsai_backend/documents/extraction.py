@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 from drsai_backend.documents.base import Document, ReadLimits
+from drsai_backend.documents.draft import Draft
+from drsai_backend.documents.kinds import kind_of
+from drsai_backend.errors import DocumentEmpty, DocumentTooLarge
+from drsai_backend.lazily import imported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LONGEST_NAME: Final = 255
 
 
 def extract(name: str, content: bytes, media_type: str | None = None, limits: ReadLimits | None = None) -> Document:
@@ -16,4 +27,14 @@ def extract(name: str, content: bytes, media_type: str | None = None, limits: Re
     Raises:
         DocumentUnsupported, DocumentProtected, DocumentEmpty, DocumentTooLarge, DocumentUnreadable: it is not read.
     """
-    raise NotImplementedError
+    draft = Draft(limits or ReadLimits(), name[-_LONGEST_NAME:])
+    if not content.strip(b"\0 \t\r\n"):
+        raise DocumentEmpty("the file is empty")
+    if len(content) > draft.limits.content:
+        raise DocumentTooLarge(f"the file has {len(content)} bytes; it may have {draft.limits.content}")
+    kind = kind_of(name, content, media_type)
+    read: Callable[[bytes, Draft], None] = imported(f"drsai_backend.documents.{kind.reader}")
+    read(content, draft)
+    if not draft.blocks:
+        raise DocumentEmpty(" ".join(["the file has no text.", *draft.notes]))
+    return Document(draft.name, kind.media_type, tuple(draft.blocks), draft.pages, draft.metadata, tuple(draft.notes))

@@ -1,0 +1,91 @@
+"""Kinds of files are told by their content where that has a mark, else by the name, else by what their sender says."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import Final, NamedTuple
+
+from drsai_backend.errors import DocumentProtected, DocumentUnreadable, DocumentUnsupported
+
+
+class Kind(NamedTuple):
+    """A kind of files.
+
+    Attributes:
+        media_type: its name.
+        reader: `module:function` of this package, which reads it into a draft.
+    """
+
+    media_type: str
+    reader: str
+
+
+_OFFICE: Final = "application/vnd.openxmlformats-officedocument."
+_TEXT: Final = Kind("text/plain", "plain:read_text")
+_HTML: Final = Kind("text/html", "html_pages:read")
+_MARKDOWN: Final = Kind("text/markdown", "markdown:read")
+_PDF: Final = Kind("application/pdf", "pdf:read")
+_PARTS: Final = {
+    "word/document.xml": Kind(f"{_OFFICE}wordprocessingml.document", "office.docx:read"),
+    "ppt/presentation.xml": Kind(f"{_OFFICE}presentationml.presentation", "office.pptx:read"),
+    "xl/workbook.xml": Kind(f"{_OFFICE}spreadsheetml.sheet", "office.xlsx:read"),
+}
+"""The part by which an Office file is told."""
+_ENDINGS: Final = {
+    "txt text log rst tex": _TEXT,
+    "md markdown mdx": _MARKDOWN,
+    "html htm xhtml": _HTML,
+    "csv tsv": Kind("text/csv", "plain:read_csv"),
+    "json jsonl ndjson ipynb geojson": Kind("application/json", "plain:read_json"),
+    "xml yaml yml toml ini cfg conf py pyi js mjs jsx ts tsx java kt scala c h cc cpp hpp cs go rs rb php swift sh "
+    "bash ps1 sql r jl lua pl css scss vue svelte proto graphql tf dockerfile makefile cmake f90 m asm bat": Kind(
+        "text/x-code", "plain:read_code"
+    ),
+}
+_BY_ENDING: Final = {ending: kind for endings, kind in _ENDINGS.items() for ending in endings.split()}
+_BY_TYPE: Final = {kind.media_type: kind for kind in _ENDINGS.values()}
+_OLD_OFFICE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_MARK_WITHIN: Final = 1024
+"""Bytes in which the mark of a PDF may stand."""
+
+
+def kind_of(name: str, content: bytes, media_type: str | None = None) -> Kind:
+    """Return what a file is.
+
+    Raises:
+        DocumentUnsupported, DocumentProtected, DocumentUnreadable: it is nothing that is read here.
+    """
+    head = content[:_MARK_WITHIN]
+    if b"%PDF-" in head:
+        return _PDF
+    if head.startswith(b"PK\x03\x04"):
+        return _packed(content)
+    if head.startswith(_OLD_OFFICE):
+        # An Office file with a password is kept in such a container.
+        if "EncryptedPackage".encode("utf-16-le") in content:
+            raise DocumentProtected("the file has a password; remove it and upload the file again")
+        raise DocumentUnsupported("the file is of Office before 2007; save it as DOCX, XLSX, PPTX or PDF")
+    ending = name.rpartition("/")[2].rpartition(".")[2].lower()
+    return _BY_ENDING.get(ending) or _by_type(media_type) or _by_look(head)
+
+
+def _packed(content: bytes) -> Kind:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as packed:
+            names = set(packed.namelist())
+    except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, EOFError):
+        raise DocumentUnreadable("the file is broken: it ends too early, or was changed on its way") from None
+    for part, kind in _PARTS.items():
+        if part in names:
+            return kind
+    raise DocumentUnsupported("the file is an archive; upload the files in it")
+
+
+def _by_type(media_type: str | None) -> Kind | None:
+    return _BY_TYPE.get((media_type or "").partition(";")[0].strip().lower())
+
+
+def _by_look(head: bytes) -> Kind:
+    start = head.lstrip().lower()
+    return _HTML if start.startswith((b"<!doctype html", b"<html")) else _TEXT

@@ -1,0 +1,102 @@
+"""Plain files are text, source code, tables with separators, and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from drsai_backend.documents.draft import Draft
+from drsai_backend.documents.encodings import decode
+
+_PARAGRAPHS: Final = re.compile(r"\n[ \t]*\n\s*")
+# Where a piece of code ends: at an empty line, when the next one is not indented.
+_PIECES: Final = re.compile(r"\n[ \t]*\n+(?=[^\s})\]])")
+_DELIMITERS: Final = ",;\t|"
+_ROWS: Final = 50
+"""Rows of a table with separators by which its delimiter is told."""
+
+
+def read_text(content: bytes, draft: Draft) -> None:
+    """Read paragraphs, which empty lines part."""
+    for paragraph in _PARAGRAPHS.split(_lines_of(content)):
+        draft.add("paragraph", paragraph)
+
+
+def read_code(content: bytes, draft: Draft) -> None:
+    """Read source code, whose pieces begin after empty lines without an indent."""
+    _add_code(_lines_of(content), draft)
+
+
+def read_csv(content: bytes, draft: Draft) -> None:
+    """Read a table with separators: commas, semicolons, tabs or bars, whichever gives the first rows most columns."""
+    text = _lines_of(content)
+    csv.field_size_limit(draft.limits.text)
+    first = text.split("\n", _ROWS)[:_ROWS]
+    delimiter = max(_DELIMITERS, key=lambda each: _columns(first, each))
+    draft.table(list(csv.reader(io.StringIO(text), delimiter=delimiter)))
+
+
+def read_json(content: bytes, draft: Draft) -> None:
+    """Read JSON, or a JSON value a line. Each member or element is a block of code; the names of members are its
+    heading. What is no JSON is read as code."""
+    text = _lines_of(content)
+    try:
+        values: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        values = _values_of_lines(text)
+    try:
+        parts = list(_parts(values))
+    except RecursionError:
+        parts = []
+    if values is None or not parts:
+        draft.note("The file is read as text: it is no valid JSON, or is nested too deeply.")
+        _add_code(text, draft)
+        return
+    for name, part in parts:
+        draft.add("heading", name, level=1)
+        draft.add("code", part)
+
+
+def _parts(values: Any) -> Iterable[tuple[str, str]]:
+    match values:
+        case None:
+            return
+        case dict():
+            for name, value in values.items():  # pyright: ignore[reportUnknownVariableType]
+                yield str(name), _pretty(value)  # pyright: ignore[reportUnknownArgumentType]
+        case list():
+            for value in values:  # pyright: ignore[reportUnknownVariableType]
+                yield "", _pretty(value)
+        case _:
+            yield "", _pretty(values)
+
+
+def _pretty(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def _values_of_lines(text: str) -> list[Any] | None:
+    try:
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _columns(lines: list[str], delimiter: str) -> int:
+    """The columns that most rows have; 0: they have one."""
+    counts = sorted(len(row) for row in csv.reader(lines, delimiter=delimiter) if row)
+    middle = counts[len(counts) // 2] if counts else 1
+    return middle if middle > 1 else 0
+
+
+def _add_code(text: str, draft: Draft) -> None:
+    for piece in _PIECES.split(text):
+        draft.add("code", piece)
+
+
+def _lines_of(content: bytes) -> str:
+    return decode(content).replace("\r\n", "\n").replace("\r", "\n")
