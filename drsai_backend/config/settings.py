@@ -376,6 +376,15 @@ class Settings(BaseSettings):
         default=None,
         description="Its key. Default: OPENAI_API_KEY, if the embeddings have no endpoint of their own.",
     )
+    embeddings_dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="Numbers of the vectors of memory and knowledge; unset: as many as the model gives.",
+    )
+    embeddings_batch: int = Field(
+        default=128, ge=1, le=2048, description="Texts that the endpoint is asked for at once, for those."
+    )
     demo_delay: float = Field(default=0.015, ge=0, description="Seconds between two words of the offline demo model.")
 
     def __init__(self, **values: Any) -> None:

@@ -91,6 +91,11 @@ class Embeddings:
         self._pool: AsyncOpenAI | None = None
         self._places = asyncio.Semaphore(_AT_ONCE)
 
+    @property
+    def endpoint(self) -> str | None:
+        """The URL that is asked; None: there are no embeddings, for which `check` has the words."""
+        return None if self.model is None else self._url
+
     def check(self, model: str) -> None:
         """Raise UnknownModel unless there are embeddings of that model."""
         if self.model is None:
