@@ -46,7 +46,11 @@ class Host:
     db: DatabaseManager
     settings: Settings
     by: By = By.PROGRAM
-    work: Workers = field(default_factory=Workers)
+    work: Workers = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "work", Workers(self.database, self.settings))
+
     embeddings: Embeddings | None = None
 
     @cached_property

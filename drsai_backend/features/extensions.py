@@ -107,7 +107,7 @@ class Extensions:
         for each in self._made:
             await each.open(engine)
             self._open.append(each)
-        self._host.work.start(self._host.database, self._host.settings, self.jobs())
+        self._host.work.start(self.jobs())
 
     async def close(self) -> None:
         """Give their jobs back, and close those that were opened, the last one first."""

@@ -73,9 +73,14 @@ def _is_due(connection: sa.Connection, kind: Kind) -> Sequence[sa.ColumnElement[
 
 
 def renew(session: Session, jobs: Collection[Job], lease: timedelta) -> Sequence[Job]:
-    """Renew the leases of jobs under way. Returns those that are lost: another worker has them, or they are gone."""
+    """Renew the leases of jobs under way, and delete those that have failed long ago.
+
+    Returns:
+        Those that are lost: another worker has them, or they are gone.
+    """
     connection, until = session.connection(), expires_of(session.connection().dialect.name)
     times = {"lease": lease, "expires": utcnow() + lease}
+    connection.execute(sa.delete(_job).where(_job.c.next_at.is_(None), _job.c.failed_at < utcnow() - FAILED_KEPT))
     mine = [
         (job, sa.update(_job).where(*held(job)).values(next_at=until)) for job in sorted(jobs, key=lambda job: job.id)
     ]
@@ -123,9 +128,3 @@ def _leave(connection: sa.Connection, job: Job, wait: timedelta, **values: objec
 def complete(session: Session, job: Job) -> None:
     """Delete the job of a handler that has returned, if it has not."""
     session.connection().execute(sa.delete(_job).where(*held(job)))
-
-
-def prune(session: Session, limit: int = 1000) -> int:
-    """Delete up to `limit` jobs that have failed long ago, and return how many."""
-    old = sa.select(_job.c.id).where(_job.c.next_at.is_(None), _job.c.failed_at < utcnow() - FAILED_KEPT).limit(limit)
-    return session.connection().execute(sa.delete(_job).where(_job.c.id.in_(old))).rowcount

@@ -69,9 +69,9 @@ async def crew(board: Board) -> AsyncIterator[Crews]:
     async with AsyncExitStack() as stack:
 
         def started(*kinds: Any, options: JobOptions = OPTIONS, failed: Any = None, **values: Any) -> Workers:
-            workers = Workers()
+            workers = Workers(board.database, settings(**{**QUICK, **values}))
             all_kinds = [each if isinstance(each, Kind) else Kind("test", options, each, failed) for each in kinds]
-            workers.start(board.database, settings(**{**QUICK, **values}), all_kinds)
+            workers.start(all_kinds)
             stack.push_async_callback(workers.stop)
             return workers
 

@@ -38,7 +38,7 @@ async def main(url: str) -> None:
                 session.execute(sa.insert(EFFECTS).values(key=job.key, step=step))
 
             await database.write(store)
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.02)
 
         def end(session: Session) -> None:
             finish(session, job)
@@ -47,7 +47,8 @@ async def main(url: str) -> None:
         await database.write(end)
 
     kind = Kind("test", JobOptions(handler="do", concurrency=2), do)
-    Workers().start(database, settings(**FAST), [kind])
+    workers = Workers(database, settings(**FAST))
+    workers.start([kind])
     print("at work", flush=True)
     await asyncio.Event().wait()
 

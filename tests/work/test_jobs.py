@@ -11,7 +11,7 @@ import pytest
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, InvalidRequest, JobLost, TooManyJobs
 from drsai_backend.work import jobs
-from drsai_backend.work.claims import FAILED_KEPT, claim, failed, give_back, prune
+from drsai_backend.work.claims import FAILED_KEPT, claim, failed, give_back, renew
 from drsai_backend.work.jobs import cancel, finish, hold
 from drsai_backend.work.kinds import Job, JobOptions, Kind
 from tests.work.conftest import ANN, BOB, JOB, NOBODY, OPTIONS, Board
@@ -182,12 +182,13 @@ async def test_failures_are_kept_for_a_month(board: Board) -> None:
         await board.put(key)
         await _write(board, failed, none, await _claim(board), "no")
     await board.put("c")
-    await _write(board, prune)
+    renewed = await _claim(board)
+    await _write(board, renew, [renewed], timedelta(hours=1))
     assert len(await board.rows()) == 3
     [first, *_] = await board.rows()
     old = JOB.update().where(JOB.c.id == first.id).values(failed_at=first.failed_at - FAILED_KEPT)
     await board.database.write(lambda session: session.execute(old))
-    assert await _write(board, prune) == 1
+    assert await _write(board, renew, [renewed], timedelta(hours=1)) == []
     assert [row.key for row in await board.rows()] == ["b", "c"]
 
 

@@ -1,8 +1,9 @@
-"""Processes that do jobs are killed (SIGKILL) again and again: no step of a job twice, none lost, each ends once."""
+"""Processes that do jobs are killed or stand still again and again: each step of a job is there once, and each end."""
 
 from __future__ import annotations
 
 import random
+import signal
 import time
 from collections import Counter
 from pathlib import Path
@@ -17,9 +18,10 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.work.jobs import enqueue
 from drsai_backend.work.kinds import NewJob
 from tests.support.commands import Command, Commands, clean_environment
-from tests.work.program import EFFECTS, ENDS, TABLES
+from tests.work.program import EFFECTS, ENDS, FAST, TABLES
 
-JOBS, STEPS, PROCESSES = 24, 8, 2
+JOBS, STEPS, PROCESSES = 24, 30, 2
+LEASE = 3 * FAST["lease_seconds"]
 
 
 def test_killed_at_any_moment(
@@ -51,12 +53,19 @@ def test_killed_at_any_moment(
         while len(left) > JOBS * (kills - 1 - kill) // kills:
             put(left.pop())
         time.sleep(chance.uniform(0.02, 0.15))
-        processes.pop(chance.randrange(PROCESSES)).die()
-        processes.append(start())
+        process = processes.pop(chance.randrange(PROCESSES))
+        if kill % 4 == 3:
+            # Others take its jobs up, and then it resumes what it was about to store.
+            process.kill(signal.SIGSTOP)
+            time.sleep(2 * LEASE)
+            process.kill(signal.SIGCONT)
+            processes.append(process)
+        else:
+            process.die()
+            processes.append(start())
     until(lambda: rows(sa.select(table_of(WorkJob).c.key)) == [])
     for process in processes:
         process.die()
-        assert process.stderr == ""
     ends = Counter(row.key for row in rows(sa.select(ENDS.c.key)))
     assert ends == dict.fromkeys(keys, 1)
     effects = Counter((row.key, row.step) for row in rows(sa.select(EFFECTS.c.key, EFFECTS.c.step)))

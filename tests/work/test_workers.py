@@ -1,4 +1,4 @@
-"""Crews do jobs once each, whatever ends, fails, hangs or is taken from them."""
+"""Workers do jobs once each, whatever ends, fails, hangs or is taken from them."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ async def test_a_handler_that_will_not_end_holds_nobody_up(
 
     await board.put("a")
     workers = crew(handle, shutdown_grace_seconds=0.05)
-    await until(lambda: workers._crew is not None and workers._crew._under_way)  # pyright: ignore
+    await until(lambda: workers._under_way)  # pyright: ignore
     await workers.stop()
     assert "1 jobs do not end though they were cancelled: test a" in caplog.text
     assert (await board.states("a"))["a"].status == "queued"
@@ -296,8 +296,8 @@ def statements() -> Iterator[list[str]]:
 
 async def test_without_kinds_there_is_no_task_and_no_statement(board: Board, statements: list[str]) -> None:
     before = asyncio.all_tasks()
-    workers = Workers()
-    workers.start(board.database, settings(sweep_seconds=0.01), [])
+    workers = Workers(board.database, settings(sweep_seconds=0.01))
+    workers.start([])
     workers.wake()
     await asyncio.sleep(0.05)
     assert asyncio.all_tasks() == before
