@@ -119,8 +119,7 @@ class Extension:
         stored, whoever is killed. What it raises is logged, and undoes what it has written and nothing else.
 
         An input that a live run took up (`on_busy="steer"`) ends with that run, and is not told for itself. A run that
-        uses this hook takes round trips more on PostgreSQL. What is to be done outside of the database is a row of
-        its own here, and done by a task of `open`.
+        uses this hook takes round trips more on PostgreSQL. What is to be done outside of the database is a job.
         """
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
