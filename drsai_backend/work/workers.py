@@ -65,7 +65,8 @@ class Workers:
             self._tasks = [asyncio.create_task(each, name="drsai work", context=Context()) for each in works]
 
     def wake(self) -> None:
-        """Look now: something was enqueued, and is committed. Where nothing was started it does nothing."""
+        """Look now, in the event loop: something was enqueued, and is committed. It does nothing where nothing was
+        started."""
         self._awake.set()
 
     async def stop(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.errors import InvalidRequest, JobLost
+from drsai_backend.errors import DatabaseUnavailable, InvalidRequest, JobLost
 from drsai_backend.work.jobs import cancel, finish, hold
 from drsai_backend.work.kinds import Job, JobOptions, Kind
 from drsai_backend.work.workers import Workers
@@ -264,6 +264,41 @@ async def test_leases_are_renewed_while_a_job_is_done(board: Board, crew: Crews)
     crew(other)
     await asyncio.sleep(0.1)
     assert other.begun == []
+
+
+@pytest.mark.parametrize("error", [DatabaseUnavailable("the database is away"), ZeroDivisionError()])
+async def test_a_database_that_is_away_is_waited_for(
+    board: Board, crew: Crews, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before a job is taken up, while it is done, and when what has become of it is to be stored."""
+    doing, is_away = Doing(), True
+    read, write = board.database.read, board.database.write
+
+    async def reading(*args: Any, **named: Any) -> Any:
+        if is_away:
+            raise error
+        return await read(*args, **named)
+
+    async def writing(*args: Any, **named: Any) -> Any:
+        if is_away:
+            raise error
+        return await write(*args, **named)
+
+    await board.put("a")
+    monkeypatch.setattr(board.database, "read", reading)
+    monkeypatch.setattr(board.database, "write", writing)
+    crew(doing)
+    await until(lambda: "no jobs are taken up" in caplog.text)
+    is_away = False
+    await doing.has_begun()
+    is_away = True
+    await until(lambda: "no leases of jobs are renewed" in caplog.text)
+    doing.go.set()
+    await until(lambda: "what became of the job a (test) is not stored" in caplog.text)
+    is_away = False
+    await board.worker_dies()
+    await board.empty()
+    assert [job.attempts for job in doing.begun] == [1, 2]
 
 
 async def test_what_a_handler_holds_is_stored_with_its_progress(board: Board, crew: Crews) -> None:

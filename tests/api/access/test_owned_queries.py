@@ -15,7 +15,7 @@ from tests.api.access.conftest import GUARDED, World, prepare
 
 OWNED = (
     *("thread", "autogenmessage", "run", "userinput", "queuedinput", "journalentry", "threadsnapshot", "threadfield"),
-    *("runwebhook", "webhookdelivery", "webhooksecret"),
+    *("runwebhook", "webhookdelivery", "webhooksecret", "work_job"),
 )
 # By the key of a thread, or of a run, that was found by its owner: `thread_key` is in all tables but `thread`.
 _BY_KEY = re.compile(r"thread_key (=|IN)|\bthread\.id (=|IN)|\brun\.run_id =|\bid (=|IN)|\brun_id =")
@@ -28,6 +28,7 @@ _SWEEPS = (
     re.compile(r"run\.deadline <"),  # questions whose time is over
     re.compile(r"thread\.queued >"),  # inputs that wait
     re.compile(r"webhookdelivery\.next_at"),  # events that are due, for the sender
+    re.compile(r"work_job\.next_at"),  # jobs that are due, for workers
     re.compile(r"(?s)\.tenant = .*(ORDER|GROUP) BY \w+\.user_id"),  # the users of a tenant, shown to its admins
 )
 
