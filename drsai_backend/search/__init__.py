@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from drsai_backend.search.embedding import Embedder
     from drsai_backend.search.filters import Filter, parse_filter
     from drsai_backend.search.indexes import (
+        Prepared,
         add,
         create_index,
         drop_index,
         find_index,
+        prepare,
         read_entries,
         remove,
         remove_family,
@@ -32,6 +34,7 @@ __all__ = [
     "Hit",
     "Index",
     "Mode",
+    "Prepared",
     "Query",
     "Search",
     "add",
@@ -39,6 +42,7 @@ __all__ = [
     "drop_index",
     "find_index",
     "parse_filter",
+    "prepare",
     "read_entries",
     "remove",
     "remove_family",
@@ -50,7 +54,7 @@ __getattr__ = lazily(
         "base": "Entry Found Hit Index Mode Query",
         "embedding": "Embedder",
         "filters": "Filter parse_filter",
-        "indexes": "add create_index drop_index find_index read_entries remove remove_family",
+        "indexes": "add create_index drop_index find_index prepare Prepared read_entries remove remove_family",
         "search": "Search",
     },
 )

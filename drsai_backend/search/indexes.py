@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -56,16 +56,41 @@ def find_index(session: Session, index: int) -> Index | None:
     return Index(row.id, Owner(row.tenant, row.user_id), row.kind, row.model, row.dimensions, row.entries)
 
 
-def add(session: Session, index: int, entries: Sequence[Entry], vectors: Sequence[bytes | None] | None = None) -> int:
+class Prepared(NamedTuple):
+    """An entry that can be stored: its columns, and how often each term is in it."""
+
+    ref: str
+    columns: dict[str, Any]
+    terms: Mapping[int, int]
+
+
+def prepare(entries: Sequence[Entry]) -> list[Prepared]:
+    """Look through up to 1,000 entries for `add`: half of its time, in no transaction. Call it in a thread.
+
+    Raises:
+        InvalidRequest: one of them cannot be stored.
+    """
+    _check_refs(entries)
+    found = [terms(f"{each.text}\n{each.context}") for each in entries]
+    return [Prepared(each.ref, _columns(each, of), of) for each, of in zip(entries, found, strict=True)]
+
+
+def add(
+    session: Session,
+    index: int,
+    entries: Sequence[Entry] | Sequence[Prepared],
+    vectors: Sequence[bytes | None] | None = None,
+) -> int:
     """Store entries, and return how many of them are new or have replaced one that differs.
 
     An entry that is there with the same text, words of its context, attributes and place stays as it is; one that
     differs, or has no vector and is given one, is replaced. So a call that is repeated changes nothing.
 
     Args:
-        session: whose transaction stores them; whoever else changes this index waits for its end.
+        session: whose transaction stores them; whoever else changes this index waits for its end. A hundred entries
+            take some 20 ms.
         index: the id of the index.
-        entries: up to 1,000, each `ref` once.
+        entries: up to 1,000, each `ref` once; as `prepare` returns them, unless they are few.
         vectors: one for each entry, as `Embedder.embed` gives it, or None: it has no vector (yet).
 
     Raises:
@@ -75,8 +100,7 @@ def add(session: Session, index: int, entries: Sequence[Entry], vectors: Sequenc
     given = vectors if vectors is not None else [None] * len(entries)
     if len(given) != len(entries):
         raise InvalidRequest("there is not one vector for each entry", param="vectors")
-    if len(entries) > MAX_ENTRIES or len({each.ref for each in entries}) != len(entries):
-        raise InvalidRequest(f"up to {MAX_ENTRIES} entries are added at once, each ref once", param="entries")
+    _check_refs(entries)
     row = _locked(session, index)
     dimensions = _check_vectors(row, given)
     there = {each["ref"]: each for each in _rows(session, index, [entry.ref for entry in entries])}
@@ -85,14 +109,15 @@ def add(session: Session, index: int, entries: Sequence[Entry], vectors: Sequenc
     stored: list[dict[str, Any]] = []
     replaced: list[Mapping[Any, Any]] = []
     for entry, vector in zip(entries, given, strict=True):
-        number, found = row.next_number + len(rows), terms(f"{entry.text}\n{entry.context}")
-        values = _values(entry, found)
-        if (old := there.get(entry.ref)) is not None:
-            if all(old[name] == value for name, value in values.items()) and (vector is None or old["has_vector"]):
+        ready = entry if isinstance(entry, Prepared) else prepare([entry])[0]
+        if (old := there.get(ready.ref)) is not None:
+            is_same = all(old[name] == value for name, value in ready.columns.items())
+            if is_same and (vector is None or old["has_vector"]):
                 continue
             replaced.append(old)
-        rows.append({"index_id": index, "number": number, **values})
-        counted.append(Counted(number, found, values["length"]))
+        number = row.next_number + len(rows)
+        rows.append({"index_id": index, "number": number, **ready.columns})
+        counted.append(Counted(number, ready.terms, ready.columns["length"]))
         if vector is not None:
             stored.append({"index_id": index, "number": number, "vector": unit(vector)})
     if rows:
@@ -108,7 +133,12 @@ def add(session: Session, index: int, entries: Sequence[Entry], vectors: Sequenc
     return len(rows)
 
 
-def _values(entry: Entry, found: Mapping[int, int]) -> dict[str, Any]:
+def _check_refs(entries: Sequence[Entry] | Sequence[Prepared]) -> None:
+    if len(entries) > MAX_ENTRIES or len({each.ref for each in entries}) != len(entries):
+        raise InvalidRequest(f"up to {MAX_ENTRIES} entries are added at once, each ref once", param="entries")
+
+
+def _columns(entry: Entry, found: Mapping[int, int]) -> dict[str, Any]:
     """Return the columns of an entry. Raises InvalidRequest: it cannot be stored."""
     if not 1 <= len(entry.ref) <= MAX_NAME or len(entry.family) > MAX_NAME:
         raise InvalidRequest(f"an entry has a ref of 1 to {MAX_NAME} characters, a family of no more", param="ref")

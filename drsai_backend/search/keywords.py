@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import SearchPosting, table_of
-from drsai_backend.search.postings import BLOCK
+from drsai_backend.search.postings import BLOCK, POSTING
 from drsai_backend.search.tokens import asked
 
 Array: TypeAlias = NDArray[Any]
@@ -58,35 +58,39 @@ def by_keywords(
     if not total or not (wanted := asked(text, MAX_TERMS)):
         return []
     mean = max(1.0, sum(row.length for row in indexes.values()) / total)
-    scores: dict[tuple[int, int], Array] = {}
-    for blocks in _postings(session, [*indexes], wanted):
-        having = sum(len(postings) for *_, postings in blocks)
+    blocks: dict[tuple[int, int], int] = {}
+    scores = np.zeros(BLOCK)
+    for found in _postings(session, [*indexes], wanted):
+        postings = np.frombuffer(b"".join(packed for *_, packed in found), "<u2").reshape(-1, 3)
+        having = len(postings)
         weight = np.log(1 + (total - having + 0.5) / (having + 0.5))
-        for index, block, postings in blocks:
-            count, length = postings[:, 1].astype(float), postings[:, 2].astype(float)
-            scored = scores.setdefault((index, block), np.zeros(BLOCK))
-            scored[postings[:, 0]] += weight * count * (K1 + 1) / (count + K1 * (1 - B + B * length / mean))
-    return _best(scores, most, allowed)
+        places = np.array([blocks.setdefault((index, block), len(blocks)) for index, block, _ in found])
+        at = np.repeat(places * BLOCK, [len(packed) // POSTING.size for *_, packed in found]) + postings[:, 0]
+        if len(blocks) * BLOCK > len(scores):
+            scores = np.concatenate([scores, np.zeros(len(blocks) * 2 * BLOCK - len(scores))])
+        count, length = postings[:, 1].astype(float), postings[:, 2].astype(float)
+        scores[at] += weight * count * (K1 + 1) / (count + K1 * (1 - B + B * length / mean))
+    return _best(scores.reshape(-1, BLOCK), blocks, most, allowed)
 
 
 def _best(
-    scores: Mapping[tuple[int, int], Array], most: int, allowed: Mapping[int, Array] | None
+    scores: Array, blocks: Mapping[tuple[int, int], int], most: int, allowed: Mapping[int, Array] | None
 ) -> list[tuple[Place, float]]:
-    places: list[Place] = []
-    found: list[Array] = []
-    for (index, block), scored in sorted(scores.items()):
-        start = block * BLOCK
+    """The best of some blocks, whose rows in `scores` are told."""
+    ordered = sorted(blocks)
+    scores = np.round(scores[[blocks[each] for each in ordered]], DIGITS)
+    for (index, block), scored in zip(ordered, scores, strict=True):
         if allowed is not None:
-            first, end = np.searchsorted(allowed[index], (start, start + BLOCK))
-            here = np.zeros(BLOCK)
-            here[allowed[index][first:end] - start] = 1
-            scored *= here
-        at = top(np.round(scored, DIGITS), most)
-        at = at[scored[at] > 0]
-        places += [Place(index, start + int(each)) for each in at]
-        found.append(np.round(scored[at], DIGITS))
-    all_found = np.concatenate(found) if found else np.zeros(0)
-    return [(places[each], float(all_found[each])) for each in top(all_found, most)]
+            first, end = np.searchsorted(allowed[index], (block * BLOCK, (block + 1) * BLOCK))
+            passing = np.zeros(BLOCK)
+            passing[allowed[index][first:end] - block * BLOCK] = 1
+            scored *= passing
+    flat, found = scores.ravel(), list[tuple[Place, float]]()
+    for at in map(int, top(flat, most)):
+        if flat[at] > 0:
+            index, block = ordered[at // BLOCK]
+            found.append((Place(index, block * BLOCK + at % BLOCK), float(flat[at])))
+    return found
 
 
 def top(scores: Array, most: int) -> Array:
@@ -99,9 +103,9 @@ def top(scores: Array, most: int) -> Array:
     return chosen[np.argsort(-scores[chosen], kind="stable")]
 
 
-def _postings(session: Session, indexes: Sequence[int], terms: Sequence[int]) -> Iterator[list[tuple[int, int, Array]]]:
-    """The postings of each of these terms that is there: lists of index, block and an array with a row for each entry,
-    whose columns are those of `POSTING`. In memory are those of one term at a time."""
+def _postings(session: Session, indexes: Sequence[int], terms: Sequence[int]) -> Iterator[list[tuple[int, int, bytes]]]:
+    """The postings of each of these terms that is there: index, block, and what is packed. In memory are those of one
+    term at a time."""
     c = _posting.c
     for some in batches(terms):
         query = sa.select(c.term, c.index_id, c.block, c.postings).where(c.term.in_(some))
@@ -111,4 +115,4 @@ def _postings(session: Session, indexes: Sequence[int], terms: Sequence[int]) ->
             query.order_by(c.term, c.index_id, c.block), execution_options={"yield_per": _AT_ONCE}
         )
         for _, of_term in groupby(rows, lambda row: row[0]):
-            yield [(row[1], row[2], np.frombuffer(row[3], "<u2").reshape(-1, 3)) for row in of_term]
+            yield [(index, block, packed) for _, index, block, packed in of_term]

@@ -75,7 +75,8 @@ class Search:
             keywords = dict(by_keywords(session, known, query.text[:MAX_QUERY], depth, allowed))
         scores, near = keywords, dict[Place, float]()
         if mode != "keyword":
-            candidates = nearest(session, self._columns, vectored, vector, max(depth, 4 * query.top_k), allowed)
+            most = 4 * query.top_k if mode == "vector" else max(depth, 4 * query.top_k)
+            candidates = nearest(session, self._columns, vectored, vector, most, allowed)
             near = cosines(session, vectored, vector, {*keywords, *candidates})
             ranked = sorted((place for place in candidates if place in near), key=lambda place: (-near[place], place))
             scores = near if mode == "vector" else fused([*keywords], ranked[:depth])
@@ -85,7 +86,7 @@ class Search:
         ranks = {place: at for at, place in enumerate(keywords, 1)}
         hits = [
             replace(hit, keyword_rank=ranks.get(place), cosine=near.get(place))
-            for place, hit in _read(session, scores).items()
+            for place, hit in _read(session, _first(scores, query.top_k)).items()
             if query.filters is None or passes(query.filters, hit.attributes)
         ]
         hits.sort(key=lambda hit: (-hit.score, hit.ref, hit.index))
@@ -125,6 +126,15 @@ def _check(indexes: Sequence[int], query: Query) -> None:
         raise InvalidRequest(f"up to {MAX_INDEXES} indexes are searched at once", param="indexes")
     if not 1 <= query.top_k <= MAX_FOUND:
         raise InvalidRequest(f"top_k is from 1 to {MAX_FOUND}", param="top_k")
+
+
+def _first(scores: Mapping[Place, float], most: int) -> dict[Place, float]:
+    """The best entries, and all that are as good as the last of them."""
+    best = sorted(scores, key=lambda place: -scores[place])
+    if len(best) > most:
+        lowest = scores[best[most - 1]]
+        best = [place for place in best if scores[place] >= lowest]
+    return {place: scores[place] for place in best}
 
 
 def _read(session: Session, scores: Mapping[Place, float]) -> dict[Place, Hit]:

@@ -71,9 +71,12 @@ def cosines(
     for index in sorted({place.of for place in places} & {*indexes}):
         for some in batches(sorted(place.number for place in places if place.of == index)):
             query = sa.select(c.number, c.vector).where(c.index_id == index, c.number.in_(some))
-            for number, stored in session.connection().execute(query):
-                products = np.frombuffer(stored, "<f4").astype(float) * asked
-                found[Place(index, number)] = round(float(products.sum()), DIGITS)
+            rows = session.connection().execute(query).all()
+            stored = np.frombuffer(b"".join(row[1] for row in rows), "<f4").reshape(-1, len(asked))
+            # Each row is added up for itself, so that its sum does not depend on the others.
+            products: Array = stored * asked
+            sums: Array = np.round(np.sum(products, axis=1), DIGITS)
+            found |= {Place(index, row[0]): float(each) for row, each in zip(rows, sums, strict=True)}
     return found
 
 

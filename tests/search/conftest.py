@@ -28,7 +28,9 @@ class Shelf:
         return self.database.write_sync(lambda session: indexes.create_index(session, owner, "test", **values))
 
     def add(self, index: int, *entries: Entry, vectors: Sequence[bytes | None] | None = None) -> int:
-        return self.database.write_sync(lambda session: indexes.add(session, index, entries, vectors))
+        """Half of them as a program would that has many."""
+        given = entries if len(entries) % 2 else indexes.prepare(entries)
+        return self.database.write_sync(lambda session: indexes.add(session, index, given, vectors))
 
     def remove(self, index: int, *refs: str) -> int:
         return self.database.write_sync(lambda session: indexes.remove(session, index, refs))
