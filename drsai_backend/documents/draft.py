@@ -67,14 +67,17 @@ class Draft:
         self.blocks.append(Block(kind, text, min(max(level, 1), 6) if kind == "heading" else 0, page))
 
     def table(self, rows: list[list[str]], *, page: int | None = None) -> None:
-        """Add a table. The first row are the heads of its columns; short rows are filled up."""
-        rows = [[cell(each) for each in row] for row in rows]
-        rows = [row for row in rows if any(row)]
-        if not rows:
-            return
-        width = max(len(row) for row in rows)
-        lines = ["| " + " | ".join(row + [""] * (width - len(row))) + " |" for row in rows]
-        self.add("table", "\n".join([lines[0], "|" + " --- |" * width, *lines[1:]]), page=page)
+        """Add a table. The first row are the heads of its columns."""
+        cells = [[cell(each) for each in row] for row in rows]
+        lines = ["| " + " | ".join(row) + " |" for row in cells if any(row)]
+        if lines:
+            heads = len(next(row for row in cells if any(row)))
+            self.add("table", "\n".join([lines[0], "|" + " --- |" * heads, *lines[1:]]), page=page)
+
+    def allow_cells(self, cells: int) -> None:
+        """Refuse a table before it is made that has more cells than a document may have characters."""
+        if cells > self.limits.text:
+            raise DocumentTooLarge(f"the file has more than {self.limits.text} characters of text; split it")
 
     def name_it(self, **metadata: object) -> None:
         """Keep what the file says of itself, as far as it is text and not empty."""

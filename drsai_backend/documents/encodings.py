@@ -23,7 +23,7 @@ _COMMON: Final = re.compile(
     "已工使情明性知全三又关点正业外将两高间由问很最重并物手应战向头文体政美相见被利什二等产或新己制身果加西斯月话合回特代"
     "這個們來為國說時會對於著過發後裡種經麼學現當沒動還進樣開從實軍無與長機關點業將兩間問並應戰頭體見產話"
     "，。、；：？！（）《》「」『』“”‘’—…·　\u3041-\u30ff\uac00-\ud7a3"  # noqa: RUF001 - Chinese
-    "äöüßéèêëàâáåãçñóòôõúùûíìîïæøœÄÖÜÉÈÀÅÇÑÓØ€£§°«»\u2013\u0430-\u044f\u0410-\u042f]"
+    "äöüßéèêëàâáåãçñóòôõúùûíìîïæøœÄÖÜÉÈÀÅÇÑÓØ€£§°«»\u2013\u0430-\u044f]"
 )
 _LEGACY: Final = ("gb18030", "big5", "shift_jis", "euc_kr", "cp1252", "cp1251")
 """Encodings without marks, of equal ones the first wins."""
@@ -62,12 +62,14 @@ def _decoded(data: bytes, declared: str | None) -> str:
 
 
 def _wide(data: bytes) -> str | None:
-    """UTF-16 without a mark: of ASCII, each second byte is a NUL."""
-    sample = data[:_SAMPLE]
-    for encoding, zeros in (("utf-16-le", sample[1::2]), ("utf-16-be", sample[::2])):
-        if zeros.count(0) > 0.3 * len(zeros) and zeros:
-            return encoding
-    return None
+    """UTF-16 without a mark: of what is ASCII in it, each second byte is a NUL."""
+    first, second = data[:_SAMPLE:2].count(0), data[1:_SAMPLE:2].count(0)
+    least = min(len(data), _SAMPLE) // 50
+    if max(first, second) <= least:
+        return None
+    if second > 4 * first:
+        return "utf-16-le"
+    return "utf-16-be" if first > 4 * second else None
 
 
 def _likely(sample: bytes) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import io
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 Placed = tuple[float, float, float, str]
 """Size, x, y and text of a line on a page."""
@@ -55,3 +59,117 @@ def _pdf_of(objects: Iterable[bytes]) -> bytes:
 def simple_page(*paragraphs: str, size: float = 11) -> list[Placed]:
     """A page with a paragraph a line."""
     return [(size, 72, 720 - 40 * number, text) for number, text in enumerate(paragraphs)]
+
+
+def zipped(parts: Mapping[str, str | bytes], *, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """An archive of parts."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", compression) as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+    return made.getvalue()
+
+
+_W: Final = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
+_A: Final = "http://schemas.openxmlformats.org/drawingml/2006/main"
+_P: Final = "http://schemas.openxmlformats.org/presentationml/2006/main"
+_S: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+_R: Final = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+_CORE: Final = (
+    '<c:coreProperties xmlns:c="c" xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>The title</dc:title>'
+    "<dc:creator>Ada</dc:creator></c:coreProperties>"
+)
+
+
+def paragraph(text: str, style: str = "", item: int | None = None) -> str:
+    """A paragraph of Word. `style`: its id; `item`: it is an item of a list, of this depth."""
+    of_list = "" if item is None else f'<w:numPr><w:ilvl w:val="{item}"/><w:numId w:val="1"/></w:numPr>'
+    named = f'<w:pStyle w:val="{style}"/>' if style else ""
+    return f"<w:p><w:pPr>{named}{of_list}</w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def word_table(rows: Sequence[Sequence[str]]) -> str:
+    """A table of Word."""
+    cells = ("".join(f"<w:tc>{paragraph(cell)}</w:tc>" for cell in row) for row in rows)
+    return "<w:tbl>" + "".join(f"<w:tr>{row}</w:tr>" for row in cells) + "</w:tbl>"
+
+
+def make_docx(body: str, *, before: str = "", more: Mapping[str, str | bytes] | None = None) -> bytes:
+    """A document of Word. Its styles: `1` and `2` are headings as a Chinese Word names them, `T` the title."""
+    styles = (
+        f'<w:styles xmlns:w="{_W}"><w:style w:styleId="1"><w:name w:val="heading 1"/></w:style>'
+        '<w:style w:styleId="2"><w:name w:val="heading 2"/></w:style><w:style w:styleId="T"><w:name w:val="Title"/>'
+        '</w:style><w:style w:styleId="own"><w:name w:val="Own"/><w:pPr><w:outlineLvl w:val="2"/></w:pPr></w:style>'
+        '<w:style w:styleId="n"><w:name w:val="Normal"/></w:style></w:styles>'
+    )
+    return zipped({
+        "word/document.xml": f'{before}<w:document xmlns:w="{_W}"><w:body>{body}</w:body></w:document>',
+        "word/styles.xml": styles,
+        "docProps/core.xml": _CORE,
+        **(more or {}),
+    })  # fmt: skip
+
+
+def _relations(parts: Iterable[str]) -> str:
+    links = (f'<Relationship Id="r{number}" Target="{part}"/>' for number, part in enumerate(parts))
+    return f'<Relationships xmlns="x">{"".join(links)}</Relationships>'
+
+
+def shape(lines: Sequence[str], kind: str = "") -> str:
+    """A shape with text on a slide."""
+    holder = f'<p:ph type="{kind}"/>' if kind else ""
+    texts = "".join(f"<a:p><a:r><a:t>{line}</a:t></a:r></a:p>" for line in lines)
+    return f"<p:sp><p:nvSpPr><p:nvPr>{holder}</p:nvPr></p:nvSpPr><p:txBody>{texts}</p:txBody></p:sp>"
+
+
+def slide_table(rows: Sequence[Sequence[str]]) -> str:
+    """A table on a slide."""
+    cells = ("".join(f"<a:tc><a:p><a:r><a:t>{cell}</a:t></a:r></a:p></a:tc>" for cell in row) for row in rows)
+    return "<a:tbl>" + "".join(f"<a:tr>{row}</a:tr>" for row in cells) + "</a:tbl>"
+
+
+def make_pptx(slides: Sequence[str], notes: Mapping[int, str] | None = None) -> bytes:
+    """A presentation, whose parts are not in the order of its slides."""
+    space = f'xmlns:a="{_A}" xmlns:p="{_P}" xmlns:r="{_R}"'
+    files = [f"slides/slide{len(slides) - number}.xml" for number in range(len(slides))]
+    ids = "".join(f'<p:sldId id="{number}" r:id="r{number}"/>' for number in range(len(slides)))
+    parts = {
+        "ppt/presentation.xml": f"<p:presentation {space}><p:sldIdLst>{ids}</p:sldIdLst></p:presentation>",
+        "ppt/_rels/presentation.xml.rels": _relations(files),
+    }
+    for number, (name, shapes) in enumerate(zip(files, slides, strict=True)):
+        parts[f"ppt/{name}"] = f"<p:sld {space}><p:cSld><p:spTree>{shapes}</p:spTree></p:cSld></p:sld>"
+        if notes and number in notes:
+            parts[f"ppt/slides/_rels/{name.rpartition('/')[2]}.rels"] = _relations([f"../notesSlides/n{number}.xml"])
+            parts[f"ppt/notesSlides/n{number}.xml"] = f"<p:notes {space}>{notes[number]}</p:notes>"
+    return zipped(parts)
+
+
+@dataclass
+class Sheet:
+    """A sheet: its name, and its rows as XML."""
+
+    name: str
+    rows: str
+
+
+def sheet_row(number: int, *cells: str) -> str:
+    """A row of a sheet."""
+    return f'<row r="{number}">{"".join(cells)}</row>'
+
+
+def make_xlsx(sheets: Sequence[Sheet], strings: Sequence[str] = ()) -> bytes:
+    """A workbook. Style 0 is none, 1 a date, 2 one of its own format, 3 a number of its own format."""
+    space = f'xmlns="{_S}" xmlns:r="{_R}"'
+    names = "".join(f'<sheet name="{each.name}" r:id="r{number}"/>' for number, each in enumerate(sheets))
+    parts = {
+        "xl/workbook.xml": f"<workbook {space}><sheets>{names}</sheets></workbook>",
+        "xl/_rels/workbook.xml.rels": _relations([f"/xl/worksheets/s{number}.xml" for number in range(len(sheets))]),
+        "xl/sharedStrings.xml": f"<sst {space}>{''.join(f'<si><t>{each}</t></si>' for each in strings)}</sst>",
+        "xl/styles.xml": f'<styleSheet {space}><numFmts><numFmt numFmtId="170" formatCode="dd.mm.yyyy hh:mm"/>'
+        '<numFmt numFmtId="171" formatCode="0.0&quot; days&quot;"/></numFmts>'
+        '<cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="170"/><xf numFmtId="171"/></cellXfs></styleSheet>',
+    }
+    for number, each in enumerate(sheets):
+        parts[f"xl/worksheets/s{number}.xml"] = f"<worksheet {space}><sheetData>{each.rows}</sheetData></worksheet>"
+    return zipped(parts)

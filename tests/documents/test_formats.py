@@ -1,0 +1,181 @@
+"""Text formats keep their structure; encodings are told."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from drsai_backend.documents import Block, ChunkedDocument, Reader, extract
+from drsai_backend.errors import DocumentUnreadable
+
+ENGLISH = "The café opened in März; “naïve” visitors paid 5 €."
+SIMPLIFIED = "员工每年享有三十天年假。请在系统中提前两周提交申请，并由部门经理批准。"  # noqa: RUF001 - Chinese
+TRADITIONAL = "員工每年享有三十天年假。請在系統中提前兩週提交申請，並由部門經理批准。"  # noqa: RUF001 - Chinese
+JAPANESE = "従業員は年に三十日の休暇があります。システムで申請してください。"
+KOREAN = "직원은 매년 삼십 일의 휴가가 있습니다. 시스템에서 신청하십시오."
+
+
+def blocks(name: str, content: str | bytes) -> list[tuple[str, str]]:
+    """Kind and text of each block."""
+    data = content.encode() if isinstance(content, str) else content
+    return [(block.kind, block.text) for block in extract(name, data).blocks]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        *((text, "utf-8") for text in (ENGLISH, SIMPLIFIED, TRADITIONAL)),
+        *((SIMPLIFIED, encoding) for encoding in ("utf-8-sig", "utf-16", "utf-32", "gbk", "gb18030")),
+        *((f"Leave: {SIMPLIFIED}", encoding) for encoding in ("utf-16-be", "utf-16-le", "gb2312")),
+        (TRADITIONAL, "big5"),
+        (JAPANESE, "shift_jis"),
+        (KOREAN, "euc_kr"),
+        (ENGLISH, "cp1252"),
+        ("Отпуск составляет тридцать дней в год.", "cp1251"),
+        (ENGLISH, "utf-16-le"),
+    ],
+)
+def test_encodings_are_told(text: str, encoding: str) -> None:
+    assert blocks("a.txt", text.encode(encoding)) == [("paragraph", text)]
+
+
+def test_a_few_broken_bytes_do_not_make_a_text_something_else() -> None:
+    [(_, read)] = blocks("a.txt", (SIMPLIFIED * 20).encode()[:-1])
+    assert read.startswith(SIMPLIFIED * 19)
+
+
+def test_text_has_paragraphs_without_control_characters() -> None:
+    assert blocks("notes", f"one\r\ntwo\r\n\r\n \r\nthree\x07\f four\x00{' and more' * 20}") == [
+        ("paragraph", "one\ntwo"),
+        ("paragraph", f"three\n four{' and more' * 20}"),
+    ]
+
+
+def test_markdown_keeps_its_structure() -> None:
+    text = """---
+title: "The handbook"
+---
+Top
+===
+
+Text *goes*
+on.
+## Second ##
+- one
+  more
+- two
+
+  still two
+
+1. first
+
+```python
+# no heading
+
+x = 1
+```
+~~~
+unclosed ```
+"""
+    read = extract("a.md", text.encode())
+    assert read.metadata == {"title": "The handbook"}
+    assert [(block.kind, block.text, block.level) for block in read.blocks] == [
+        ("heading", "Top", 1),
+        ("paragraph", "Text *goes*\non.", 0),
+        ("heading", "Second", 2),
+        ("list", "- one\n  more\n- two\n\n  still two\n\n1. first", 0),
+        ("code", "```python\n# no heading\n\nx = 1\n```", 0),
+        ("code", "~~~\nunclosed ```", 0),
+    ]
+    assert blocks("a.md", "before\n| a | b |\n|---|---|\n| 1 | 2 |\n\nafter") == [
+        ("paragraph", "before"),
+        ("table", "| a | b |\n|---|---|\n| 1 | 2 |"),
+        ("paragraph", "after"),
+    ]
+
+
+def test_html_keeps_its_structure() -> None:
+    page = """<!DOCTYPE html><html><head><title>The page</title><style>p {color: red}</style></head><body>
+    <nav><a href="/">Home</a></nav><h1>Top &amp; more</h1><p>Text <b>goes</b>
+    on.<br>Next line.</p>loose text<script>alert("no")</script>
+    <ul><li>one<ul><li>deep</li></ul></li><li><p>two</p></ul><ol><li>first<li>second</ol>
+    <table><caption>People</caption><tr><th>Name</th><th>Age</th></tr><tr><td>Ada<br>L.</td><td>36</td></tr></table>
+    <pre>def f():
+    return 1</pre></body></html>"""
+    read = extract("page", page.encode())
+    assert read.media_type == "text/html"
+    assert read.metadata == {"title": "The page"}
+    assert [(block.kind, block.text) for block in read.blocks] == [
+        ("paragraph", "Home"),
+        ("heading", "Top & more"),
+        ("paragraph", "Text goes on.\nNext line."),
+        ("paragraph", "loose text"),
+        ("list", "- one\n  - deep\n- two"),
+        ("list", "1. first\n2. second"),
+        ("paragraph", "People"),
+        ("table", "| Name | Age |\n| --- | --- |\n| Ada L. | 36 |"),
+        ("code", "def f():\n    return 1"),
+    ]
+
+
+def test_html_says_its_encoding() -> None:
+    page = f'<html><head><meta charset="big5"></head><p>{TRADITIONAL}</p></html>'
+    assert blocks("a.html", page.encode("big5")) == [("paragraph", TRADITIONAL)]
+    assert blocks("a.html", '<html><meta charset="nonsense"><p>text</html>') == [("paragraph", "text")]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_tables_with_separators_are_tables(delimiter: str) -> None:
+    rows = [["Name", "What"], ["Ada", '"a, b; c"'], ["Bob", "x | y"]]
+    assert blocks("a.csv", "\n".join(delimiter.join(row) for row in rows)) == [
+        ("table", "| Name | What |\n| --- | --- |\n| Ada | a, b; c |\n| Bob | x \\| y |")
+    ]
+
+
+def test_json_has_its_members_as_sections() -> None:
+    assert blocks("a.json", '{"名": {"first": "Ada"}, "age": 36, "bio": "Long text."}') == [
+        ("heading", "名"), ("code", '{\n "first": "Ada"\n}'), ("heading", "age"), ("code", "36"),
+        ("heading", "bio"), ("code", "Long text."),
+    ]  # fmt: skip
+    assert blocks("a.json", '[{"a": 1}, {"a": 2}]') == [("code", '{\n "a": 1\n}'), ("code", '{\n "a": 2\n}')]
+    assert blocks("a.jsonl", '{"a": 1}\n\n{"a": 2}\n') == [("code", '{\n "a": 1\n}'), ("code", '{\n "a": 2\n}')]
+    cut = extract("a.json", b'{"a": [1, 2')
+    assert [block.text for block in cut.blocks] == ['{"a": [1, 2']
+    assert "no valid JSON" in cut.notes[0]
+
+
+def test_code_is_cut_into_its_pieces() -> None:
+    code = "import os\n\n\ndef f():\n    x = 1\n\n    return x\n\n\nclass A:\n    pass\n"
+    assert blocks("a.py", code) == [
+        ("code", "import os"),
+        ("code", "def f():\n    x = 1\n\n    return x"),
+        ("code", "class A:\n    pass"),
+    ]
+    assert extract("Makefile", b"all:\n\techo", "text/x-code").blocks == (Block("code", "all:\n\techo"),)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.html", b"<div>" * 500_000 + b"text"),
+        ("a.html", b"<ul><li>" * 20_000 + b"text"),
+        ("a.html", b"<table><tr><td>" * 50_000 + b"text"),
+        ("a.json", b"[" * 1_000_000),
+        ("a.json", b"[" * 900 + b"1" + b"]" * 900),
+        ("a.csv", b'"' + b"a," * 500_000),
+        ("a.csv", b",\n" * 500_000 + b"a" + b"," * 500_000),
+        ("a.md", b"#" * 1_000_000),
+        ("a.md", b"- " * 500_000),
+        ("a.txt", b"\n" * 3_000_000 + b"a"),
+        ("a.py", b"\n \n" * 1_000_000 + b"a"),
+    ],
+    ids=range(11),
+)
+async def test_hostile_texts_are_read_or_refused_in_time(name: str, content: bytes) -> None:
+    ended = (await asyncio.gather(Reader().chunks(name, content), return_exceptions=True))[0]
+    if isinstance(ended, ChunkedDocument):
+        assert ended.chunks
+    else:
+        assert isinstance(ended, DocumentUnreadable)
+        assert "within" not in ended.message

@@ -1,0 +1,163 @@
+"""Office files keep their structure, and none unpacks to more than may be."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import pytest
+
+from drsai_backend.documents import Reader, ReadLimits, extract
+from drsai_backend.documents.base import MIB
+from drsai_backend.errors import (
+    DocumentEmpty,
+    DocumentProtected,
+    DocumentTooLarge,
+    DocumentUnreadable,
+    DocumentUnsupported,
+)
+from tests.documents.made import (
+    Sheet,
+    make_docx,
+    make_pptx,
+    make_xlsx,
+    paragraph,
+    shape,
+    sheet_row,
+    slide_table,
+    word_table,
+    zipped,
+)
+
+
+def test_a_document_of_word_keeps_headings_lists_and_tables() -> None:
+    read = extract(
+        "a.docx",
+        make_docx(
+            paragraph("Handbook", "T") + paragraph("Leave", "1") + paragraph("Thirty days.", "n")
+            + paragraph("summer", item=0) + paragraph("July", item=1) + paragraph("winter", item=0)
+            + paragraph("By age", "2") + word_table([["Age", "Days"], ["up to 50", "30"], ["a|b", ""]])
+            + "<w:sdt><w:sdtContent>" + paragraph("In a control.") + "</w:sdtContent></w:sdt>" + paragraph("Own", "own")
+            + "<w:p><w:r><w:t>kept</w:t></w:r><w:del><w:r><w:delText>deleted</w:delText></w:r></w:del>"
+            "<w:r><w:tab/><w:t>after a tab</w:t><w:br/><w:t>and a break</w:t></w:r></w:p>",
+            more={
+                "word/footnotes.xml": '<w:footnotes xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main">'
+                f"<w:footnote>{paragraph('A footnote.')}</w:footnote></w:footnotes>"
+            },
+        ),
+    )  # fmt: skip
+    assert read.text.split("\n\n") == [
+        "# Handbook",
+        "# Leave",
+        "Thirty days.",
+        "- summer\n  - July\n- winter",
+        "## By age",
+        "| Age | Days |\n| --- | --- |\n| up to 50 | 30 |\n| a\\|b |  |",
+        "In a control.",
+        "### Own",
+        "kept\tafter a tab\nand a break",
+        "A footnote.",
+    ]
+    assert read.metadata == {"title": "The title", "author": "Ada"}
+    assert read.media_type.endswith("wordprocessingml.document")
+
+
+def test_a_presentation_is_read_slide_by_slide() -> None:
+    slides = [
+        shape(["Welcome"], "ctrTitle") + shape(["Ada Lovelace"], "subTitle") + shape(["1"], "sldNum"),
+        shape(["计划"], "title") + shape(["first", "second"], "body") + slide_table([["a", "b"], ["1", "2"]]),
+    ]
+    read = extract("a.pptx", make_pptx(slides, {1: shape(["Say this."], "body")}))
+    assert [(block.kind, block.text, block.page) for block in read.blocks] == [
+        ("heading", "Welcome", 1),
+        ("paragraph", "Ada Lovelace", 1),
+        ("heading", "计划", 2),
+        ("list", "- first\n- second", 2),
+        ("table", "| a | b |\n| --- | --- |\n| 1 | 2 |", 2),
+        ("paragraph", "Say this.", 2),
+    ]
+    assert read.pages == 2
+
+
+def test_a_workbook_is_read_sheet_by_sheet() -> None:
+    rows = (
+        sheet_row(1, '<c r="A1" t="s"><v>0</v></c>', '<c r="C1" t="inlineStr"><is><t>When</t></is></c>')
+        + sheet_row(2, '<c r="A2" t="str"><f>x</f><v>Ada</v></c>', '<c r="C2" s="1"><v>45413</v></c>')
+        + sheet_row(3, '<c r="A3"><v>1.5</v></c>', '<c r="C3" s="2"><v>45413.5</v></c>')
+        + sheet_row(4, '<c r="A4" t="b"><v>1</v></c>', '<c r="C4" s="3"><v>2.5</v></c>')
+        + sheet_row(7, '<c r="B7" t="s"><v>1</v></c>')
+        + sheet_row(8, '<c r="B8" t="s"><v>99</v></c>')
+    )
+    read = extract("a.xlsx", make_xlsx([Sheet("People", rows), Sheet("空", "")], ["Name", "Another table"]))
+    assert read.text.split("\n\n") == [
+        "# People",
+        "| Name | When |\n| --- | --- |\n| Ada | 2024-05-01 |\n| 1.5 | 2024-05-01 12:00 |\n| TRUE | 2.5 |",
+        "| Another table |\n| --- |",
+        "# 空",
+    ]
+    with pytest.raises(DocumentEmpty):
+        extract("a.xlsx", make_xlsx([Sheet("Nothing", "")]))
+
+
+ENTITIES = '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY a "lol">' + "".join(
+    f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+) + "]>"  # fmt: skip
+
+EXTERNAL = '<!DOCTYPE a SYSTEM "file:///etc/passwd">'
+
+
+@pytest.mark.parametrize(
+    ("content", "refusal", "text"),
+    [
+        (make_docx(paragraph("&i;"), before=ENTITIES), DocumentUnreadable, "entities"),
+        (
+            make_docx(paragraph("&i;"), before='<!DOCTYPE a SYSTEM "file:///etc/passwd">'),
+            DocumentUnreadable,
+            "entities",
+        ),
+        (make_docx("<w:p>" * 100_000), DocumentUnreadable, "deeply"),
+        (make_docx("<w:p>"), DocumentUnreadable, "broken"),
+        (zipped({"word/document.xml": bytes(40 * MIB)}), DocumentUnreadable, "broken"),
+        (zipped({"a.txt": "text"}), DocumentUnsupported, "archive"),
+        (make_docx(paragraph("text"))[:300], DocumentUnreadable, "broken"),
+        (make_docx(""), DocumentEmpty, "no text"),
+    ],
+    ids=["entities", "external", "deep", "cut xml", "zeros", "no Office file", "cut zip", "empty"],
+)
+async def test_hostile_and_broken_archives_are_refused(content: bytes, refusal: type[Exception], text: str) -> None:
+    with pytest.raises(DocumentUnreadable, match=text) as raised:
+        await Reader().read("a.docx", content)
+    assert type(raised.value) is refusal
+
+
+async def test_what_unpacks_to_more_than_may_be_is_refused() -> None:
+    blown = make_docx(paragraph(" " * 40 * MIB))
+    assert len(blown) < MIB
+    with pytest.raises(DocumentTooLarge, match="unpacks"):
+        await Reader(ReadLimits(unpacked=32 * MIB)).read("a.docx", blown)
+    # Sizes that an archive says of itself are not believed.
+    with pytest.raises(DocumentTooLarge, match="unpacks"):
+        extract("a.docx", make_docx(paragraph("x" * 5_000)), limits=ReadLimits(unpacked=2_000))
+
+
+async def test_a_sheet_of_few_cells_that_are_far_apart_is_refused() -> None:
+    rows = "".join(
+        sheet_row(n, f'<c r="{"ABCDEFGHIJ"[n % 10]}{"ABCDEFGHIJ"[n // 10 % 10]}{n}"><v>1</v></c>')
+        for n in range(1, 400)
+    )
+    with pytest.raises(DocumentTooLarge):
+        extract("a.xlsx", make_xlsx([Sheet("Wide", rows)]), limits=ReadLimits(text=10_000))
+
+
+def test_a_part_with_a_password_is_refused() -> None:
+    content = bytearray(make_docx(paragraph("text")))
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        places = [info.header_offset for info in archive.infolist()]
+    for place in [*(place + 6 for place in places), *(at + 8 for at in _all(content, b"PK\x01\x02"))]:
+        content[place] |= 1
+    with pytest.raises(DocumentProtected):
+        extract("a.docx", bytes(content))
+
+
+def _all(content: bytearray, mark: bytes) -> list[int]:
+    return [at for at in range(len(content)) if content.startswith(mark, at)]
