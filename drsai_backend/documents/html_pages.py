@@ -13,7 +13,6 @@ from drsai_backend.documents.encodings import decode
 _DECLARED: Final = re.compile(rb"(?:charset|encoding)\s*=\s*[\"']?([\w.:-]{2,40})", re.ASCII)
 _DECLARED_WITHIN: Final = 2048
 _SPACES: Final = re.compile(r"[ \t\r\n\f]+")
-_AROUND_LINES: Final = re.compile(r"[ \t]*\n[ \t]*")
 _HEADINGS: Final = frozenset(f"h{level}" for level in range(1, 7))
 _HIDDEN: Final = frozenset(("script", "style", "template", "noscript", "svg", "iframe", "object"))
 _BLOCKS: Final = frozenset(
@@ -47,7 +46,7 @@ def read(content: bytes, draft: Draft) -> None:
     page = _Page(draft)
     page.feed(decode(content, declared[1].decode() if declared else None))
     page.close()
-    page.end()
+    page.finish()
 
 
 class _Page(HTMLParser):
@@ -70,9 +69,13 @@ class _Page(HTMLParser):
         """Add the block that was read."""
         text, self._parts = "".join(self._parts), []
         if self._kind not in ("code", "list"):
-            text = _AROUND_LINES.sub("\n", text)
+            text = "\n".join(line.strip() for line in text.split("\n"))
         self._draft.add(self._kind, text, level=self._level)
         self._kind, self._level = "list" if self._lists else "paragraph", 0
+
+    def finish(self) -> None:
+        """Add what the page has not ended."""
+        self._end_table() if self._tables else self.end()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Begin a block, an item or a cell."""

@@ -9,19 +9,19 @@ from drsai_backend.documents.base import BlockKind
 from drsai_backend.documents.draft import Draft, clean
 from drsai_backend.documents.encodings import decode
 
-_HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t#]*$")
+_HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)")
 _UNDERLINE: Final = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _FENCE: Final = re.compile(r"[ \t]*(`{3,}|~{3,})")
 _ITEM: Final = re.compile(r"[ \t]*([-*+]|\d{1,9}[.)])[ \t]+\S")
 _FRONT: Final = re.compile(r"---\n(.*?)\n---(?:\n|$)", re.DOTALL)
-_FIELD: Final = re.compile(r"^(title|author)[ \t]*:[ \t]*[\"']?(.*?)[\"']?[ \t]*$", re.MULTILINE)
+_FIELD: Final = re.compile(r"^(title|author)[ \t]*:(.*)$", re.MULTILINE)
 
 
 def read(content: bytes, draft: Draft) -> None:
     """Read Markdown. A front matter is metadata."""
     text = clean(decode(content))
     if front := _FRONT.match(text):
-        draft.name_it(**dict(_FIELD.findall(front[1])))
+        draft.name_it(**{key: value.strip(" \t\"'") for key, value in _FIELD.findall(front[1])})
         text = text[front.end() :]
     _Lines(draft).read(text.split("\n"))
 
@@ -57,7 +57,7 @@ class _Lines:
             self._end() if self._kind != "list" else self._lines.append("")
         elif found := _HEADING.match(line):
             self._end()
-            self._draft.add("heading", found[2], level=len(found[1]))
+            self._draft.add("heading", found[2].rstrip(" \t#"), level=len(found[1]))
         elif self._kind == "paragraph" and len(self._lines) == 1 and (found := _UNDERLINE.match(line)):
             self._draft.add("heading", self._lines.pop(), level=1 if found[1][0] == "=" else 2)
         else:

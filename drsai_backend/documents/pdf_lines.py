@@ -38,6 +38,7 @@ class Line:
         x, y: where it begins, in points from the lower left corner.
         size: of most of its letters.
         parts: its texts and where each begins.
+        text: all of them, once the line is whole.
     """
 
     page: int
@@ -45,11 +46,7 @@ class Line:
     y: float = 0.0
     size: float = 0.0
     parts: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
-
-    @property
-    def text(self) -> str:
-        """All of it."""
-        return "".join(text for _, text in self.parts).strip()
+    text: str = ""
 
     def cells(self) -> list[tuple[float, str]]:
         """Its texts that stand apart, and where each begins."""
@@ -86,18 +83,19 @@ class Lines:
         return self._lines
 
     def _add(self, text: str, cm: Sequence[float], tm: Sequence[float], size: float) -> None:
-        if not text:
-            return
         line = self._line
+        if not text or not (line.parts or text.strip()):
+            return
         x = tm[4] * cm[0] + tm[5] * cm[2] + cm[4]
-        if not line.parts or not line.text:
+        if not line.parts:
             line.x, line.y = x, tm[4] * cm[1] + tm[5] * cm[3] + cm[5]
         if len(text.strip()) > 1 or not line.size:
             line.size = max(line.size, round(abs(size) * hypot(tm[2], tm[3]) * hypot(cm[2], cm[3]), 1))
         line.parts.append((x, text))
 
     def _end(self) -> None:
-        if self._line.text:
+        if self._line.parts:
+            self._line.text = "".join(text for _, text in self._line.parts).strip()
             self._lines.append(self._line)
         self._line = Line(self._page)
 
@@ -192,16 +190,15 @@ def _table_end(lines: Sequence[Line], start: int) -> int:
 
 def _joined(lines: Sequence[Line]) -> str:
     """The text of lines as one: words that a line's end breaks are whole, and Chinese has no spaces."""
-    text = ""
+    parts: list[str] = []
     for line in lines:
-        after = line.text
-        if _BROKEN_WORD.search(text) and after[:1].islower():
-            text = text[:-1] + after
-        elif not text or (_WIDE.match(text[-1]) and _WIDE.match(after[:1])):
-            text += after
-        else:
-            text += " " + after
-    return text
+        before, after = parts[-1] if parts else "", line.text
+        if _BROKEN_WORD.search(before) and after[:1].islower():
+            parts[-1] = before[:-1]
+        elif before and not (_WIDE.match(before[-1]) and _WIDE.match(after)):
+            parts.append(" ")
+        parts.append(after)
+    return "".join(parts)
 
 
 def _common(values: Iterator[float]) -> float | None:

@@ -14,7 +14,8 @@ from drsai_backend.documents.encodings import decode
 
 _PARAGRAPHS: Final = re.compile(r"\n[ \t]*\n\s*")
 # Where a piece of code ends: at an empty line, when the next one is not indented.
-_PIECES: Final = re.compile(r"\n[ \t]*\n+(?=[^\s})\]])")
+_EMPTY_LINES: Final = re.compile(r"\n\s*\n")
+_PIECES: Final = re.compile(r"\n\n(?=[^\s})\]])")
 _DELIMITERS: Final = ",;\t|"
 _ROWS: Final = 50
 """Rows of a table with separators by which its delimiter is told."""
@@ -94,7 +95,7 @@ def _columns(lines: list[str], delimiter: str) -> int:
 
 
 def _add_code(text: str, draft: Draft) -> None:
-    for piece in _PIECES.split(text):
+    for piece in _PIECES.split(_EMPTY_LINES.sub("\n\n", text)):
         draft.add("code", piece)
 
 

@@ -18,6 +18,7 @@ _DATES: Final = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *rang
 """Formats of dates and times that need no text, those of Chinese and Japanese among them."""
 _OF_A_DATE: Final = re.compile(r"[ymdhs年月日]", re.IGNORECASE)
 _NO_FORMAT: Final = re.compile(r'"[^"]*"|\[[^\]]*\]|\\.')
+_LONGEST_FORMAT: Final = 200
 _COLUMN: Final = re.compile(r"[A-Z]{1,3}")
 
 
@@ -104,7 +105,7 @@ def _date_styles(package: Package) -> frozenset[str]:
     for group in package.xml("xl/styles.xml"):
         if group.tag == sheet("numFmts"):
             for each in group:
-                if _OF_A_DATE.search(_NO_FORMAT.sub("", each.get("formatCode", ""))):
+                if _OF_A_DATE.search(_NO_FORMAT.sub("", each.get("formatCode", "")[:_LONGEST_FORMAT])):
                     dates.add(each.get("numFmtId", ""))
         elif group.tag == sheet("cellXfs"):
             styles |= {str(number) for number, each in enumerate(group) if each.get("numFmtId", "") in dates}
