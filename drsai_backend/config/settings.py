@@ -277,6 +277,9 @@ class Settings(BaseSettings):
     max_files_bytes: ByteSize = Field(
         default=ByteSize(10240 * _MIB), gt=0, description="Of all files of a user together."
     )
+    max_file_tokens: int = Field(
+        default=32_000, ge=100, description="Tokens of what agents are shown of the documents of one message."
+    )
     mcp_servers: str | None = Field(
         default=None, description="A YAML or JSON file of the MCP servers that component configs may name."
     )

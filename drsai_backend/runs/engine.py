@@ -45,6 +45,7 @@ from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.definitions.policy import DefinitionPolicy
 from drsai_backend.definitions.stored.store import StoredDefinitions
+from drsai_backend.documents.excerpts import Excerpts
 from drsai_backend.errors import InvalidRequest, NotFound, ShuttingDown, ThreadBusy, UnknownModel
 from drsai_backend.files import Files
 from drsai_backend.lazily import imported
@@ -109,6 +110,7 @@ class Engine(StoredThreads):
     Attributes:
         webhooks: the deliveries and secrets of webhooks.
         files: the files of users.
+        excerpts: what is shown of the documents that a request brings.
         tools: the tools that tenants have registered.
         agents: the definitions of agents and teams that users, tenants and the operator have stored.
         catalog: what can be asked: the registry's teams and the stored definitions.
@@ -139,6 +141,7 @@ class Engine(StoredThreads):
         lease = timedelta(seconds=settings.lease_seconds)
         self.webhooks = Webhooks(db, settings)
         self.files = Files(database, settings)
+        self.excerpts = Excerpts(settings.max_file_tokens)
         mcp = mcp or McpHost()
         allowed, means = tuple(settings.allowed_addresses), DefinitionPolicy.of(settings, own_tools)
         # What was stored may be read where a function or a server that it names is not.

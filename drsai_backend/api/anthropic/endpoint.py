@@ -179,7 +179,7 @@ class CountTokensRoute(ChatRoute):
         who = self._access.principal(caller, scope, self.scope, None)
         async with (
             self._bodies.read(scope, receive) as body,
-            with_files(self._bodies, self._engine.files, body, self.sender(caller, body, scope).who),
+            with_files(self._bodies, self._engine, body, self.sender(caller, body, scope).who),
         ):
             await self._engine.check_name(who, body)
             counting = partial(_count, body)

@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, TypeAlias, cast
 from autogen_core import FunctionCall, Image
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, WithJsonSchema
 
-from drsai_backend.api.openai.files.contents import IMAGES, Noted, decoded, text_of
+from drsai_backend.api.openai.files.contents import DATA_URL, IMAGES, Noted, decoded, text_of
 from drsai_backend.config import usable_key
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject, as_list, as_object, with_parts
@@ -51,7 +51,6 @@ _NOTHING: Final[tuple[object, ...]] = (None, "", [], {}, "auto", False)
 """Values that ask for nothing."""
 UNSEEN: Final = "[An image, which is not shown: what tools return is passed on as text.]"
 _DATA_URL: Final = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
-_FILE_URL: Final = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
 _URL_SCHEMA: Final = {"type": "object", "properties": {"url": {"type": "string"}}}
 _KEY_SCHEMA: Final = {
     "type": "string",
@@ -366,7 +365,7 @@ def read_file(file: InlineFile, path: str, images: Images) -> str | Image:
         if file.file_url is not None:
             reason = "this server fetches no addresses for its clients; send the file as `file_data`"
         raise InvalidRequest(f"`{path}`: {reason}", param=path)
-    head, name = _FILE_URL.match(data), file.filename or ""
+    head, name = DATA_URL.match(data), file.filename or ""
     kind = (head[1] if head is not None else mimetypes.guess_type(name)[0] or "").lower()
     text = data if head is None else data[head.end() :]
     if kind in IMAGES:

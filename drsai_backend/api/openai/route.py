@@ -177,9 +177,7 @@ class RunRoute(APIRoute):
         check_query(scope, self.query)
         async with (
             self._bodies.read(scope, receive) as body,
-            with_files(
-                self._bodies, self._engine.files, body, (sender := self.sender(caller, body, scope)).who
-            ) as noted,
+            with_files(self._bodies, self._engine, body, (sender := self.sender(caller, body, scope)).who) as noted,
         ):
             who, sender = sender.who, sender._replace(noted=noted)
             named, is_keyed = partial(self._engine.check_name, who, body), b"idempotency-key" in sender.headers

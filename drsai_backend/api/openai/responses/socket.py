@@ -51,7 +51,7 @@ class ResponsesSession(SocketSession):
         fields = _fields_of(body)
         who = self.access.acting(caller, self.asking, None, body.get("user"))
         await self._responses.engine.check_name(who, fields)
-        async with with_files(self._responses.bodies, self._responses.engine.files, fields, who) as noted:
+        async with with_files(self._responses.bodies, self._responses.engine, fields, who) as noted:
             asked = self._responses.read({**fields, "stream": True})
             started = await self._responses.create(Call(who, asked, remembered=self._remembered, noted=noted))
         self._keep(started, who, is_stored=asked.store is not False)
