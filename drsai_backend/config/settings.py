@@ -240,8 +240,8 @@ class Settings(BaseSettings):
     )
     image_urls: Hosts = Field(
         default_factory=lambda: ["https"],
-        description="Whose images are fetched where a message names a URL: `https`: any public server's; or hosts, "
-        "separated by commas, such as example.org or *.example.org; `off`: nobody's.",
+        description="Whose images and files are fetched where a message names a URL: `https`: any public server's; or "
+        "hosts, separated by commas, such as example.org or *.example.org; `off`: nobody's.",
     )
     engine_modes: Names = Field(
         default_factory=lambda: ["react", "plan_execute", "reflexion", "simple", "tools"],

@@ -111,7 +111,8 @@ class Excerpts:
         key = _Key(owner, name, media_type, digest)
         if (known := self._kept.get(key)) is not None:
             return known
-        read = await self._reader.read(name or "file", content, media_type)
+        reader = await asyncio.to_thread(lambda: self._reader)  # To import it takes half a second.
+        read = await reader.read(name or "file", content, media_type)
         made = await asyncio.to_thread(self._cut, name, read)
         if self._kept.getsizeof(made) <= self._kept.maxsize:
             self._kept[key] = made

@@ -32,6 +32,7 @@ class Pictures:
         self.asked: Counter[str] = Counter()
         self.port = 0
         self.open = set[asyncio.Task[Any]]()
+        self.files = dict[str, tuple[str, bytes]]()
 
     def url(self, path: str, host: str = HOST) -> str:
         return f"http://{host}:{self.port}/{path}"
@@ -49,7 +50,7 @@ class Pictures:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         path = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1].decode().removeprefix("/")
         self.asked[path] += 1
-        kind, body, status, more = "image/png", PNG, 200, ""
+        (kind, body), status, more = self.files.get(path, ("image/png", PNG)), 200, ""
         if path == "html.png":
             body = b"<html>No image.</html>"
         elif path == "cut.png":

@@ -1,4 +1,5 @@
-"""Files that a request brings along, in each API: text becomes text, an image an image, anything else is refused."""
+"""Files that a request brings along, in each API: text becomes text, an image an image; documents are in
+`test_documents`."""
 
 from __future__ import annotations
 
@@ -60,14 +61,13 @@ async def test_what_is_text_and_what_is_not(service: Service, model: ModelServer
         assert model.requests[-1].last == f"{name}\n\n{read}"
     count = len(model.requests)
     for data, media_type, named in (
-        (PDF, "application/pdf", "PDF"),
-        (PDF, "text/plain", "PDF"),
+        (PDF, "application/pdf", "no whole PDF"),
+        (PDF, "text/plain", "no whole PDF"),
         (WAV, "application/octet-stream", "recording"),
         (b"only ASCII", "audio/wav", "audio/wav"),
-        (b"PK\x03\x04abc", "application/octet-stream", "office"),
+        (b"PK\x03\x04abc", "application/octet-stream", "broken"),
         (rb"{\rtf1 Hello}", "text/plain", "office"),
-        ("Grüße".encode("latin-1"), "text/plain", "UTF-8"),
-        (b"a\0b", "text/plain", "UTF-8"),
+        (b"a\0b", "text/plain", "only text, PDF, DOCX"),
     ):
         answer = await sent(service, api, data, media_type)
         error = answer.json()["error"]
@@ -88,7 +88,7 @@ async def test_images_and_what_is_missing(service: Service, model: ModelServer) 
             assert model.requests[-1].messages[-1]["content"][0]["image_url"]["url"].endswith(png())
     for part, text in (
         ({"filename": "a.txt"}, "needs `file_data`"),
-        ({"file_url": "http://a/b"}, "fetches no addresses"),
+        ({"file_url": "http://127.0.0.1/b"}, "must not reach"),
         ({"file_data": "data:text/plain;base64,@"}, "not valid base64"),
     ):
         bodies: dict[str, Any] = {

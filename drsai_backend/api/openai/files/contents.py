@@ -20,6 +20,9 @@ _NO_TEXT: Final = re.compile(r"audio/(?!.*mpegurl)|application/(pdf|rtf)\b|text/
 """Media types of what is no text, though its bytes may be some. Not of Office: browsers give those to CSV, too."""
 _PDF: Final = re.compile(rb"(\xef\xbb\xbf)?\s*%PDF-")
 _PACKED: Final = re.compile(rb"PK\x03\x04|\xd0\xcf\x11\xe0")
+_BOMS: Final = (b"\xff\xfe", b"\xfe\xff")
+"""What text in UTF-16 begins with."""
+_LOOKED_AT: Final = 8192
 _HEADS: Final = (
     (_PDF, "a PDF"),
     (re.compile(rb"(\xef\xbb\xbf)?\s*\{\\rtf"), "a document of an office program (RTF)"),
@@ -44,7 +47,7 @@ def is_document(data: bytes, media_type: str) -> bool:
         return False
     if media_type.startswith("application/pdf"):
         return True
-    if _NO_TEXT.match(media_type):
+    if _NO_TEXT.match(media_type) or (b"\0" in data[:_LOOKED_AT] and not data.startswith(_BOMS)):
         return False
     return plain(data) is None
 
@@ -58,8 +61,9 @@ def plain(data: bytes) -> str | None:
     return None if "\0" in text else text
 
 
-def text_of(data: bytes, media_type: str, where: str) -> str:
-    """Decode a file that is text in UTF-8, with or without a byte order mark.
+def text_of(data: bytes, media_type: str, where: str, read: str = "text (UTF-8)") -> str:
+    """Decode a file that is text in UTF-8, with or without a byte order mark. `read`: what is read there besides
+    images.
 
     Raises:
         InvalidRequest: it is something else; `where` is its `param`.
@@ -69,5 +73,5 @@ def text_of(data: bytes, media_type: str, where: str) -> str:
         kind = media_type
     if kind is None and (text := plain(data)) is not None:
         return text
-    reason = f"only text (UTF-8) and images can be read here; the file is {kind or media_type or 'neither'}"
+    reason = f"only {read} and images can be read here; the file is {kind or media_type or 'neither'}"
     raise InvalidRequest(f"`{where}`: {reason}. Send what it says as text", param=where)

@@ -38,10 +38,19 @@ _FIELDS: Final = {
     "image_url": "",
 }
 """By the kind of a part, in which of its fields it names a file; None: itself, "": in none."""
-_URLS: Final = {"image_url": "image_url", "input_image": "image_url", "image": "source"}
-"""By the kind of a part, in which of its fields a user's image may have a URL."""
+_URLS: Final = {
+    "image_url": "image_url",
+    "input_image": "image_url",
+    "image": "source",
+    "document": "source",
+    "file": "file.file_url",
+    "input_file": "file_url",
+}
+"""By the kind of a part, in which of its fields that of a user's may have a URL."""
 _DOCUMENTS: Final = ("input_file", "file", "document")
 """The kinds of parts whose file may be a document."""
+READ: Final = "text, PDF, DOCX, PPTX, XLSX"
+"""What is read of files, besides images."""
 _OWN: Final = frozenset(("type", "file", "source", "title", "context", "file_data", "filename", "file_id", "file_url"))
 """The fields of such a part of which its text is made."""
 
@@ -65,6 +74,7 @@ class _Part:
 
     Attributes:
         holder, index: the list that it is in, and its place there.
+        kind: its type.
         message, where: the paths of its message and of itself.
         way: it names a file by its id, by a URL, or brings it along.
         name: the id, the URL, or the name of the file that it brings.
@@ -74,10 +84,11 @@ class _Part:
 
     holder: list[object]
     index: int
+    kind: str
     message: str
     where: str
-    way: _Way
-    name: str
+    way: _Way = "id"
+    name: str = ""
     source: _Source | None = None
     is_told: bool = False
 
@@ -86,17 +97,15 @@ class _Part:
         return as_object(self.holder[self.index])
 
     @property
-    def kind(self) -> str:
-        return str(self.given["type"])
-
-    @property
     def may_be_document(self) -> bool:
         return self.kind in _DOCUMENTS
 
     @property
     def field(self) -> str:
         """The field that an error names."""
-        inner = _FIELDS[self.kind] if self.way == "inline" else None
+        if self.way == "id":
+            return self.where
+        inner = (_URLS if self.way == "url" else _FIELDS)[self.kind]
         return f"{self.where}.{inner}" if inner else self.where
 
     def say(self, text: str) -> None:
@@ -195,11 +204,10 @@ class _Taking:
         assert files.reachable is not None
         info = await files.made_by(owner, fetched.origin_of(url))
         if part.may_be_document and info is None:
-            file, kind = await fetched.document_at(files.reachable, url, part.where, end)
+            file, kind = await fetched.document_at(files.reachable, url, part.field, end)
             return _Source(file.name, file.data, kind)
         if info is None:
-            where = f"{part.where}.{_URLS[part.kind]}"
-            info = await fetched.image_at(files, files.reachable, owner, url, where, end)
+            info = await fetched.image_at(files, files.reachable, owner, url, part.field, end)
         return _Source(info.filename, await files.read(owner, info.file_id), info.media_type, info)
 
     async def _keep(self, url: str, source: _Source) -> FileInfo:
@@ -243,7 +251,7 @@ def _long_text(where: str, source: _Source, excerpts: Excerpts) -> Excerpt | Non
     """The beginning of a text that is too long; None: it is not, or the file is an image."""
     if source.media_type in IMAGES:
         return None
-    said = text_of(source.data, source.media_type, where)
+    said = text_of(source.data, source.media_type, where, READ)
     return excerpts.of_text(source.name, said) if estimate_text(said) > excerpts.budget else None
 
 
@@ -270,12 +278,12 @@ def _parts_of(body: Mapping[str, object], *, fetches: bool) -> Iterator[_Part]:
                 given, where = as_object(part), f"{path}.content[{index}]"
                 kind = str(given.get("type"))
                 if kind in _FIELDS:
-                    yield from _of_part(_Part(parts, index, path, where, "id", ""), fetches=fetches_here)
+                    yield from _of_part(_Part(parts, index, kind, path, where), fetches=fetches_here)
                 elif kind == "tool_result":
                     inner = as_list(given.get("content"))
                     for place, block in enumerate(inner):
                         if as_object(block).get("type") == "document":
-                            nested = _Part(inner, place, path, f"{where}.content[{place}]", "id", "")
+                            nested = _Part(inner, place, "document", path, f"{where}.content[{place}]")
                             yield from _of_part(nested, fetches=False)
 
 
@@ -296,7 +304,7 @@ def _url_of(part: Mapping[str, object], kind: str) -> str | None:
         inner = part if kind == "input_file" else as_object(part.get("file"))
         given = None if inner.get("file_data") or inner.get("file_id") else inner.get("file_url")
     else:
-        source = part.get(_URLS.get(kind, "source"))
+        source = part.get(_URLS[kind])
         given = as_object(source).get("url", source)
     return given if isinstance(given, str) and given[:6].lower().startswith(("http:", "https:")) else None
 
