@@ -49,7 +49,7 @@ class Line:
     text: str = ""
 
     def cells(self) -> list[tuple[float, str]]:
-        """Its texts that stand apart, and where each begins."""
+        """Return its texts that stand apart, and where each begins."""
         cells: list[tuple[float, str]] = []
         end = 0.0
         for x, text in self.parts:
@@ -132,7 +132,7 @@ def title_key(title: str) -> str:
 
 
 def _levels(lines: Sequence[Line], outline: Mapping[str, int]) -> Callable[[Line], int]:
-    """What tells the level of a line; 0: it is no heading."""
+    """Return what tells the level of a line; 0: it is no heading."""
     sizes: Counter[float] = Counter()
     for line in lines:
         sizes[line.size] += len(line.text)

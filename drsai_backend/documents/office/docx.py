@@ -1,4 +1,4 @@
-"""Documents of Word: paragraphs, whose styles say what is a heading, lists and tables."""
+"""Documents of Word have paragraphs, whose styles say what is a heading, lists and tables."""
 
 from __future__ import annotations
 

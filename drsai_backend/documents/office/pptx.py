@@ -1,4 +1,4 @@
-"""Presentations: each slide is a page with its title, texts, tables and notes."""
+"""Presentations have slides: each is a page with its title, texts, tables and notes."""
 
 from __future__ import annotations
 

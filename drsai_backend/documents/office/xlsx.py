@@ -1,4 +1,4 @@
-"""Workbooks: each sheet is a section with the tables that empty rows part."""
+"""Workbooks have sheets: each is a section with the tables that empty rows part."""
 
 from __future__ import annotations
 
