@@ -155,7 +155,7 @@ class _Cutter:
         return len(atoms)
 
     def _best(self, first: int, start: int, behind: int, whole: int) -> int:
-        """Find where a chunk that is full ends best: before `whole`, which begins a block, unless that leaves half of it."""
+        """Find where a full chunk ends best: before `whole`, which begins a block, unless that leaves half of it."""
         atoms = self._atoms
         if (
             whole > first
