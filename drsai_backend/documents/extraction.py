@@ -33,7 +33,7 @@ def extract(name: str, content: bytes, media_type: str | None = None, limits: Re
     if len(content) > draft.limits.content:
         raise DocumentTooLarge(f"the file has {len(content)} bytes; it may have {draft.limits.content}")
     kind = kind_of(name, content, media_type)
-    read: Callable[[bytes, Draft], None] = imported(f"drsai_backend.documents.{kind.reader}")
+    read: Callable[[bytes, Draft], None] = imported(f"drsai_backend.documents.formats.{kind.reader}")
     read(content, draft)
     if not draft.blocks:
         raise DocumentEmpty(" ".join(["the file has no text.", *draft.notes]))

@@ -14,7 +14,7 @@ class Kind(NamedTuple):
 
     Attributes:
         media_type: its name.
-        reader: `module:function` of this package, which reads it into a draft.
+        reader: `module:function` of `formats`, which reads it into a draft.
     """
 
     media_type: str
@@ -27,9 +27,9 @@ _HTML: Final = Kind("text/html", "html_pages:read")
 _MARKDOWN: Final = Kind("text/markdown", "markdown:read")
 _PDF: Final = Kind("application/pdf", "pdf:read")
 _PARTS: Final = {
-    "word/document.xml": Kind(f"{_OFFICE}wordprocessingml.document", "office.docx:read"),
-    "ppt/presentation.xml": Kind(f"{_OFFICE}presentationml.presentation", "office.pptx:read"),
-    "xl/workbook.xml": Kind(f"{_OFFICE}spreadsheetml.sheet", "office.xlsx:read"),
+    "word/document.xml": Kind(f"{_OFFICE}wordprocessingml.document", "docx:read"),
+    "ppt/presentation.xml": Kind(f"{_OFFICE}presentationml.presentation", "pptx:read"),
+    "xl/workbook.xml": Kind(f"{_OFFICE}spreadsheetml.sheet", "xlsx:read"),
 }
 """The part by which an Office file is told."""
 _ENDINGS: Final = {

@@ -8,7 +8,7 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from drsai_backend.documents.draft import Draft
-from drsai_backend.documents.office.package import Package, word
+from drsai_backend.documents.formats.package import Package, word
 
 _TEXTS: Final = {word("t"): None, word("tab"): "\t", word("br"): "\n", word("cr"): "\n", word("noBreakHyphen"): "-"}
 """What stands for text in a run; None: its own."""

@@ -9,7 +9,7 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from drsai_backend.documents.draft import Draft
-from drsai_backend.documents.office.package import RELATION_ID, Package, Tree, sheet
+from drsai_backend.documents.formats.package import RELATION_ID, Package, Tree, sheet
 
 _WORKBOOK: Final = "xl/workbook.xml"
 _FIRST_DAY: Final = datetime(1899, 12, 30)

@@ -8,7 +8,7 @@ from typing import Final
 
 from drsai_backend.documents.base import BlockKind
 from drsai_backend.documents.draft import Draft
-from drsai_backend.documents.encodings import decode
+from drsai_backend.documents.formats.encodings import decode
 
 _DECLARED: Final = re.compile(rb"(?:charset|encoding)\s*=\s*[\"']?([\w.:-]{2,40})", re.ASCII)
 _DECLARED_WITHIN: Final = 2048

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from drsai_backend.documents.draft import Draft
-from drsai_backend.documents.encodings import decode
+from drsai_backend.documents.formats.encodings import decode
 
 _PARAGRAPHS: Final = re.compile(r"\n[ \t]*\n\s*")
 # Where a piece of code ends: at an empty line, when the next one is not indented.

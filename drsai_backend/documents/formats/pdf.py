@@ -11,7 +11,7 @@ from pypdf import PageObject, PasswordType, PdfReader
 from pypdf.errors import DependencyError, PyPdfError
 
 from drsai_backend.documents.draft import Draft
-from drsai_backend.documents.pdf_lines import Line, Lines, add_blocks, title_key
+from drsai_backend.documents.formats.pdf_lines import Line, Lines, add_blocks, title_key
 from drsai_backend.errors import DocumentProtected, DocumentTooLarge, DocumentUnreadable
 
 _DEEPEST: Final = 6

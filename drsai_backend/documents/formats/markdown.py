@@ -7,7 +7,7 @@ from typing import Final
 
 from drsai_backend.documents.base import BlockKind
 from drsai_backend.documents.draft import Draft, clean
-from drsai_backend.documents.encodings import decode
+from drsai_backend.documents.formats.encodings import decode
 
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)")
 _UNDERLINE: Final = re.compile(r" {0,3}(=+|-+)[ \t]*$")

@@ -7,7 +7,7 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from drsai_backend.documents.draft import Draft
-from drsai_backend.documents.office.package import RELATION_ID, Package, drawing, slide
+from drsai_backend.documents.formats.package import RELATION_ID, Package, drawing, slide
 
 _PRESENTATION: Final = "ppt/presentation.xml"
 _TITLES: Final = ("title", "ctrTitle")

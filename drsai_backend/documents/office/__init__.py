@@ -1,1 +1,0 @@
-"""Office files are archives of XML: documents, presentations and workbooks. `package` opens them, within limits."""
