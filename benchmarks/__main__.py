@@ -30,6 +30,7 @@ from benchmarks import (
     recognised,
     resume,
     rewrite,
+    search,
     serving,
     stalls,
     stored,
@@ -47,7 +48,7 @@ TARGET = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 QUICK = (10,)
 GOALS = (10, 1000)
 FULL = (10, 100, 1000, 3000)
-_ONLY_FULL = ("rewrite", "timing", "migrate", "long", "many", "contexts", "beside")
+_ONLY_FULL = ("rewrite", "timing", "migrate", "long", "many", "contexts", "search", "beside")
 Part = Callable[[], Awaitable[Section | list[Section]]]
 
 
@@ -84,6 +85,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "long": lambda: long.measure(server, rounds, *((60, 50) if quick else ())),
         "contexts": lambda: contexts.measure(100 if quick else contexts.TURNS),
         "many": lambda: many.measure(*((100, 1.0, 0.5) if quick else (10_000,))),
+        "search": lambda: asyncio.to_thread(search.measure, server, *((1_000, 3) if quick else ())),
         "beside": lambda: beside.measure(server, *((1, (10, 20), 4) if quick else (3,))),
     }
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from drsai_backend.search.base import Entry, Found, Hit, Index, Mode, Query
     from drsai_backend.search.embedding import Embedder
     from drsai_backend.search.filters import Filter, parse_filter
+    from drsai_backend.search.hnsw import speed_up
     from drsai_backend.search.indexes import (
         Prepared,
         add,
@@ -46,6 +47,7 @@ __all__ = [
     "read_entries",
     "remove",
     "remove_family",
+    "speed_up",
 ]
 
 __getattr__ = lazily(
@@ -54,6 +56,7 @@ __getattr__ = lazily(
         "base": "Entry Found Hit Index Mode Query",
         "embedding": "Embedder",
         "filters": "Filter parse_filter",
+        "hnsw": "speed_up",
         "indexes": "add create_index drop_index find_index prepare Prepared read_entries remove remove_family",
         "search": "Search",
     },

@@ -57,8 +57,10 @@ class Column:
 class Columns:
     """Remembers columns, up to so many bytes; those that were used longest ago are forgotten. For any thread."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, large: int) -> None:
         self.most = most
+        self.large = large
+        """Entries from which on an index is asked by HNSW, where it can."""
         self._held: LRUCache[tuple[str, int], Column] = LRUCache(most, getsizeof=lambda column: column.size)
         self._lock = threading.Lock()
         self._reading = threading.Lock()

@@ -18,6 +18,7 @@ from drsai_backend.datamodel import SearchEntry, SearchIndex, SearchVector, tabl
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.search.base import MAX_DIMENSIONS, MAX_ENTRIES, MAX_NAME, MAX_TEXT, Entry, Index
+from drsai_backend.search.hnsw import forget, keep_up
 from drsai_backend.search.postings import MOST, Counted, add_postings, remove_postings
 from drsai_backend.search.tokens import FORM, terms
 
@@ -127,6 +128,7 @@ def add(
         add_postings(session, index, counted)
         if stored:
             connection.execute(sa.insert(_vector), stored)
+            keep_up(session, index, stored)
         length = sum(each.length for each in counted)
         added = {"next_number": _index.c.next_number + len(rows), "dimensions": dimensions}
         _count(session, index, len(rows), length, **added)
@@ -201,6 +203,7 @@ def drop_index(session: Session, index: int, *, limit: int | None = None) -> int
         gone = _take_out(session, index, _some(session, index, limit))
         if gone:
             return gone
+    forget(session, index)
     session.connection().execute(sa.delete(_index).where(_index.c.id == index))
     return 0
 

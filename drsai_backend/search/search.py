@@ -19,6 +19,7 @@ from drsai_backend.search.base import MAX_FOUND, MAX_INDEXES, MAX_QUERY, Found, 
 from drsai_backend.search.columns import Columns, attributes_of
 from drsai_backend.search.filters import Filter, passes
 from drsai_backend.search.fusion import fused
+from drsai_backend.search.hnsw import LARGE
 from drsai_backend.search.indexes import unit
 from drsai_backend.search.keywords import Array, Place, by_keywords
 from drsai_backend.search.tokens import FORM
@@ -41,11 +42,12 @@ class Search:
     Args:
         database: that has the indexes.
         cache_bytes: how much of vectors is remembered between searches.
+        large: entries from which on an index is asked by HNSW, where `speed_up` has made one.
     """
 
-    def __init__(self, database: Database, *, cache_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, database: Database, *, cache_bytes: int = CACHE_BYTES, large: int = LARGE) -> None:
         self._database = database
-        self._columns = Columns(cache_bytes)
+        self._columns = Columns(cache_bytes, large)
 
     async def find(self, indexes: Sequence[int], query: Query) -> Found:
         """Search up to 64 indexes as if they were one, in a thread: a large index takes tens of milliseconds.

@@ -1,6 +1,7 @@
 """Vectors are compared exactly: all of an index by their 8-bit numbers, and the best again as they are stored.
 
-An index whose numbers are more than a process remembers is read anew for each search.
+A large index that has an HNSW one is asked that instead (`hnsw`). Another one, whose numbers are more than a process
+remembers, is read anew for each search.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import SearchVector, table_of
 from drsai_backend.search.columns import AT_ONCE, Columns, as_matrix, coded
+from drsai_backend.search.hnsw import has_hnsw, nearest_of
 from drsai_backend.search.keywords import DIGITS, Array, Place, top
 
 _NUMBERS: Final = 200_000
@@ -44,6 +46,12 @@ def nearest(
     places: list[Place] = []
     found: list[Array] = [np.zeros(0)]
     for index, row in indexes.items():
+        if row.entries >= columns.large and has_hnsw(session, index):
+            chosen = None if allowed is None else allowed[index].tolist()
+            near = nearest_of(session, row, vector, most, chosen)
+            places += [Place(index, number) for number, _ in near]
+            found.append(np.array([product for _, product in near]))
+            continue
         for numbers, codes, scales in _codes(session, columns, row):
             scores = _products(codes, asked) * scales
             if allowed is not None:
@@ -75,8 +83,8 @@ def cosines(
             stored = np.frombuffer(b"".join(row[1] for row in rows), "<f4").reshape(-1, len(asked))
             # Each row is added up for itself, so that its sum does not depend on the others.
             products: Array = stored * asked
-            sums: Array = np.round(np.sum(products, axis=1), DIGITS)
-            found |= {Place(index, row[0]): float(each) for row, each in zip(rows, sums, strict=True)}
+            sums: Array = np.add.reduce(products, axis=1)
+            found |= {Place(index, row[0]): round(float(each), DIGITS) for row, each in zip(rows, sums, strict=True)}
     return found
 
 

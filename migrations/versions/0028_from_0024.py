@@ -97,5 +97,6 @@ def _of_index(table: str, *key: str) -> tuple[sa.Constraint, ...]:
 
 
 def downgrade() -> None:
+    op.execute("DROP TABLE IF EXISTS searchhnsw")  # which is made where pgvector is used
     for table in ("embeddedtext", "searchvector", "searchposting", "searchentry", "searchindex"):
         op.drop_table(table)
