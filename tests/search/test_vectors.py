@@ -302,7 +302,7 @@ def test_weak_vectors_draw_nothing_away() -> None:
     assert max(fused(keywords, weak).items(), key=lambda item: item[1])[0] == keywords[0]
     best = sorted(fused(keywords, weak).items(), key=lambda item: -item[1])[:5]
     assert [place for place, _ in best] == keywords[:5]
-    assert fused(keywords, keywords)[keywords[0]] == 2 / 61
+    assert fused(keywords, keywords)[keywords[0]] == 2 / 31
     assert [*fused([], strong)] == strong
 
 
