@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Final, TypeVar, cast
 
@@ -23,6 +23,7 @@ from drsai_backend.definitions.functions import NOT_FIXED, function_tool
 from drsai_backend.definitions.group_chats import build_group_chat
 from drsai_backend.definitions.policy import DefinitionPolicy
 from drsai_backend.definitions.schema import (
+    KNOWLEDGE,
     AgentAsTool,
     AgentDefinition,
     BufferedContext,
@@ -138,7 +139,7 @@ class Builder:
             description=agent.description or name,
             system_message=prompt_of(agent.prompt, agent.examples, self._context) or None,
             client=partial(self._client_of, agent.model),
-            workbenches=partial(self._workbenches, agent.tools),
+            workbenches=partial(self._workbenches, agent),
             model_context=partial(self._model_context, agent),
             handoffs=tuple(agent.handoffs),
             max_iterations=agent.max_iterations,
@@ -147,7 +148,7 @@ class Builder:
             part=self.part,
             run=self._context,
         )
-        calls = bool(agent.tools or agent.handoffs) and agent.strategy.needs_functions
+        calls = bool(agent.has_tools or agent.handoffs) and agent.strategy.needs_functions
         if calls and not parts.client(None).model_info["function_calling"]:
             hint = "leave them out, or take the strategy 'react'"
             raise TeamBuildError(f"agent {name!r} has tools, and its model calls no functions: {hint}")
@@ -182,11 +183,11 @@ class Builder:
         """Tokens that a prompt's messages may take, beside the system message, the tools and the answer."""
         return (facts_of(self.client(model).inner).context_length or _UNKNOWN_WINDOW) * 3 // 4
 
-    def _workbenches(self, entries: Sequence[ToolEntry]) -> list[Workbench]:
+    def _workbenches(self, agent: AgentDefinition) -> list[Workbench]:
         tools: list[AnyTool] = []
         registered: dict[str, Fix] = {}
         rest: list[Workbench] = []
-        for entry in entries:
+        for entry in agent.tools:
             named = self._given.tools.get(entry, BuiltinTool(builtin=entry)) if isinstance(entry, str) else entry
             match named:
                 case RegisteredTool():
@@ -195,6 +196,8 @@ class Builder:
                     rest.append(_mcp(named))
                 case _:
                     tools.append(self._tool(named))
+        if agent.knowledge is not None and agent.looks_up:
+            tools.append(LookupTool(builtin_tools([KNOWLEDGE], None)[0], agent.knowledge.lookup()))
         if tools:
             rest.insert(0, StaticStreamWorkbench(tools))
         if registered:
@@ -220,6 +223,19 @@ class Builder:
             return AgentTool(cast(BaseChatAgent, built))
         given = self._given.agents.get(name) or self._given.teams[name]
         return TeamTool(cast(BaseGroupChat, built), name, given.description or name)
+
+
+class LookupTool(FixedTool):
+    """Looks something up in the stores of an agent; how many passages is the model's to say."""
+
+    def __init__(self, inner: ToolBase, lookup: JsonObject) -> None:
+        self._top_k = lookup["top_k"]
+        fixed = {name: lookup[name] for name in ("stores", "retrieval", "min_score") if lookup[name] is not None}
+        super().__init__(inner, {"min_score": None, **fixed})
+
+    def check(self, arguments: Mapping[str, object]) -> JsonObject:
+        """See `ToolBase.check`."""
+        return super().check({"top_k": self._top_k, **arguments} if isinstance(arguments, dict) else arguments)
 
 
 def _fixed(tool: T, entry: FixedPart) -> T | ToolBase:

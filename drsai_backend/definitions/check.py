@@ -16,6 +16,7 @@ from drsai_backend.definitions.functions import NOT_FIXED, function_tool, is_all
 from drsai_backend.definitions.group_chats import wrong_graph
 from drsai_backend.definitions.policy import DefinitionPolicy
 from drsai_backend.definitions.schema import (
+    KNOWLEDGE,
     PERSON,
     AgentAsTool,
     AgentDefinition,
@@ -25,6 +26,7 @@ from drsai_backend.definitions.schema import (
     FixedPart,
     GraphTeam,
     HttpEndpointTool,
+    Knowledge,
     McpTools,
     PythonTool,
     RoundRobinTeam,
@@ -246,7 +248,7 @@ def _wrong_agent(
 ) -> Iterator[tuple[FieldPath, str]]:
     """Yield what is wrong with an agent, its tools apart."""
     yield from _no_parts({_of_strategy(path, field): name for field, name in agent.strategy.uses().items()}, parts)
-    if (known := tool_names(agent.tools, given)) is not None:
+    if (known := tools_of(agent, given)) is not None:
         for field, used in agent.strategy.calls().items():
             if used not in known:
                 yield _of_strategy(path, field), f"the agent has no tool {used!r}{suggestion(used, known)}"
@@ -257,15 +259,32 @@ def _wrong_agent(
             yield (*path, "tool_choice"), "'done' needs the strategy `{kind: tools, require_done: true}`"
     if isinstance(agent.context, CompactedContext) and agent.context.keep >= agent.context.share:
         yield (*path, "context", "keep"), f"must be less than `share`, which is {agent.context.share}"
-    for place in ("memory", "knowledge"):
-        if getattr(agent, place) is not None:
-            yield (*path, place), f"{place} is not available yet: leave `{place}` out"
+    if agent.memory is not None:
+        yield (*path, "memory"), "memory is not available yet: leave `memory` out"
+    if agent.knowledge is not None:
+        yield from _wrong_knowledge((*path, "knowledge"), agent.knowledge)
     for variable in unknown_variables(agent.prompt):
         yield (*path, "prompt"), f"there is no variable {{{{{variable}}}}}"
 
 
+def _wrong_knowledge(path: FieldPath, knowledge: Knowledge) -> Iterator[tuple[FieldPath, str]]:
+    if knowledge.files:
+        text = "is not available yet: put the files into a store (`drsai knowledge add`), and name that in `stores`"
+        yield (*path, "files"), text
+    elif not knowledge.stores:
+        yield (*path, "stores"), "must have at least 1"
+    if knowledge.mode == "context":
+        yield (*path, "mode"), "'context' is not available yet"
+
+
 def _of_strategy(agent: FieldPath, field: str) -> FieldPath:
     return (*agent, "strategy", *(int(each) if each.isdigit() else each for each in field.split(".")))
+
+
+def tools_of(agent: AgentDefinition, given: Definitions) -> set[str] | None:
+    """The names of an agent's tools for its model, as `tool_names`."""
+    known = tool_names(agent.tools, given)
+    return {*known, KNOWLEDGE} if known is not None and agent.looks_up else known
 
 
 def tool_names(entries: Sequence[ToolEntry], given: Definitions) -> set[str] | None:

@@ -4,8 +4,9 @@ written it."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from drsai_backend.definitions.check import requires_done, speakers, suggestion, tool_names
+from drsai_backend.definitions.check import requires_done, speakers, suggestion, tool_names, tools_of
 from drsai_backend.definitions.schema import (
     AgentDefinition,
     BuiltinTool,
@@ -17,6 +18,14 @@ from drsai_backend.definitions.schema import (
 from drsai_backend.definitions.source import FieldPath
 from drsai_backend.definitions.templates import variables_in
 from drsai_backend.definitions.termination import named_in
+
+_CUT: Final = "how a file is cut is said where it is put into a store"
+_OF_STORES: Final = {
+    "chunk_size": _CUT,
+    "chunk_overlap": _CUT,
+    "embeddings": "stores are embedded by the server's model (DRSAI_EMBEDDINGS_MODEL)",
+}
+"""Fields of `knowledge` that say something of stores."""
 
 
 def without_effect(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
@@ -33,7 +42,7 @@ def without_effect(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
                 yield where, f"has no effect: nobody {does} {who!r}{suggestion(who, known)}"
     for name, agent in given.agents.items():
         path: FieldPath = ("agents", name)
-        asked, calls = requires_done(agent), agent.tools or agent.handoffs
+        asked, calls = requires_done(agent), agent.has_tools or agent.handoffs
         for is_so, field, text in (
             (agent.handoffs and name not in handing, ("handoffs",), "has no effect: the agent takes part in no swarm"),
             (
@@ -49,10 +58,18 @@ def without_effect(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
         ):
             if is_so:
                 yield (*path, *field), text
+        yield from _of_knowledge(path, agent)
         yield from _of_tools(path, agent, given)
         for index, example in enumerate(agent.examples):
             for field, variable in ((field, each) for field, text in example for each in variables_in(text)):
                 yield (*path, "examples", index, field), f"{{{{{variable}}}}} is filled in in `prompt` only"
+
+
+def _of_knowledge(path: FieldPath, agent: AgentDefinition) -> Iterator[tuple[FieldPath, str]]:
+    said = agent.knowledge.model_fields_set if agent.knowledge is not None else ()
+    for field, hint in _OF_STORES.items():
+        if field in said:
+            yield (*path, "knowledge", field), f"has no effect: {hint}"
 
 
 def _of_tools(path: FieldPath, agent: AgentDefinition, given: Definitions) -> Iterator[tuple[FieldPath, str]]:
@@ -69,7 +86,7 @@ def _of_tools(path: FieldPath, agent: AgentDefinition, given: Definitions) -> It
         called = whole.python.rpartition(":")[2] if isinstance(whole, PythonTool) else ""
         if requires_done(agent) and "done" in (called, *names):
             yield (*path, "tools", index), "is called as the tool `done` of `require_done`: give it another name"
-    known = tool_names(agent.tools, given)
+    known = tools_of(agent, given)
     for tool in getattr(agent.context, "ephemeral", ()):
         if known is not None and tool not in known and not agent.handoffs:
             yield (*path, "context", "ephemeral", tool), f"the agent itself has no such tool{suggestion(tool, known)}"

@@ -253,22 +253,52 @@ class Memory(Part):
     min_score: float | None = Field(default=None, ge=0, le=1)
 
 
-class Knowledge(Part):
-    """Documents that an agent looks things up in. Not available yet."""
+KNOWLEDGE: Final = "knowledge_search"
+"""The tool by which an agent looks something up."""
 
-    files: list[str] = Field(default_factory=list, max_length=1000, description="Paths and URLs.")
+
+class Knowledge(Part):
+    """Documents that an agent looks things up in: docs/knowledge.md."""
+
+    stores: list[Annotated[str, Field(min_length=1, max_length=256)]] = Field(
+        default_factory=list,
+        max_length=16,
+        description="Stores of whoever asks, or of all users of their tenant, by their names or ids.",
+    )
+    mode: Literal["tool", "context"] = Field(
+        default="tool",
+        description=f"`tool`: the agent calls `{KNOWLEDGE}`; `context`: passages are put before each question.",
+    )
     retrieval: Literal["hybrid", "vector", "keyword"] = "hybrid"
-    chunk_size: int = Field(default=500, ge=1, description="Tokens of a piece.")
-    chunk_overlap: int = Field(default=50, ge=0)
-    top_k: int = Field(default=5, ge=1, le=100, description="Pieces that are found.")
-    min_score: float | None = Field(default=None, ge=0, le=1)
-    embeddings: str | None = Field(default=None, description="The model of their vectors.")
+    top_k: int = Field(default=5, ge=1, le=50, description="Passages that are found.")
+    min_score: float | None = Field(default=None, ge=0, le=1, description="Their least cosine.")
+    max_tokens: int = Field(default=2_000, ge=100, description="In `context`, of the passages together.")
+    files: list[str] = Field(default_factory=list, max_length=1000, description="Not available yet: files of stores.")
+    chunk_size: int = Field(default=500, ge=1, description="Is said where a file is put into a store.")
+    chunk_overlap: int = Field(default=50, ge=0, description="As `chunk_size`.")
+    embeddings: str | None = Field(default=None, description="Is the server's: `DRSAI_EMBEDDINGS_MODEL`.")
 
     @model_validator(mode="after")
     def _of_pieces(self) -> Knowledge:
         if self.chunk_overlap >= self.chunk_size:
             raise ValueError("`chunk_overlap` must be less than `chunk_size`")
         return self
+
+    def lookup(self) -> JsonObject:
+        """Return what the feature is told to do, in its words."""
+        return self.model_dump(include={"stores", "top_k", "retrieval", "min_score", "max_tokens"})
+
+
+def _of_stores(given: object) -> object:
+    if isinstance(given, str):
+        return {"stores": [given]}
+    return {"stores": cast("object", given)} if isinstance(given, list) else given
+
+
+KnowledgeChoice: TypeAlias = Annotated[
+    Knowledge, BeforeValidator(_of_stores, json_schema_input_type=str | list[str] | Knowledge)
+]
+"""Stores by their names, or an object with `stores` and options."""
 
 
 class AgentDefinition(Part):
@@ -302,7 +332,9 @@ class AgentDefinition(Part):
     )
     handoffs: list[Name] = Field(default_factory=list, description="In a swarm: to whom it may hand over.")
     memory: Memory | None = Field(default=None, description="Not available yet.")
-    knowledge: Knowledge | None = Field(default=None, description="Not available yet.")
+    knowledge: KnowledgeChoice | None = Field(
+        default=None, description="What it looks things up in: names of stores, or an object with `stores` and options."
+    )
     stream: bool = Field(default=True, description="Show the answer while it is made.")
     permissions: Permissions = Field(default_factory=list, max_length=32, description=_WHO_MAY)
 
@@ -314,7 +346,12 @@ class AgentDefinition(Part):
 
     @property
     def has_tools(self) -> bool:
-        return bool(self.tools)
+        return bool(self.tools) or self.looks_up
+
+    @property
+    def looks_up(self) -> bool:
+        """Whether it has a tool to look something up."""
+        return self.knowledge is not None and self.knowledge.mode == "tool"
 
     @property
     def has_handoffs(self) -> bool:

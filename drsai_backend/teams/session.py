@@ -19,12 +19,14 @@ from autogen_agentchat.messages import (
     BaseChatMessage,
     ModelClientStreamingChunkEvent,
     StopMessage,
+    TextMessage,
     ToolCallExecutionEvent,
     ToolCallSummaryMessage,
 )
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core import CancellationToken
 
+from drsai_backend.datamodel import citations
 from drsai_backend.datamodel.file import to_note
 from drsai_backend.json_types import JsonObject
 from drsai_backend.state import Document, ResumeRecord
@@ -238,16 +240,20 @@ class TeamSession:
             saying.mark(message)
         if message.models_usage is not None and (by := saying.answered.get(message.source)) is not None:
             message.metadata = {**message.metadata, **by}
-        if self.steps is not None and self.steps.files:
+        if self.steps is not None and (self.steps.files or self.steps.passages):
             self._note_files(message, self.steps)
         self.recorder.emit(message)
 
     def _note_files(self, message: BaseAgentEvent | BaseChatMessage, steps: TurnSteps) -> None:
-        """Let a message with results of tools have the files that they have made."""
+        """Let a message with results of tools have the files that they have made, and one that answers what it cites of
+        the files that its speaker was shown."""
         if isinstance(message, ToolCallExecutionEvent | ToolCallSummaryMessage):
             results = message.content if isinstance(message, ToolCallExecutionEvent) else message.results
             if files := [file for each in results for file in steps.files.get((message.source, each.call_id), ())]:
                 message.metadata = {**message.metadata, **to_note(files)}
+        elif isinstance(message, TextMessage) and (passages := steps.passages.get(message.source)):
+            cited = citations.cited_in(message.content, passages)
+            message.metadata = {**message.metadata, **citations.to_note(cited)}
 
     async def _boundary(self, pending: list[str]) -> None:
         self._pending = pending

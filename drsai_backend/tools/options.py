@@ -31,6 +31,7 @@ class ToolOptions:
         permission: the scope that who asks must have; None: anybody.
         max_output: characters of the result that the model gets. Of a longer one the whole is kept as a file.
         concurrency: how many calls run at once in this process; None: any number.
+        cites: its results have passages that the answer may cite (`datamodel.citations`).
 
     Raises:
         ConfigurationError: a value cannot work; the text names the option.
@@ -44,6 +45,7 @@ class ToolOptions:
     permission: str | None = None
     max_output: int = MAX_OUTPUT
     concurrency: int | None = None
+    cites: bool = False
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout > 0:

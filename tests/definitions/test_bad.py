@@ -163,7 +163,13 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
     ),
     "a model that is a list": (AGENT + "    model: [fast]\n", 4, "agents.ann.model", "must be a"),
     "memory": (AGENT + "    memory: {top_k: 3}\n", 4, "agents.ann.memory", "memory is not available yet"),
-    "knowledge": (AGENT + "    knowledge: {files: [a.pdf]}\n", 4, "agents.ann.knowledge", "not available yet"),
+    "files of knowledge": (
+        AGENT + "    knowledge: {files: [a.pdf]}\n",
+        4,
+        "agents.ann.knowledge.files",
+        "put the files into a store",
+    ),
+    "no store": (AGENT + "    knowledge: []\n", 4, "agents.ann.knowledge.stores", "must have at least 1"),
     "an overlap": (
         AGENT + "    knowledge: {chunk_size: 5, chunk_overlap: 5}\n",
         4,

@@ -242,8 +242,17 @@ NAMED: dict[str, tuple[dict[str, Any], str, str]] = {
         "reasoning_content",
     ),
     "a name": ({**with_llm(), "name": "专业助手"}, "name", "it is called 'bot'"),
-    "an index": ({"system_message": "x", "rag_cfg": {"index_path": "./i"}}, "rag_cfg.index_path", "has no place"),
-    "files": ({"system_message": "x", "files": ["a.pdf"]}, "files", "`knowledge`, which is not available yet"),
+    "an index": (
+        {"system_message": "x", "rag_cfg": {"index_path": "./i"}},
+        "rag_cfg.index_path",
+        "is the store 'i': `drsai knowledge add`",
+    ),
+    "files": ({"system_message": "x", "files": ["a.pdf"]}, "files", "put the files into a store"),
+    "files of an index": (
+        {"system_message": "x", "files": ["a.pdf"], "rag_cfg": {"index_path": "i"}},
+        "files",
+        "puts files into a store",
+    ),
     "what the system does not know": (
         books(body={"orderId": "todo_autofill_by_system"}),
         "tools[0].endpoint.body.orderId",
@@ -295,7 +304,27 @@ def test_how_the_model_is_reached_is_a_profile() -> None:
     assert made_of(with_llm(api_key="${MY_KEY}")).profiles["profiles"]["qwen-plus"]["key_env"] == "MY_KEY"
 
 
-def test_knowledge_is_kept_for_later() -> None:
+def test_knowledge_is_looked_up_in_the_store_of_an_index() -> None:
+    rag = {
+        "retrieval_type": "hybrid",
+        "chunk_size": 500,
+        "chunk_overlap": 50,
+        "top_k": 5,
+        "index_path": "./kb/handbook",
+    }
+    made = made_of({"system_message": "x", "rag_cfg": rag | {"embedding_model": "bge"}})
+    [agent] = made.definitions.agents.values()
+    assert agent.knowledge is not None
+    told = agent.knowledge.stores, agent.knowledge.retrieval, agent.knowledge.top_k, agent.knowledge.min_score
+    assert told == (["handbook"], "hybrid", 5, 0.7)
+    assert not made.later
+    noted = [each.field for each in made.notes]
+    assert noted == [
+        *("rag_cfg.index_path", "rag_cfg.chunk_size", "rag_cfg.chunk_overlap", "rag_cfg.embedding_model"),
+    ]
+
+
+def test_knowledge_without_a_store_is_kept_for_later() -> None:
     rag = {"retrieval_type": "keyword", "chunk_size": 100, "chunk_overlap": 5, "top_k": 3, "score_threshold": 0.5}
     made = made_of({"system_message": "x", "files": ["a.pdf"], "rag_cfg": rag})
     kept = {

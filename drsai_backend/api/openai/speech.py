@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, ThoughtEvent
 
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.citations import CITATIONS, as_annotations, citations_of
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta, ThoughtDelta
 from drsai_backend.runs.transcript import asked_text, is_asked
@@ -75,7 +76,7 @@ class Speech:
 
     def __init__(self, *, marks: bool, thoughts: bool = False, after: str = "") -> None:
         self._marks = marks
-        self._after = after
+        self._after = self._began_with = after
         self._thoughts = Thoughts() if thoughts else None
         self._queue: list[_Segment] = []
         self._open: dict[str, list[_Segment]] = {}  # by speaker, oldest first: segments whose message is not stored
@@ -84,6 +85,8 @@ class Speech:
         self._repeating = False  # the turn that `_void` is of is not stored yet
         self._last: _Segment | None = None  # whose text was given out last
         self.stored: list[MessageDone] = []
+        self.cites = False
+        """Whether a message that was shown cites files."""
         self._aside: dict[int, MessageDone] = {}  # by number: what speakers have said who are not shown
 
     def hear(self, event: RunEvent) -> list[Piece]:
@@ -117,6 +120,18 @@ class Speech:
     def said(self) -> list[MessageDone]:
         """What the team has said, in order: also what is no part of the text."""
         return sorted([*self.stored, *self._aside.values()], key=lambda done: done.seq)
+
+    def annotations(self) -> list[JsonObject]:
+        """What the whole text cites, at its places in the text that is made of what is stored."""
+        found: list[JsonObject] = []
+        again, text = Speech(marks=self._marks, after=self._began_with), ""
+        for place, event in enumerate(self.stored):
+            text += "".join(piece.text for piece in again.done(event))
+            if cited := citations_of(event.message.metadata):
+                said = event.message.to_text()
+                had = len(self._began_with) if place == 0 and said.startswith(self._began_with) else 0
+                found += as_annotations(cited, max(text.rfind(said[had:]), 0) - had)
+        return found
 
     @property
     def is_open(self) -> bool:
@@ -175,6 +190,7 @@ class Speech:
                 return [*([Piece(message.source, text, thought=True)] if text else []), *self._drain()]
             return self._drain()
         self.stored.append(event)
+        self.cites = self.cites or CITATIONS in message.metadata
         text = message.to_text()
         if self._after:
             text, self._after = text.removeprefix(self._after), ""

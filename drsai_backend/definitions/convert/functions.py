@@ -3,6 +3,8 @@ rag_cfg."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Final, cast
 
 from pydantic import Field, ValidationError
@@ -29,6 +31,21 @@ _OURS: Final = {
     for name in ModelChoice.model_fields
     if name not in ("profile", "messages", "cache_seed", "parallel_tool_calls")
 } | {"parallel_function_calls": "model.parallel_tool_calls", "max_completion_tokens": "model.max_tokens"}
+_THRESHOLD: Final = 0.7
+"""The least cosine, where they say nothing."""
+_FOLDER: Final = re.compile(r"[\\/]")
+_CUT: Final = "how files are cut is said where they are put into the store"
+_OF_STORES: Final[dict[str, tuple[FieldPath, str]]] = {
+    "files": (("files",), "`drsai knowledge add` puts files into a store"),
+    "chunk_size": (("rag_cfg", "chunk_size"), _CUT),
+    "chunk_overlap": (("rag_cfg", "chunk_overlap"), _CUT),
+    "embeddings": (("rag_cfg", "embedding_model"), "stores are embedded by the server's model"),
+}
+"""Of knowledge, what is said of its stores: where, and what to do about it."""
+_NO_STORE: Final = (
+    "belongs to `knowledge`, and is left out: put the files into a store (`drsai knowledge add`), and name that in "
+    "`knowledge.stores`"
+)
 _RETRIEVAL: Final = {
     "hybrid": "hybrid",
     "vector": "vector",
@@ -165,18 +182,8 @@ def _server(draft: Draft, name: str, fields: object, origin: FieldPath) -> None:
 
 
 def _knowledge(draft: Draft, given: FunctionListAgent) -> None:
-    """Files and how they are looked through, for the time when there is knowledge."""
-    place: JsonObject = {}
-    if given.files:
-        place["files"] = draft.plain(given.files, ("files",))
-    for name, value in (given.rag_cfg or {}).items():
-        where: FieldPath = ("rag_cfg", name)
-        if name == "retrieval_type" and isinstance(value, str) and value in _RETRIEVAL:
-            place["retrieval"] = _RETRIEVAL[value]
-        elif name in _KNOWLEDGE:
-            place[_KNOWLEDGE[name]] = draft.plain(value, where)
-        else:
-            draft.homeless(value, where)
+    """How documents are looked through. A store of them is named by `index_path`; without one it is to be made."""
+    place: JsonObject = dict(_said(draft, given))
     if not place:
         return
     try:
@@ -187,10 +194,41 @@ def _knowledge(draft: Draft, given: FunctionListAgent) -> None:
         field = str(wrong.path[0]) if wrong.path else "chunk_overlap"
         path: FieldPath = ("files",) if field == "files" else ("rag_cfg", theirs.get(field, field))
         raise DefinitionError([draft.problem(wrong.text, path)]) from None
+    if "stores" in place:
+        _of_store(draft, place)
+        return
     draft.later["knowledge"] = place
     for name in ("files", "rag_cfg"):
         if getattr(given, name):
-            draft.note("belongs to `knowledge`, which is not available yet, and is left out", (name,))
+            draft.note(_NO_STORE, (name,))
+
+
+def _said(draft: Draft, given: FunctionListAgent) -> Iterator[tuple[str, object]]:
+    """Yield what is said of knowledge, by our names."""
+    if given.files:
+        yield "files", draft.plain(given.files, ("files",))
+    for name, value in (given.rag_cfg or {}).items():
+        where: FieldPath = ("rag_cfg", name)
+        if name == "retrieval_type" and isinstance(value, str) and value in _RETRIEVAL:
+            yield "retrieval", _RETRIEVAL[value]
+        elif name == "index_path" and isinstance(value, str) and (store := _FOLDER.split(value.rstrip("/\\"))[-1]):
+            yield "stores", [draft.plain(store, where)]
+        elif name in _KNOWLEDGE:
+            yield _KNOWLEDGE[name], draft.plain(value, where)
+        else:
+            draft.homeless(value, where)
+
+
+def _of_store(draft: Draft, place: JsonObject) -> None:
+    """The agent's knowledge; what is said of the store itself has its place where that is made."""
+    of_store = {name: place.pop(name) for name in _OF_STORES if name in place}
+    draft.put("knowledge", {"min_score": _THRESHOLD, **place}, ("rag_cfg",))
+    draft.note(
+        f"is the store {place['stores'][0]!r}: `drsai knowledge add` puts files into it", ("rag_cfg", "index_path")
+    )
+    for field, value in of_store.items():
+        where, hint = _OF_STORES[field]
+        draft.homeless(value, where, hint)
 
 
 FORMAT = Format(

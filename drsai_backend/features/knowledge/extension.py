@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.features.base import Extension
+from drsai_backend.features.knowledge.agents import ForAgents
 from drsai_backend.features.knowledge.base import Findings, Question, StoreInfo
 
 
-class Knowledge(Extension):
+class Knowledge(ForAgents):
     """Stores of users, with files that are searched. What another user has does not exist here (NotFound); a store
     that is shared with the tenant is found by all of its users."""
 

@@ -29,20 +29,23 @@ from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsCon
 from drsai_backend.catalog import Recipe
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import ConfigurationError, DrSaiError, InvalidRequest, TeamBuildError
+from drsai_backend.json_types import as_object
 from drsai_backend.models import CallRecord, RunModelClient, facade, run_client_of
 from drsai_backend.models.calls.run_client import AgentCalls
 from drsai_backend.models.calls.seen_images import SeenImages
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.feed.live_run import Continued, LiveRun
 from drsai_backend.runs.messages import CONTINUES, SHOWN
-from drsai_backend.runs.requests import InputMessage, Placed, new_run_id
+from drsai_backend.runs.requests import Ask, InputMessage, Placed, new_run_id
 from drsai_backend.runs.start.parameters import NO_RECIPIENTS, RequestRecipients, allot
 from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import Services, StoredThread
 from drsai_backend.runs.transcript import Transcript
 from drsai_backend.teams.client_tools.definitions import STORED_AS
+from drsai_backend.teams.client_tools.policy import agent_for_tools
 from drsai_backend.teams.client_tools.workbench import give_tools
 from drsai_backend.teams.context import BuiltTeam, RunContext, build_team
+from drsai_backend.teams.hosted_tools import HOSTED_AS, give_hosted_tools
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.limits import LimitReached, RunLimits
 from drsai_backend.teams.replay.steps import OwnSteps, Step, TurnSteps
@@ -53,7 +56,7 @@ from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.session import Saying, TeamSession
 from drsai_backend.teams.shown import Shown
 from drsai_backend.teams.suspension import InputBroker
-from drsai_backend.teams.team_tree import TeamTree, as_team, ephemeral_tools, is_class, tree_of
+from drsai_backend.teams.team_tree import TeamTree, answering_agent, as_team, ephemeral_tools, is_class, tree_of
 from drsai_backend.tools.mcp.host import mcp_host
 
 log = logging.getLogger("drsai.run")
@@ -111,6 +114,8 @@ async def build(
     recorded = () if resumed is None else resumed.steps
     if ask.continues is not None and (recorded or turns):
         ask = replace(ask, continues=None)  # It is continued already.
+    if HOSTED_AS in ask.extra:
+        _host_tools(services, tree, ask, given.recipe)
     allotted = allot(
         tree,
         ask,
@@ -144,6 +149,14 @@ async def build(
     session.report_first_boundary = type(manager_of(tree.team)) not in _CHEAP_MANAGERS
     of_run = live, bounds, broker, steps, transcript, limits
     return BuiltRun(tree.team, tree, session, *of_run, allotted.client is not None, context.input_values, at)
+
+
+def _host_tools(services: Services, tree: TeamTree, ask: Ask, recipe: Recipe) -> None:
+    """Give the agent that answers what the request brings of hosted tools. Nobody gets them where the team leaves tools
+    of its clients aside, or its model calls none."""
+    agent = agent_for_tools(tree, answering_agent(tree.team, recipe.options.answered_by), recipe.client_tools)
+    if agent is not None and recipe.client_tools.mode == "offer":
+        give_hosted_tools(agent, as_object(ask.extra[HOSTED_AS]), services.own_tools)
 
 
 def _has_calls(thread: StoredThread | None, plan: Plan) -> bool:

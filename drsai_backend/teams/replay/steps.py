@@ -24,6 +24,7 @@ from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, FunctionExecutionResultMessage, RequestUsage
 from autogen_core.tools import ToolSchema
 
+from drsai_backend.datamodel.citations import passages_in
 from drsai_backend.datamodel.file import MessageFile
 from drsai_backend.errors import ReplayMismatch
 from drsai_backend.json_types import JsonObject
@@ -127,6 +128,8 @@ class TurnSteps:
         """Called with an agent's path and the name of its tool, when a call of that has completed the task."""
         self.files: defaultdict[tuple[str, str | None], list[MessageFile]] = defaultdict(list)
         """By agent and call, what tools have made."""
+        self.passages: dict[str, dict[str, JsonObject]] = {}
+        """By agent, what it was shown of files, by their marks."""
         self.saved = len(self._recorded)
         """Numbers the states of tools, so that the latest is known."""
 
@@ -222,12 +225,19 @@ class TurnSteps:
         if self._failure is not None:
             raise self._failure
 
+    def note_passages(self, agent: str, text: str) -> None:
+        """Keep the passages that an agent was shown in a text, for what it says next."""
+        if found := {each["mark"]: each for each in passages_in(text)}:
+            self.passages[agent] = {**self.passages.get(agent, {}), **found}
+
     def turn_done(self) -> bool:
         """The turn is over: forget it. True when anything of it is stored."""
         stored = self._any_stored
         self._any_stored = False
         self._recorded.clear()
         self._kept.clear()
+        if self.passages:
+            self.passages.clear()
         for agent in self._agents.values():
             agent.turn_done()
         return stored

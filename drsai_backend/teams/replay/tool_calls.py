@@ -137,9 +137,14 @@ class ToolCalls:
         if files := files_of(value):
             self._turn.files[self.steps.source, call.id] = files
         kind = FinalResult if "completes" in value["result"] else ToolResult
-        return kind.model_validate(value["result"])
+        result = kind.model_validate(value["result"])
+        if call.tool.options.cites:
+            self._turn.note_passages(self.steps.source, result.to_text())
+        return result
 
     async def _record(self, call: Call, name: CallName, result: ToolResult) -> None:
+        if call.tool.options.cites:
+            self._turn.note_passages(self.steps.source, result.to_text())
         if name.step is None:
             return
         if call.runs_agents:

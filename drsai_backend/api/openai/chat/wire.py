@@ -6,6 +6,7 @@ Fields that OpenAI does not have, for programs (its clients keep unknown fields 
 - `drsai` in the chunk that has the `finish_reason`, and in the body: `run_id`, `status`, `stop_reason`, `stop_code`,
   `duration` (seconds), `input_request`, `queued_behind`, and `messages`, what the team has said, as
   `{"seq", "source", "type", "content"}`: also what speakers said who are not shown;
+- `annotations` in the last delta of text or the message: the files that the answer cites, as Responses has them;
 - `reasoning_content` in a delta or a message: what the models think before they answer, as other servers have it;
 - `drsai` in the other chunks of a group chat: `source`, who says it. Never in the delta: OpenAI's clients join all
   strings there.
@@ -163,6 +164,8 @@ class ChunkWriter(_Writer, TextWriter):
             calls = calls_of(ended.input_request)
             reason = finish_reason_of(calls)
             before = b"".join(self._delta(dumps(delta)) for delta in call_deltas(calls))
+        if self._speech.cites:
+            before = self._delta(dumps({"annotations": self._speech.annotations()})) + before
         last = before + head + b'{"index":0,"delta":{},"logprobs":null,"finish_reason":"%b"}]' % reason.encode()
         last += self._tail + b',"drsai":' + dumps(self._details(ended)) + b"}\n\n"
         if self._include_usage:
@@ -194,10 +197,12 @@ class CompletionWriter(_Writer, WholeWriter):
         """The completion object. Its text is made of what is stored, so it is the same whenever it is asked for."""
         self._hear(ended)
         content = "".join(self._text)
-        message = {"role": "assistant", "content": content, "refusal": None}
+        message: JsonObject = {"role": "assistant", "content": content, "refusal": None}
         reason: str = ended.finish.reason
         if self._thoughts:
             message["reasoning_content"] = "".join(self._thoughts)
+        if self._speech.cites:
+            message["annotations"] = self._speech.annotations()
         if reason == "tool_calls":
             calls = calls_of(ended.input_request)
             message |= {"content": content or None, **call_fields(calls)}

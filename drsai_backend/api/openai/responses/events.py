@@ -19,24 +19,29 @@ from dataclasses import dataclass
 from typing import Final
 
 import orjson
-from autogen_agentchat.messages import ThoughtEvent
+from autogen_agentchat.messages import ThoughtEvent, ToolCallExecutionEvent, ToolCallRequestEvent
 
 from drsai_backend.api.http.errors import error_body
 from drsai_backend.api.http.json import dumps
 from drsai_backend.api.openai.responses.request import items
-from drsai_backend.api.openai.responses.request.tools import call_item
+from drsai_backend.api.openai.responses.request.tools import call_item, search_item
 from drsai_backend.api.openai.responses.wire import Subject, response_object, status_of
 from drsai_backend.api.openai.route import failure
 from drsai_backend.api.openai.speech import Piece, Speech
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.citations import as_annotations, citations_of
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import MessageDone, RunEnded, RunEvent, RunStarted
 from drsai_backend.teams.client_tools.definitions import calls_of
+from drsai_backend.teams.hosted_tools import HOSTED
 from drsai_backend.teams.messages import aside_of
+from drsai_backend.teams.replay.steps import ToolFinished, ToolStarted
 
 BLOCK: Final = 2**20
 _CLOSING: Final = BLOCK - 16
 _THOUGHTS: Final = BLOCK - 12
+_SEARCHES: Final = 512
+"""Numbers at the end of a block that are for searches in files."""
 _DELTA: Final = "response.output_text.delta"
 _ASKING: Final = 4
 """Numbers that an item has which a client answers."""
@@ -74,6 +79,11 @@ class EventWriter:
         self._ahead = 0
         """Messages whose items have begun, and that are not stored yet."""
         self._thoughts: list[str] = []
+        self._searches: dict[str, str] = {}
+        """Calls of the hosted tool that are not told yet, by their ids: their arguments."""
+        self._searched: set[str] = set()
+        """Those that are told."""
+        self._searching = any(each["type"] in HOSTED for each in subject.record.get("tools", ()))
         self._last = -1
 
     @property
@@ -110,7 +120,7 @@ class EventWriter:
             and aside_of(event.message) is None
         ):
             self._thoughts.append(event.message.content)
-        found: list[JsonObject] = []
+        found: list[JsonObject] = self._search(event) if self._searching else []
         if isinstance(event, RunStarted):
             if self._last == 1:  # It was told as one that waits in the queue.
                 found.append(self._event(2, "response.in_progress", response=self._in("in_progress")))
@@ -126,6 +136,47 @@ class EventWriter:
         if not self._speech.is_open and not self._void:
             found += self._close()
         return found
+
+    def _search(self, event: RunEvent) -> list[JsonObject]:
+        """Return the events of searches in files: as they end, and of those that nobody has told, once they are
+        stored."""
+        message = event.message if isinstance(event, MessageDone) else None
+        if isinstance(event, ToolStarted) and event.name in HOSTED:
+            self._searches[event.call_id] = event.arguments
+        elif isinstance(event, ToolFinished) and event.name in HOSTED:
+            return self._found(event.call_id, event.result, failed=event.is_error)
+        elif isinstance(message, ToolCallRequestEvent):
+            self._searches |= {each.id: each.arguments for each in message.content if each.name in HOSTED}
+        elif isinstance(message, ToolCallExecutionEvent):
+            results = [each for each in message.content if each.name in HOSTED]
+            return [
+                event
+                for each in results
+                for event in self._found(each.call_id, each.content, failed=bool(each.is_error))
+            ]
+        return []
+
+    def _found(self, call_id: str, result: str, *, failed: bool) -> list[JsonObject]:
+        """Return the events of one search. They are in the block before that of the message that it leads to."""
+        if call_id in self._searched:
+            return []
+        number, index = len(self._searched), len(self._items)
+        self._searched.add(call_id)
+        item_id = f"fs_{self.subject.run_id.removeprefix(items.RUN)}_{number}"
+        told = bool(self.subject.record.get("search_results"))
+        done = search_item(item_id, self._searches.pop(call_id, ""), result, failed=failed, told=told)
+        self._items.append(done)
+        at = (self._stored + self._ahead + 1) * BLOCK - _SEARCHES + 5 * number
+        place = {"output_index": index, "item_id": item_id}
+        begun = {**done, "status": "in_progress", "results": None}
+        kind = "response.file_search_call"
+        return [
+            self._event(at, "response.output_item.added", output_index=index, item=begun),
+            self._event(at + 1, f"{kind}.in_progress", **place),
+            self._event(at + 2, f"{kind}.searching", **place),
+            self._event(at + 3, f"{kind}.completed", **place),
+            self._event(at + 4, "response.output_item.done", output_index=index, item=done),
+        ]
 
     def _say(self, piece: Piece) -> list[JsonObject]:
         found: list[JsonObject] = []
@@ -164,15 +215,29 @@ class EventWriter:
         if item is None:
             return []
         at, place = item.base + _CLOSING, self._place(item)
-        shown = items.message_item(item.id, item.text, status="incomplete" if self._void else "completed")
+        cited = self._citations(item.text) if self._speech.cites else []
+        status = "incomplete" if self._void else "completed"
+        shown = items.message_item(item.id, item.text, status=status, cited=cited)
         self._items[item.index] = None if self._void else shown
+        kind, after = "response.output_text.annotation.added", item.base + 2 + len(item.text)
         found = [
+            *(
+                self._event(after + number, kind, **place, annotation_index=number, annotation=each)
+                for number, each in enumerate(cited)
+            ),
             self._event(at, "response.output_text.done", **place, text=item.text, logprobs=[]),
-            self._event(at + 1, "response.content_part.done", **place, part=items.text_part(item.text)),
+            self._event(at + 1, "response.content_part.done", **place, part=items.text_part(item.text, cited)),
             self._event(at + 2, "response.output_item.done", output_index=item.index, item=shown),
         ]
         self._void = False
         return found + self._think(item.base)
+
+    def _citations(self, text: str) -> list[JsonObject]:
+        """Return what the text of an item cites. It may begin with a heading, and with what came before it."""
+        for done in reversed(self._speech.stored):
+            if text.endswith(said := done.message.to_text()):
+                return as_annotations(citations_of(done.message.metadata), len(text) - len(said))
+        return []
 
     def _think(self, base: int) -> list[JsonObject]:
         """Return what was thought meanwhile, as an item in the block of the message that it led to. After that one,

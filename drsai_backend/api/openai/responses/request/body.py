@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias, cast
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from drsai_backend.api.openai.messages import INT32, INT64, InlineFile, ModelKey, RefusalPart, Said, Wire, optional
-from drsai_backend.api.openai.responses.request.tools import CHOICE, HostedTool, Tool, ToolChoice
+from drsai_backend.api.openai.responses.request.tools import CHOICE, FileSearch, HostedTool, Tool, ToolChoice
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import CallableUrl
@@ -209,7 +209,7 @@ class ResponseBody(InputBody):
     max_output_tokens: int | None = optional(ge=1, le=INT32, description="Of each of the agents' model calls.")
     reasoning: Reasoning | None = None
     text: TextOptions | None = None
-    tools: list[Tool | HostedTool] | None = optional(
+    tools: list[Tool | FileSearch | HostedTool] | None = optional(
         description="The client's own tools, beside those of the agents.", max_length=128, fail_fast=True
     )
     tool_choice: ToolChoice | None = optional(description="Of the client's own tools.")

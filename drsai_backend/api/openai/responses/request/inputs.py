@@ -24,7 +24,8 @@ from drsai_backend.api.openai.responses.request.body import (
     TextPart,
 )
 from drsai_backend.api.openai.responses.request.items import Placed, ReadItems
-from drsai_backend.api.openai.responses.request.tools import Tool, shown_tool
+from drsai_backend.api.openai.responses.request.parameters import SEARCH_RESULTS
+from drsai_backend.api.openai.responses.request.tools import FileSearch, Tool, shown_tool
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import InputMessage
@@ -104,8 +105,9 @@ def record_of(asked: ResponseBody, conversation: str | None, system: str | None,
         "safety_identifier": asked.safety_identifier,
         "prompt_cache_key": asked.prompt_cache_key,
         "user": asked.user,
-        "tools": [shown_tool(tool) for tool in asked.tools or () if isinstance(tool, Tool)] or None,
+        "tools": [shown_tool(tool) for tool in asked.tools or () if isinstance(tool, Tool | FileSearch)] or None,
         "conversation": None if conversation is None else {"id": conversation},
+        "search_results": SEARCH_RESULTS in (asked.include or ()) or None,
     }
     if asked.reasoning is not None:
         record["reasoning"] = {

@@ -206,14 +206,16 @@ def answer_of(item: ApprovalResponseItem, question: str) -> Answer:
 # --- from a run ----------------------------------------------------------------------------------------------------
 
 
-def text_part(text: str) -> JsonObject:
-    """The content of an answer."""
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def text_part(text: str, cited: Sequence[JsonObject] = ()) -> JsonObject:
+    """The content of an answer, and the files that it cites."""
+    return {"type": "output_text", "text": text, "annotations": list(cited), "logprobs": []}
 
 
-def message_item(item_id: str, text: str | None, *, status: Status = "completed") -> JsonObject:
+def message_item(
+    item_id: str, text: str | None, *, status: Status = "completed", cited: Sequence[JsonObject] = ()
+) -> JsonObject:
     """An answer; None: it has no text yet."""
-    content = [] if text is None else [text_part(text)]
+    content = [] if text is None else [text_part(text, cited)]
     return {"type": "message", "id": item_id, "status": status, "role": "assistant", "content": content}
 
 

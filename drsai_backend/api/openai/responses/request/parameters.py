@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 from drsai_backend.api.openai.responses.request.body import ResponseBody
-from drsai_backend.api.openai.responses.request.tools import hosted_tools
+from drsai_backend.api.openai.responses.request.tools import hosted_tools, searched
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
@@ -40,8 +40,9 @@ FATES: Final[dict[str, Fate]] = {
 """By name: the `service` does what it says; it reaches the agents' `model` calls; it is `kept` with the request, where
 agents can read it; it is left `aside`, which the answer's header says; it is `refused`, but for a value that asks for
 nothing."""
-_HARMLESS: Final = frozenset({"reasoning.encrypted_content"})
-"""What may be asked to be included and is in no answer here; anything else would be missed."""
+SEARCH_RESULTS: Final = "file_search_call.results"
+_HARMLESS: Final = frozenset({"reasoning.encrypted_content", SEARCH_RESULTS})
+"""What may be asked to be included and is there, or is in no answer here; anything else would be missed."""
 
 
 def parameters(asked: ResponseBody) -> ModelParams:
@@ -107,4 +108,5 @@ def extra_of(asked: ResponseBody) -> JsonObject:
     return {
         **(asked.model_extra or {}),
         **{name: value for name, value in shown.items() if value not in (None, [], {})},
+        **searched(asked.tools),
     }

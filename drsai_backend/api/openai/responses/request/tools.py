@@ -14,9 +14,11 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import ConfigDict, Field
 
 from drsai_backend.api.openai.messages import Wire
+from drsai_backend.datamodel.citations import passages_in
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.teams.client_tools.definitions import Choice, ClientTool, ClientTools, custom_input
+from drsai_backend.teams.hosted_tools import HOSTED, HOSTED_AS
 
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 
@@ -40,7 +42,21 @@ class HostedTool(Wire):
 
     model_config = ConfigDict(extra="allow", regex_engine="python-re")
 
-    type: str = Field(pattern=r"^(?!(?:function|custom|allowed_tools)\Z)[a-zA-Z0-9_.-]{1,64}\Z")
+    type: str = Field(pattern=r"^(?!(?:function|custom|allowed_tools|file_search)\Z)[a-zA-Z0-9_.-]{1,64}\Z")
+
+
+class FileSearch(Wire):
+    """The hosted tool that is here: it searches stores of the user's, while the response is made."""
+
+    type: Literal["file_search"]
+    vector_store_ids: list[Annotated[str, Field(min_length=1, max_length=255)]] = Field(min_length=1, max_length=16)
+    max_num_results: int | None = Field(default=None, ge=1, le=50)
+    filters: JsonObject | None = None
+    ranking_options: JsonObject | None = None
+
+
+class FileSearchChoice(Wire):
+    type: Literal["file_search"]
 
 
 class NamedTool(Wire):
@@ -51,15 +67,19 @@ class NamedTool(Wire):
 class AllowedTools(Wire):
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: list[NamedTool | HostedTool]
+    tools: list[NamedTool | FileSearchChoice | HostedTool]
 
 
-ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool | AllowedTools | HostedTool
-CHOICE: Final = "must be 'auto', 'none', 'required', a function or custom tool by its name, or allowed_tools"
+AnyTool: TypeAlias = Tool | FileSearch | HostedTool
+ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool | AllowedTools | FileSearchChoice | HostedTool
+CHOICE: Final = (
+    "must be 'auto', 'none', 'required', a function or custom tool by its name, file_search, or allowed_tools"
+)
 
 
-def read_tools(tools: Sequence[Tool | HostedTool] | None, choice: ToolChoice | None) -> ClientTools | None:
-    """Return what a request says of the client's tools; None: it has none. Hosted tools are left aside.
+def read_tools(tools: Sequence[AnyTool] | None, choice: ToolChoice | None) -> ClientTools | None:
+    """Return what a request says of the client's tools; None: it has none. Where it has no function, what it says of
+    `file_search` is a choice among the agent's own tools. Other hosted tools are left aside.
 
     Raises:
         InvalidRequest: two tools have the same name, or the choice names one that is not there, or demands a hosted
@@ -67,10 +87,14 @@ def read_tools(tools: Sequence[Tool | HostedTool] | None, choice: ToolChoice | N
     """
     names: set[str] = set()
     own = [tool for tool in tools or () if isinstance(tool, Tool)]
+    if any(isinstance(tool, FileSearch) for tool in tools or ()) and (not own or isinstance(choice, FileSearchChoice)):
+        return _choice_of_search(own, choice)
     for place, tool in enumerate(tools or ()):
         if isinstance(tool, HostedTool):
             if choice == "required":
                 raise _not_here(tool)
+            continue
+        if isinstance(tool, FileSearch):
             continue
         if tool.name in names:
             text = f"`tools[{place}].name` is {tool.name!r}, as that of another tool is"
@@ -80,12 +104,38 @@ def read_tools(tools: Sequence[Tool | HostedTool] | None, choice: ToolChoice | N
     return made if own else None
 
 
-def hosted_tools(tools: Sequence[Tool | HostedTool] | None) -> list[str]:
+def _choice_of_search(own: Sequence[Tool], choice: ToolChoice | None) -> ClientTools | None:
+    """Return the choice of a request that lets files be searched, beside no tool of its client's, or before them."""
+    if own:
+        return ClientTools(tuple(map(_tool, own)))
+    match choice:
+        case "none" | "required":
+            return ClientTools((), choice)
+        case FileSearchChoice() | AllowedTools(mode="required"):
+            return ClientTools((), "required", HOSTED)
+        case NamedTool() | HostedTool():
+            raise _not_here(choice)
+        case _:
+            return None
+
+
+def searched(tools: Sequence[AnyTool] | None) -> JsonObject:
+    """Return the hosted tools of a request that are here, with their arguments, as they are stored with it."""
+    found = [tool for tool in tools or () if isinstance(tool, FileSearch)]
+    if not found:
+        return {}
+    first = found[0].model_dump(exclude={"type"}, exclude_none=True)
+    stores = dict.fromkeys(store for tool in found for store in tool.vector_store_ids)
+    given = {"filters": None, "ranking_options": None, "max_num_results": 20} | first
+    return {HOSTED_AS: {HOSTED[0]: {**given, "vector_store_ids": [*stores]}}}
+
+
+def hosted_tools(tools: Sequence[AnyTool] | None) -> list[str]:
     """The places and types of the tools that are left aside."""
     return [f"tools[{place}] ({tool.type})" for place, tool in enumerate(tools or ()) if isinstance(tool, HostedTool)]
 
 
-def _not_here(tool: HostedTool) -> InvalidRequest:
+def _not_here(tool: HostedTool | NamedTool | FileSearchChoice) -> InvalidRequest:
     text = f"`tool_choice` demands {tool.type!r}, which nobody here has: agents have tools of their own; say 'auto'"
     return InvalidRequest(text, param="tool_choice")
 
@@ -110,16 +160,16 @@ def _choice(choice: ToolChoice | None) -> tuple[Choice, tuple[str, ...] | None]:
                 if isinstance(tool, HostedTool) and choice.mode == "required":
                     raise _not_here(tool)
             return choice.mode, tuple(tool.name for tool in choice.tools if isinstance(tool, NamedTool))
-        case HostedTool():
+        case HostedTool() | FileSearchChoice():
             raise _not_here(choice)
         case NamedTool():
             return "required", (choice.name,)
 
 
-def shown_tool(tool: Tool) -> JsonObject:
+def shown_tool(tool: Tool | FileSearch) -> JsonObject:
     """A tool as a response tells it again."""
     shown = tool.model_dump(mode="json", exclude_none=True)
-    return shown if tool.type == "custom" else {"description": None, "parameters": None, "strict": None, **shown}
+    return shown if tool.type != "function" else {"description": None, "parameters": None, "strict": None, **shown}
 
 
 # --- how calls are told ----------------------------------------------------------------------------------------------
@@ -138,3 +188,18 @@ def output_item(item_id: str | None, call_id: str, output: str) -> JsonObject:
     """The result of a call, as the client gave it. None: it gets its id later."""
     item = {"type": "function_call_output", "call_id": call_id, "output": output, "status": "completed"}
     return item if item_id is None else {"id": item_id, **item}
+
+
+def search_item(item_id: str, arguments: str, result: str, *, failed: bool, told: bool) -> JsonObject:
+    """A search in files, as an item. `arguments`: JSON text; `told`: the client wants to know what was found."""
+    try:
+        queries: object = as_object(json.loads(arguments)).get("queries")
+    except ValueError:
+        queries = None
+    item = {"type": "file_search_call", "id": item_id, "status": "failed" if failed else "completed"}
+    names = ("file_id", "filename", "score", "text")
+    found = [
+        {**{name: each[name] for name in names if name in each}, "attributes": each.get("attributes", {})}
+        for each in passages_in(result)
+    ]
+    return {**item, "queries": queries if isinstance(queries, list) else [], "results": found if told else None}

@@ -17,6 +17,7 @@ from drsai_backend.api.openai.responses.request.tools import call_item, output_i
 from drsai_backend.api.openai.responses.wire import Subject, response_object
 from drsai_backend.database.responses import read_response
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.citations import CITATIONS, as_annotations, citations_of
 from drsai_backend.datamodel.lifecycle import PENDING
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest, NotFound
@@ -210,7 +211,8 @@ def item_of(done: MessageDone, item_id: str, run_id: str) -> JsonObject:
         return items.given_item(item_id, "user", message.content)
     role = role_of(done)
     if role is None:
-        return items.message_item(item_id, message.to_text())
+        cited = as_annotations(citations_of(message.metadata)) if CITATIONS in message.metadata else ()
+        return items.message_item(item_id, message.to_text(), cited=cited)
     content = getattr(message, "content", None)
     if role == "user" and isinstance(content, list):
         return items.given_item(item_id, role, [_part(part) for part in cast(list[object], content)])
