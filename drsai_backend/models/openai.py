@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from functools import lru_cache, partial
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
+from autogen_core import Image
 from autogen_core.models import LLMMessage, ModelFamily, ModelInfo, SystemMessage, UserMessage
 from autogen_core.tools import Tool, ToolSchema
 from autogen_ext.models.openai import (
@@ -23,6 +25,7 @@ from drsai_backend.config import Settings, usable_key
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.base import ModelProvider
+from drsai_backend.models.calls.heard import EncodedAudio
 from drsai_backend.models.endpoints.bounded import client_of
 from drsai_backend.models.endpoints.forms import MessageForms
 from drsai_backend.models.tokens import count_tokens, remaining_tokens
@@ -136,6 +139,7 @@ class PooledOpenAIClient(BaseOpenAIChatCompletionClient):
         model_info: ModelInfo,
         context_size: int | None = None,
         forms: MessageForms | None = None,
+        hears: bool = False,
     ) -> None:
         super().__init__(client=client, create_args={"model": model}, model_info=model_info)
         # AutoGen would warn whenever a gateway answers with another name of the model than its own table has.
@@ -143,6 +147,7 @@ class PooledOpenAIClient(BaseOpenAIChatCompletionClient):
         self._model = model
         self._context_size = context_size
         self._forms = forms
+        self._hears = hears
 
     @property
     def context_length(self) -> int | None:
@@ -167,6 +172,11 @@ class PooledOpenAIClient(BaseOpenAIChatCompletionClient):
     ) -> CreateParams:
         """AutoGen's own, but for the messages that are converted one by one: those are not converted again. What
         AutoGen does with several is done by it: system messages in front, the last message, and whatever is odd."""
+        if self._hears and not self._model_info["vision"] and not _has_pictures(messages):
+            hearing = copy(self)  # AutoGen takes a recording for an image.
+            hearing._model_info = {**self._model_info, "vision": True}
+            hearing._hears = False
+            return hearing._process_create_args(messages, *options)
         first = next((at for at, each in enumerate(messages) if not isinstance(each, SystemMessage)), len(messages))
         middle = messages[first:-1]
         if self._forms is None or not middle or not self._is_plain(messages[first:]):
@@ -198,3 +208,8 @@ class PooledOpenAIClient(BaseOpenAIChatCompletionClient):
         return OpenAIClientConfigurationConfigModel(
             model=self._model, base_url=str(self._client.base_url), model_info=self._model_info
         )
+
+
+def _has_pictures(messages: Sequence[LLMMessage]) -> bool:
+    parts = (part for each in messages if isinstance(each, UserMessage) for part in each.content)
+    return any(isinstance(part, Image) and not isinstance(part, EncodedAudio) for part in parts)

@@ -111,7 +111,8 @@ class RunContext:
         inner = self.models.create(model, self.api_key)
         if isinstance(inner, ProfileClient):
             seed = cache_seed if cache_seed is not None else self._seed()
-            inner = inner.bound(Asker(self.principal.owner, seed, messages, self.models.rules))
+            asker = Asker(self.principal.owner, seed, messages, self.models.rules, self.files, self.owner)
+            inner = inner.bound(asker)
         params = (
             self.params if defaults is None else ModelParams(**{**defaults.create_args(), **self.params.create_args()})
         )

@@ -68,7 +68,13 @@ REFUSED: list[tuple[str, Any, int, str | None, str]] = [
     ("part is a string", asked("a"), 400, "messages[0].content[0]", "object"),
     ("part without a type", asked({"text": "a"}), 400, "messages[0].content[0].type", "must be"),
     ("text is a number", asked({"type": "text", "text": 1}), 400, "messages[0].content[0].text", "string"),
-    ("audio", asked({"type": "input_audio", "input_audio": {}}), 400, "messages[0].content[0].type", "not supported"),
+    (
+        "audio",
+        asked({"type": "input_audio", "input_audio": {}}),
+        400,
+        "messages[0].content[0].input_audio",
+        "needs `data`",
+    ),
     ("file", asked(TEXT, {"type": "file", "file": {}}), 400, "messages[0].content[1].file", "needs `file_data`"),
     (
         "remote image",

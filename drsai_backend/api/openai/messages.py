@@ -52,6 +52,10 @@ _NOTHING: Final[tuple[object, ...]] = (None, "", [], {}, "auto", False)
 UNSEEN: Final = "[An image, which is not shown: what tools return is passed on as text.]"
 _DATA_URL: Final = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
 _URL_SCHEMA: Final = {"type": "object", "properties": {"url": {"type": "string"}}}
+_AUDIO_SCHEMA: Final = {
+    "type": "object",
+    "properties": {"data": {"type": "string"}, "format": {"type": "string"}},
+}
 _KEY_SCHEMA: Final = {
     "type": "string",
     "format": "password",
@@ -102,7 +106,17 @@ class FilePart(Said):
     file: InlineFile
 
 
-Part: TypeAlias = Annotated[TextPart | RefusalPart | ImagePart | FilePart, Field(discriminator="type")]
+class RecordingPart(Said):
+    """Audio or video of a user's, in the field that has the name of its type."""
+
+    type: Literal["input_audio", "audio_url", "video_url"]
+    input_audio: Annotated[object, WithJsonSchema(_AUDIO_SCHEMA)] = None
+    audio_url: Annotated[object, WithJsonSchema(_URL_SCHEMA)] = None
+    video_url: Annotated[object, WithJsonSchema(_URL_SCHEMA)] = None
+
+
+NO_RECORDING: Final = "recordings are a user's, in a request that asks something"
+Part: TypeAlias = Annotated[TextPart | RefusalPart | ImagePart | FilePart | RecordingPart, Field(discriminator="type")]
 
 
 Content: TypeAlias = str | Annotated[list[Part], Field(fail_fast=True)] | None
@@ -352,6 +366,8 @@ def _read_parts(message: Message, path: str, images: Images) -> str | list[str |
         elif isinstance(part, FilePart) and message.role == "user":
             parts.append(read_file(part.file, f"{where}.file", images))
         else:
+            if isinstance(part, RecordingPart):
+                raise InvalidRequest(f"`{where}`: {NO_RECORDING}", param=where)
             refuses = isinstance(part, RefusalPart)
             only = "assistants may refuse" if refuses else "user messages may hold images and files"
             raise InvalidRequest(f"`{where}`: only {only}", param=where)

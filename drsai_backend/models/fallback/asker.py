@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.files import Files
 from drsai_backend.models.endpoints.message_rules import MessageForm, MessageRules
 from drsai_backend.models.profiles.schema import Profile
 
@@ -18,12 +19,16 @@ class Asker:
         seed: another seed has answers of its own; None: the profile's.
         form: which messages the model takes; None: the profile's word, or what is known of its endpoint.
         rules: what is known of endpoints in this process.
+        files: has the recordings of its messages, for models that hear; None: none are passed on.
+        thread_owner: whose files those may be besides; None: the thread is the owner's.
     """
 
     owner: Owner | None = None
     seed: int | None = None
     form: MessageForm | None = None
     rules: MessageRules = field(default_factory=MessageRules)
+    files: Files | None = None
+    thread_owner: Owner | None = None
 
     def seed_of(self, profile: Profile) -> int:
         """The seed of a request to a profile."""

@@ -18,6 +18,7 @@ from pydantic import SecretStr
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, ReasonedResult
+from drsai_backend.models.calls.heard import Recordings
 from drsai_backend.models.calls.params import PARAMETERS, ModelParams
 from drsai_backend.models.calls.run_client import RunModelClient
 from drsai_backend.models.facts import facts_of
@@ -146,6 +147,9 @@ class Target:
             Exception: what the model's client raises.
         """
         is_open, shown = True, False
+        if self.profile.can.audio and asker.files is not None:
+            owners = [each for each in (asker.owner, asker.thread_owner) if each is not None]
+            call = call._replace(messages=await Recordings(asker.files, owners).heard(call.messages))
         items = self._asked(call, asker, api_key)
         try:
             async with self._limiter.slot(self.seconds):

@@ -123,6 +123,7 @@ class Providers:
             model_info=self.model_info(profile),
             context_size=profile.limits.context,
             forms=self._forms,
+            hears=profile.can.audio,
         )
         client._create_args.update(_arguments(profile.parameters))  # pyright: ignore[reportPrivateUsage] - AutoGen's own place for them
         return client

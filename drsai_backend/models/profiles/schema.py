@@ -35,6 +35,7 @@ KEYS: Final[dict[Provider, str]] = {
 }
 """The variable that a provider's key is in, if its profile does not say it."""
 _NEEDS_ENDPOINT: Final = ("azure", "vllm")
+_NO_AUDIO: Final = ("anthropic", "demo", "default")
 _CLIENTS_OWN: Final = ("model", "messages", "stream", "stream_options", "tools", "tool_choice")
 
 
@@ -63,6 +64,7 @@ class Can(_Part):
     """What a model can do. None: what AutoGen knows of it, or what is usual."""
 
     vision: bool | None = None
+    audio: bool = Field(default=False, description="True: recordings of users are sent as `input_audio`.")
     tools: bool | None = None
     json_output: bool | None = Field(default=None, alias="json")
     structured_output: bool | None = None
@@ -152,6 +154,8 @@ class Profile(_Part):
             raise ValueError("api_version: is missing, such as 2024-10-21")
         if self.provider in ("demo", "default") and (self.endpoint or self.key_env):
             raise ValueError(f"provider: {self.provider} has no endpoint and no key of its own")
+        if self.can.audio and self.provider in _NO_AUDIO:
+            raise ValueError(f"can: audio: {self.provider} takes no recordings here")
         if taken := [name for name in _CLIENTS_OWN if name in self.parameters]:
             raise ValueError(f"parameters: {taken[0]} is no parameter; it comes with each request")
         if any(rule.cost_over is not None for rule in self.routes) and self.price is None:

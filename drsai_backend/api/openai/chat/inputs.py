@@ -44,7 +44,8 @@ _TOOL_FIELDS: Final = ("tools", "tool_choice", "functions", "function_call")
 _NAME: Final = "must be a string of 1 to 128 characters"
 _TEXTS: Final = {
     **TEXTS,
-    "messages.type": "is not supported; it must be 'text', 'image_url' or 'file'",
+    "messages.type": "is not supported; it must be 'text', 'image_url', 'file', 'input_audio', 'audio_url' or "
+    "'video_url'",
     "tools.type": "must be 'function' or 'custom'",
     "tools.function": "must be an object",
     "tools.name": _NAME,

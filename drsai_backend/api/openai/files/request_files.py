@@ -1,10 +1,11 @@
 """Request files, named by id or URL or brought along, are put into the request's body in their place: texts as text,
-images as images, and of documents what fits, as text that is marked as data."""
+images as images, of documents what fits, as text that is marked as data, and a line for a recording."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import mimetypes
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -14,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.openai.files import fetched
+from drsai_backend.api.openai.files import fetched, recordings
 from drsai_backend.api.openai.files.contents import DATA_URL, IMAGES, Noted, is_document, text_of
 from drsai_backend.database.files import FileInfo
 from drsai_backend.datamodel.file import MessageFile, to_note
@@ -23,6 +24,7 @@ from drsai_backend.errors import DocumentTooLarge, DocumentUnreadable, FileTooLa
 from drsai_backend.estimates import estimate_text
 from drsai_backend.files.store import noted
 from drsai_backend.json_types import JsonObject, as_list, as_object, with_parts
+from drsai_backend.models.calls.heard import reference
 from drsai_backend.runs import Engine
 
 MOST: Final = 8 * 1024 * 1024
@@ -36,6 +38,7 @@ _FIELDS: Final = {
     "image": "source",
     "document": "source",
     "image_url": "",
+    **{kind: kind for kind in recordings.KINDS},
 }
 """By the kind of a part, in which of its fields it names a file; None: itself, "": in none."""
 _URLS: Final = {
@@ -45,14 +48,20 @@ _URLS: Final = {
     "document": "source",
     "file": "file.file_url",
     "input_file": "file_url",
+    "audio_url": "audio_url",
+    "video_url": "video_url",
 }
 """By the kind of a part, in which of its fields that of a user's may have a URL."""
+_IMAGES: Final = ("image_url", "input_image", "image")
+"""The kinds of parts whose file must be an image."""
 _DOCUMENTS: Final = ("input_file", "file", "document")
 """The kinds of parts whose file may be a document."""
 READ: Final = "text, PDF, DOCX, PPTX, XLSX"
 """What is read of files, besides images."""
-_OWN: Final = frozenset(("type", "file", "source", "title", "context", "file_data", "filename", "file_id", "file_url"))
-"""The fields of such a part of which its text is made."""
+_OWN: Final = frozenset(
+    ("type", "file", "source", "title", "context", "file_data", "filename", "file_id", "file_url", *recordings.KINDS)
+)
+"""The fields of a part of which its text is made."""
 
 
 @dataclass
@@ -99,6 +108,11 @@ class _Part:
     @property
     def may_be_document(self) -> bool:
         return self.kind in _DOCUMENTS
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its file becomes one of the user's, if it is none."""
+        return self.way != "inline" or self.kind in recordings.KINDS
 
     @property
     def field(self) -> str:
@@ -164,14 +178,18 @@ class _Taking:
             await self.bodies.off_loop(partial(_decode, inline))
         await self._read([each for each in parts if each.source is not None and each.may_be_document])
         await self._fetch([each for each in by_url if not each.may_be_document], end)
+        for part in parts:
+            if part.source is not None and part.kind in recordings.KINDS:
+                part.source.media_type = recordings.check(part.source.name, part.source.media_type, part.field)
         sent: dict[str, list[MessageFile]] = {}
         for part in parts:
-            if part.source is not None and part.way != "inline":
-                info = part.source.info = part.source.info or await self._keep(part.name, part.source)
+            if (source := part.source) is not None and part.is_kept:
+                info = source.info = source.info or await self._keep(part, source)
                 sent.setdefault(part.message, []).append(noted(info))
-        for part in parts:
-            if part.source is not None and part.way != "inline" and not part.is_told:
-                _show(part, part.source)
+                if part.kind in recordings.KINDS:
+                    part.say(reference(info))
+                elif not part.is_told:
+                    _show(part, source)
         return {message: to_note(given) for message, given in sent.items()}
 
     async def _name(self, parts: list[_Part]) -> None:
@@ -203,15 +221,15 @@ class _Taking:
         files, owner, url = self.engine.files, self.who.owner, part.name
         assert files.reachable is not None
         info = await files.made_by(owner, fetched.origin_of(url))
-        if part.may_be_document and info is None:
+        if part.kind not in _IMAGES and info is None:
             file, kind = await fetched.document_at(files.reachable, url, part.field, end)
             return _Source(file.name, file.data, kind)
         if info is None:
             info = await fetched.image_at(files, files.reachable, owner, url, part.field, end)
         return _Source(info.filename, await files.read(owner, info.file_id), info.media_type, info)
 
-    async def _keep(self, url: str, source: _Source) -> FileInfo:
-        origin = fetched.origin_of(url)
+    async def _keep(self, part: _Part, source: _Source) -> FileInfo:
+        origin = fetched.origin_of(part.name) if part.way == "url" else f"sent/{await _digest(source.data)}"
         create = self.engine.files.create
         return await create(self.who.owner, source.name, source.data, media_type=source.media_type, origin=origin)
 
@@ -256,8 +274,12 @@ def _long_text(where: str, source: _Source, excerpts: Excerpts) -> Excerpt | Non
 
 
 def _decode(parts: list[_Part]) -> None:
-    """Decode the files that come along. What is no base64 stays as it is, for who reads the body to refuse."""
+    """Decode the files that come along. What is no base64 stays as it is, for who reads the body to refuse. Raises
+    InvalidRequest: a recording cannot be had."""
     for part in parts:
+        if part.kind in recordings.KINDS:
+            part.source = _Source(*recordings.brought(part.given, part.kind, part.field))
+            continue
         inner = part.given if (field := _FIELDS[part.kind]) is None else as_object(part.given.get(field))
         text = str(inner.get("data") if part.kind == "document" else inner.get("file_data"))
         head = None if part.kind == "document" else DATA_URL.match(text)
@@ -277,7 +299,7 @@ def _parts_of(body: Mapping[str, object], *, fetches: bool) -> Iterator[_Part]:
             for index, part in enumerate(parts):
                 given, where = as_object(part), f"{path}.content[{index}]"
                 kind = str(given.get("type"))
-                if kind in _FIELDS:
+                if kind in _FIELDS and (kind not in recordings.KINDS or message.get("role") == "user"):
                     yield from _of_part(_Part(parts, index, kind, path, where), fetches=fetches_here)
                 elif kind == "tool_result":
                     inner = as_list(given.get("content"))
@@ -294,6 +316,8 @@ def _of_part(part: _Part, *, fetches: bool) -> Iterator[_Part]:
         yield replace(part, way="url", name=url)
     elif (name := _id_of(given, part.kind, part.where)) is not None:
         yield replace(part, name=name)
+    elif part.kind in recordings.KINDS:
+        yield replace(part, way="inline")
     elif part.may_be_document and (own := _brought(given, part.kind)) is not None:
         yield replace(part, way="inline", name=own)
 
@@ -303,6 +327,8 @@ def _url_of(part: Mapping[str, object], kind: str) -> str | None:
     if kind in ("file", "input_file"):
         inner = part if kind == "input_file" else as_object(part.get("file"))
         given = None if inner.get("file_data") or inner.get("file_id") else inner.get("file_url")
+    elif kind == "input_audio":
+        return None
     else:
         source = part.get(_URLS[kind])
         given = as_object(source).get("url", source)
@@ -332,6 +358,10 @@ def _id_of(part: Mapping[str, object], kind: str, where: str) -> str | None:
             text = f"`{where}.{name}`: the part names a file by `file_id`; send another part with this"
             raise InvalidRequest(text, param=f"{where}.{name}")
     return file_id
+
+
+async def _digest(data: bytes) -> str:
+    return await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
 
 
 def _show(part: _Part, source: _Source) -> None:

@@ -6,7 +6,17 @@ from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from drsai_backend.api.openai.messages import INT32, INT64, InlineFile, ModelKey, RefusalPart, Said, Wire, optional
+from drsai_backend.api.openai.messages import (
+    INT32,
+    INT64,
+    InlineFile,
+    ModelKey,
+    RecordingPart,
+    RefusalPart,
+    Said,
+    Wire,
+    optional,
+)
 from drsai_backend.api.openai.responses.request.tools import CHOICE, FileSearch, HostedTool, Tool, ToolChoice
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.json_types import JsonObject
@@ -36,7 +46,7 @@ class FilePart(InlineFile):
     type: Literal["input_file"]
 
 
-Part: TypeAlias = Annotated[TextPart | RefusalPart | ImagePart | FilePart, Field(discriminator="type")]
+Part: TypeAlias = Annotated[TextPart | RefusalPart | ImagePart | FilePart | RecordingPart, Field(discriminator="type")]
 
 
 class MessageItem(Said):
@@ -252,8 +262,8 @@ _GONE: Final = "is not supported; leave it out"
 TEXTS: Final[dict[str, str]] = {
     "input.type": "is not an item that is taken here; it must be message, function_call, function_call_output, "
     "custom_tool_call, custom_tool_call_output, reasoning, item_reference, mcp_approval_request, "
-    "mcp_approval_response or compaction, and a part of a message input_text, output_text, refusal, input_image or "
-    "input_file",
+    "mcp_approval_response or compaction, and a part of a message input_text, output_text, refusal, input_image, "
+    "input_file, input_audio, audio_url or video_url",
     "tools.type": "must be 'function', 'custom', or the type of a hosted tool, which is left aside",
     "tool_choice": CHOICE,
     "max_tool_calls": "must be null: the agents' tool calls cannot be bounded; `max_turns` and `max_run_tokens` can",

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from autogen_core import FunctionCall, Image
 
-from drsai_backend.api.openai.messages import UNSEEN, Images, read_file, read_results
+from drsai_backend.api.openai.messages import NO_RECORDING, UNSEEN, Images, RecordingPart, read_file, read_results
 from drsai_backend.api.openai.responses.request.body import (
     ApprovalResponseItem,
     CallOutputItem,
@@ -191,6 +191,8 @@ def _read_part(role: str, part: Part, where: str, images: Images) -> tuple[str |
                 raise InvalidRequest(f"`{where}`: {reason}", param=f"{where}.file_id")
             image = images.read(part.image_url, f"{where}.image_url")
             return image, {"type": "image_url", "image_url": {"url": part.image_url}}
+        case RecordingPart():
+            raise InvalidRequest(f"`{where}`: {NO_RECORDING}", param=where)
         case FilePart():
             content = read_file(part, where, images)
             is_text = isinstance(content, str)
