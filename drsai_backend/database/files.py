@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
+from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import of_thread, owned_by
 from drsai_backend.database.pages import given, read_page
@@ -232,20 +233,21 @@ def sent_files(session: Session, name: ThreadName, most: int = MOST_SENT) -> lis
     return [file for each in notes for file in files_of({"metadata": {FILES: each}})][:most]
 
 
-def delete_file(session: Session, owner: Owner, file_id: str, actor: Actor) -> None:
-    """Delete a file of a user, and its bytes, if no other file of theirs has them. Raises as `read_file`."""
+def delete_file(session: Session, owner: Owner, file_id: str, actor: Actor, hooks: Hooks = NO_HOOKS) -> None:
+    """Delete a file of a user, and its bytes, if no other file of theirs has them; `hooks` are told. Raises as
+    `read_file`."""
     alone(session, *owner)
-    _remove(session, owner, _row(session, owner, file_id), actor)
+    _remove(session, owner, _row(session, owner, file_id), actor, hooks)
 
 
-def delete_expired(session: Session, actor: Actor, limit: int = _BATCH) -> int:
-    """Delete up to `limit` files whose time is over, and return how many."""
+def delete_expired(session: Session, actor: Actor, limit: int = _BATCH, hooks: Hooks = NO_HOOKS) -> int:
+    """Delete up to `limit` files whose time is over, and return how many; `hooks` are told."""
     over = sa.select(_file).where(_file.c.expires_at <= utcnow()).order_by(_file.c.tenant, _file.c.user_id)
     rows = session.connection().execute(over.limit(limit).with_for_update(skip_locked=True)).mappings().all()
     for row in rows:
         owner = Owner(row["tenant"], row["user_id"])
         alone(session, *owner)
-        _remove(session, owner, row, actor)
+        _remove(session, owner, row, actor, hooks)
     return len(rows)
 
 
@@ -265,8 +267,10 @@ def unknown_tokens(session: Session, tokens: list[str]) -> list[str]:
     return [token for token in tokens if token not in known]
 
 
-def _remove(session: Session, owner: Owner, row: sa.RowMapping, actor: Actor) -> None:
+def _remove(session: Session, owner: Owner, row: sa.RowMapping, actor: Actor, hooks: Hooks) -> None:
     connection = session.connection()
+    for hook in hooks.file_deleted.values():
+        hook(session, owner, row["file_id"])
     connection.execute(sa.delete(_file).where(*owned_by(_file, owner), _file.c.id == row["id"]))
     others = sa.select(sa.literal(1)).where(*owned_by(_file, owner), _file.c.sha256 == row["sha256"]).limit(1)
     if connection.execute(others).first() is None:

@@ -41,6 +41,7 @@ class EndedRun:
 
 RunEnded: TypeAlias = Callable[[Session, EndedRun], None]
 UserDeleted: TypeAlias = Callable[[Session, Owner], int]
+FileDeleted: TypeAlias = Callable[[Session, Owner, str], None]
 ExportUser: TypeAlias = Callable[[Session, Owner], Iterable[tuple[str, bytes]]]
 
 
@@ -52,6 +53,7 @@ class Hooks:
         run_ended: is called in the last write of a run.
         user_deleted: deletes some of what is a user's, and returns how many of what it counts.
         export_user: files of a user's, names and contents, for their archive.
+        file_deleted: forgets what was made of a file of a user's, by its id.
         tables: tables of features whose rows belong to a user, by their columns `tenant` and `user_id`.
     """
 
@@ -59,6 +61,7 @@ class Hooks:
     user_deleted: Mapping[str, UserDeleted] = field(default_factory=dict[str, UserDeleted])
     export_user: Mapping[str, ExportUser] = field(default_factory=dict[str, ExportUser])
     tables: Sequence[sa.Table] = ()
+    file_deleted: Mapping[str, FileDeleted] = field(default_factory=dict[str, FileDeleted])
 
     def tell_end(self, session: Session, ended: EndedRun) -> None:
         """Call `run_ended` of all, each in a savepoint of its own: what one raises undoes what that one has written,

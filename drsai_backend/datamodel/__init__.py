@@ -17,6 +17,7 @@ from drsai_backend.datamodel.base import (
 )
 from drsai_backend.datamodel.documents import RegisteredTool, StoredDefinition, ToolStatistic
 from drsai_backend.datamodel.file import FileChunk, FileContent, StoredFile
+from drsai_backend.datamodel.knowledge import KnowledgeBatch, KnowledgeFile, KnowledgeStore
 from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_transition
 from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TeamResult, TurnStep, Worker
 from drsai_backend.datamodel.search import EmbeddedText, SearchEntry, SearchIndex, SearchPosting, SearchVector
@@ -49,6 +50,9 @@ __all__ = [
     "FileContent",
     "JournalEntry",
     "JsonObject",
+    "KnowledgeBatch",
+    "KnowledgeFile",
+    "KnowledgeStore",
     "PlanCheck",
     "QueuedInput",
     "Record",

@@ -57,6 +57,7 @@ class Action(StrEnum):
     AGENT_UPDATED = "agent.updated"
     AGENT_DELETED = "agent.deleted"
     AGENT_ROLLED_BACK = "agent.rolled_back"
+    KNOWLEDGE_DELETED = "knowledge.deleted"
     SECRETS_ROTATED = "secrets.rotated"
     AUDIT_PRUNED = "audit.pruned"
 

@@ -129,6 +129,10 @@ class Extension:
         be repeated: nobody is told that all is gone before it is."""
         return 0
 
+    def file_deleted(self, session: Session, owner: Owner, file_id: str) -> None:
+        """Forget what was made of a file of a user's, which is deleted in this transaction, by whomever or because its
+        time is over. What it raises keeps the file."""
+
     def export_user(self, session: Session, owner: Owner) -> Iterable[tuple[str, bytes]]:
         """Return what is a user's and in none of `tables`: names and contents of files for their archive, below
         `<name>/`. It is in memory as a whole. What it raises ends the export: an archive is whole, or there is none."""

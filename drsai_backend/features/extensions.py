@@ -72,6 +72,7 @@ class Extensions:
                 for table in map(table_of, each.tables)
                 if {"tenant", "user_id"} <= {*table.c.keys()}
             ],
+            {each.name: each.file_deleted for each in self._overriding("file_deleted")},
         )
 
     def _overriding(self, name: str) -> Iterator[Extension]:

@@ -18,6 +18,7 @@ from drsai_backend.config import Settings
 from drsai_backend.database import Database
 from drsai_backend.database import files as rows
 from drsai_backend.database.files import FileInfo, NewFile, Place, Upload
+from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.file import MessageFile
 from drsai_backend.datamodel.owner import Owner
@@ -109,6 +110,7 @@ class Files:
     Args:
         database: has their names, and their bytes, if there is no folder. Not closed by this object.
         settings: the folder, how large files may be, and whose images are fetched.
+        hooks: are told of files that are deleted.
 
     Attributes:
         reachable: from where images are fetched whose URL a message names; None: from nowhere.
@@ -117,8 +119,9 @@ class Files:
         ConfigurationError: the folder cannot be used.
     """
 
-    def __init__(self, database: Database, settings: Settings) -> None:
+    def __init__(self, database: Database, settings: Settings, hooks: Hooks = NO_HOOKS) -> None:
         self.database = database
+        self._hooks = hooks
         self.folder = None if settings.files_folder is None else Folder(settings.files_folder)
         self.largest = int(settings.max_file_bytes)
         self.total = int(settings.max_files_bytes)
@@ -245,14 +248,16 @@ class Files:
     async def delete(self, owner: Owner, file_id: str, *, actor: Actor = PROGRAM) -> None:
         """Delete a file. Raises NotFound."""
         _, place = await self.open(owner, file_id)
-        await self.database.write(partial(rows.delete_file, owner=owner, file_id=file_id, actor=actor))
+        work = partial(rows.delete_file, owner=owner, file_id=file_id, actor=actor, hooks=self._hooks)
+        await self.database.write(work)
         if self.folder is not None and place.in_folder:
             await _remove_unknown(self, [place.token])
 
     async def sweep(self, *, abandoned: timedelta = ABANDONED) -> int:
         """Delete what expired, uploads that nobody continues, and what the folder has of neither. Returns how many."""
         count = 0
-        for work in (partial(rows.delete_expired, actor=PROGRAM), partial(rows.give_up_old, older_than=abandoned)):
+        expired = partial(rows.delete_expired, actor=PROGRAM, hooks=self._hooks)
+        for work in (expired, partial(rows.give_up_old, older_than=abandoned)):
             while gone := await self.database.write(work):
                 count += gone
         if self.folder is not None:

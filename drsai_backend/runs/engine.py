@@ -140,7 +140,7 @@ class Engine(StoredThreads):
         self._warm = warm = WarmThreads(settings.warm_threads, settings.warm_bytes - models.forms.most)
         lease = timedelta(seconds=settings.lease_seconds)
         self.webhooks = Webhooks(db, settings)
-        self.files = Files(database, settings)
+        self.files = Files(database, settings, hooks)
         self.excerpts = Excerpts(settings.max_file_tokens)
         mcp = mcp or McpHost()
         allowed, means = tuple(settings.allowed_addresses), DefinitionPolicy.of(settings, own_tools)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         read_entries,
         remove,
         remove_family,
+        set_attributes,
     )
     from drsai_backend.search.search import Search
 
@@ -47,6 +48,7 @@ __all__ = [
     "read_entries",
     "remove",
     "remove_family",
+    "set_attributes",
     "speed_up",
 ]
 
@@ -57,7 +59,8 @@ __getattr__ = lazily(
         "embedding": "Embedder",
         "filters": "Filter parse_filter",
         "hnsw": "speed_up",
-        "indexes": "add create_index drop_index find_index prepare Prepared read_entries remove remove_family",
+        "indexes": "add create_index drop_index find_index prepare Prepared read_entries remove remove_family "
+        "set_attributes",
         "search": "Search",
     },
 )

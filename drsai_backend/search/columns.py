@@ -1,7 +1,8 @@
 """Columns are what a process remembers of an index: of each entry its attributes, or its vector as 8-bit numbers.
 
-An entry never changes under its number, so what was read stays true for the numbers that are still there; which those
-are is looked at where the index says that entries were removed, and what came later is read.
+The vector of an entry never changes under its number, so what was read stays true for the numbers that are still there;
+which those are is looked at where the index says that entries were removed, and what came later is read. Attributes may
+change, which counts as a removal, and are all read anew then.
 """
 
 from __future__ import annotations
@@ -106,11 +107,13 @@ def _still(session: Session, row: sa.Row[Any], held: Column | None) -> Column | 
         return None
     if held.removals == row.removals:
         return held
+    if held.distinct:
+        return None
     query = sa.select(_entry.c.number).where(_entry.c.index_id == row.id)
     there = np.fromiter(session.connection().execute(query).scalars(), np.int64)
     kept = np.isin(held.numbers, there)
     values = (held.numbers[kept], held.values[kept], held.scales[kept] if len(held.scales) else held.scales)
-    return Column(row.changes, row.removals, *values, held.distinct)
+    return Column(row.changes, row.removals, *values, {})
 
 
 def _parts(

@@ -17,6 +17,7 @@ from drsai_backend.database.values import batches, clean_json, clean_text
 from drsai_backend.datamodel import SearchEntry, SearchIndex, SearchVector, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest, NotFound
+from drsai_backend.json_types import JsonObject
 from drsai_backend.search.base import MAX_DIMENSIONS, MAX_ENTRIES, MAX_NAME, MAX_TEXT, Entry, Index
 from drsai_backend.search.hnsw import forget, keep_up
 from drsai_backend.search.postings import MOST, Counted, add_postings, remove_postings
@@ -147,11 +148,17 @@ def _columns(entry: Entry, found: Mapping[int, int]) -> dict[str, Any]:
     if not entry.text or len(entry.text) + len(entry.context) > MAX_TEXT:
         raise InvalidRequest(f"an entry has a text, with its context of up to {MAX_TEXT} characters", param="text")
     values = {name: clean_text(getattr(entry, name), name) for name in ("ref", "family", "text")}
-    notes = {"attributes": clean_json({**entry.attributes}, "attributes"), "place": clean_json(entry.place, "place")}
-    if any(len(repr(value)) > _MAX_JSON for value in notes.values()):
-        raise InvalidRequest(f"attributes and place have up to {_MAX_JSON} characters each", param="attributes")
+    notes = {"attributes": _noted({**entry.attributes}, "attributes"), "place": _noted(entry.place, "place")}
     packed = struct.pack(f"<{len(found)}q", *sorted(found))
     return {**values, **notes, "length": min(sum(found.values()), MOST), "terms": packed}
+
+
+def _noted(value: JsonObject, field: str) -> JsonObject:
+    """Return JSON that is stored with an entry. Raises InvalidRequest: it cannot be."""
+    noted = clean_json(value, field)
+    if len(repr(noted)) > _MAX_JSON:
+        raise InvalidRequest(f"the {field} of an entry have up to {_MAX_JSON} characters", param=field)
+    return noted
 
 
 def _check_vectors(row: sa.Row[Any], vectors: Sequence[bytes | None]) -> int | None:
@@ -179,6 +186,16 @@ def unit(vector: bytes) -> bytes:
     if not 1e-9 < length < 1e9:
         raise InvalidRequest("a vector is 32-bit floats, not all 0, least significant byte first", param="vector")
     return (numbers / length).astype("<f4").tobytes()
+
+
+def set_attributes(session: Session, index: int, family: str, attributes: Mapping[str, str | float | bool]) -> int:
+    """Change what filters look at, of all entries of a family; return how many there are. Raises as `add` does."""
+    _locked(session, index)
+    values = _noted({**attributes}, "attributes")
+    change = sa.update(_entry).where(_entry.c.index_id == index, _entry.c.family == family)
+    changed = session.connection().execute(change.values(attributes=values)).rowcount
+    _count(session, index, 0, 0, removals=_index.c.removals + 1)  # What processes remember is true no more.
+    return changed
 
 
 def remove(session: Session, index: int, refs: Collection[str]) -> int:

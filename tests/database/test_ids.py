@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from drsai_backend.database import Database, migrations
 from drsai_backend.database.migrations import connecting
-from drsai_backend.datamodel import AgentJson, Thread, table_of
+from drsai_backend.datamodel import AgentJson, KnowledgeStore, Thread, table_of
 from drsai_backend.errors import DatabaseError
 from tests.support.every_row import TABLES, add_row, add_thread, fill, tables_of_threads
 
@@ -23,6 +23,7 @@ BEFORE = "0024"
 _LATER = {"alive_until"}
 """Columns that came after that revision."""
 _NEWER = {"work_job", "searchindex", "searchentry", "searchposting", "searchvector", "embeddedtext"}
+_NEWER |= {"knowledgestore", "knowledgefile", "knowledgebatch"}
 """Tables that did."""
 Rows = dict[str, list[Any]]
 
@@ -49,6 +50,10 @@ def _add(connection: sa.Connection, table: sa.Table, name: str) -> int:
         add_thread(add, name, name)
     elif table.name == "thread":
         connection.execute(sa.insert(table).values(tenant="acme", user_id=name, thread_id=name))
+    elif "store_key" in table.c:
+        store = table_of(KnowledgeStore)
+        add_row(add, store, name, name)
+        add_row(add, table, name, name, parent=_highest(connection, store))
     else:
         add_row(add, table, name, name)
     return _highest(connection, table)
@@ -60,6 +65,7 @@ def test_a_table_with_an_id_is_decided_on() -> None:
         *("run", "autogenmessage", "userinput"),  # a page more in each transaction of each run
         *("queuedinput", "threadshare", "runwebhook", "webhooksecret", "registeredtool", "toolstatistic"),
         *("storedfile", "filecontent", "filechunk", "storedanswer", "answeredrequest", "embeddedtext"),
+        *("knowledgestore", "knowledgebatch"),
     }
 
 

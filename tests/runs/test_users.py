@@ -27,6 +27,7 @@ from drsai_backend.datamodel import (
     AutoGenMessage,
     FileChunk,
     FileContent,
+    KnowledgeStore,
     RegisteredTool,
     SearchIndex,
     ToolStatistic,
@@ -38,7 +39,7 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
 from drsai_backend.state.portable import import_thread
 from tests.support.commands import Commands
-from tests.support.every_row import add_row, add_thread, of_indexes, tables_of_threads
+from tests.support.every_row import add_row, add_thread, of_parents, tables_of_threads
 from tests.support.teams.crew import Asker, Crew
 from tests.support.threads import LATE, QUICK, Make, until
 
@@ -49,7 +50,7 @@ KEPT = {table_of(AuditEntry), table_of(RegisteredTool), table_of(ToolStatistic),
 
 
 CONTENT = table_of(FileContent)
-INDEX = table_of(SearchIndex)
+PARENTS = {"index_id": table_of(SearchIndex), "store_key": table_of(KnowledgeStore)}
 
 
 def owned() -> list[sa.Table]:
@@ -68,9 +69,10 @@ def fill(session: Session, owner: Owner) -> None:
     content = sa.select(CONTENT.c.id).where(CONTENT.c.tenant == owner.tenant, CONTENT.c.user_id == owner.user_id)
     chunk = {"content_key": session.execute(content).scalar_one(), "start": 0, "data": b"x"}
     session.execute(sa.insert(table_of(FileChunk)).values(**chunk))
-    index = session.execute(sa.select(INDEX.c.id).where(*owned_by(INDEX, owner))).scalar_one()
-    for table in of_indexes():
-        add_row(session, table, *owner, index=index)
+    for column, parents in PARENTS.items():
+        parent = session.execute(sa.select(parents.c.id).where(*owned_by(parents, owner))).scalar_one()
+        for table in of_parents(column):
+            add_row(session, table, *owner, parent=parent)
     # Named after a thread that is not there, or not any more.
     for table in owned():
         if "thread_id" in table.c and not table.foreign_keys and table is not table_of(Thread):
@@ -90,8 +92,9 @@ def everything(session: Session, owner: Owner) -> dict[str, int]:
         elif table is table_of(FileChunk):
             theirs = (CONTENT.c.tenant == owner.tenant, CONTENT.c.user_id == owner.user_id)
             mine = table.c.content_key.in_(sa.select(CONTENT.c.id).where(*theirs))
-        elif table in of_indexes():
-            mine = table.c.index_id.in_(sa.select(INDEX.c.id).where(*owned_by(INDEX, owner)))
+        elif column := next((name for name in PARENTS if name in table.c), None):
+            parents = PARENTS[column]
+            mine = table.c[column].in_(sa.select(parents.c.id).where(*owned_by(parents, owner)))
         else:
             mine = table.c.thread_key.in_(keys)
         found[table.name] = session.execute(sa.select(sa.func.count()).select_from(table).where(mine)).scalar_one()

@@ -62,9 +62,9 @@ def add_thread(session: Session, user_id: str, thread_id: str, *, tenant: str = 
     return key
 
 
-def of_indexes() -> list[sa.Table]:
-    """The tables whose rows go with their index."""
-    return [table for table in TABLES if "index_id" in table.c]
+def of_parents(column: str) -> list[sa.Table]:
+    """The tables whose rows go with their index (`index_id`), or their store of knowledge (`store_key`)."""
+    return [table for table in TABLES if column in table.c]
 
 
 def add_row(
@@ -74,10 +74,10 @@ def add_row(
     user_id: str,
     thread_id: str = "",
     key: int = 0,
-    index: int = 1,
+    parent: int = 1,
 ) -> None:
-    """A row of a table that has an owner, or belongs to a thread or to an index."""
-    own = (tenant, user_id, thread_id, key, index)
+    """A row of a table that has an owner, or belongs to a thread, or to an index or a store (`parent`)."""
+    own = (tenant, user_id, thread_id, key, parent)
     row = {column.name: _value(column, *own) for column in table.c if not _automatic(column)}
     session.execute(sa.insert(table).values(**row))
 
@@ -90,9 +90,14 @@ def _automatic(column: sa.Column[Any]) -> bool:
     return column.name == "id"
 
 
-def _value(column: sa.Column[Any], tenant: str, user_id: str, thread_id: str, key: int, index: int) -> Any:
+def _value(column: sa.Column[Any], tenant: str, user_id: str, thread_id: str, key: int, parent: int) -> Any:
     own = {
-        "index_id": index,
+        "index_id": parent,
+        "store_key": parent,
+        "store_id": f"vs_{tenant}_{user_id}",
+        "batch_id": f"vsfb_{tenant}_{user_id}",
+        "index_key": None,  # or what deletes the store would drop somebody's index
+        "next_key": None,
         "tenant": tenant,
         "user_id": user_id,
         "thread_id": thread_id,

@@ -128,6 +128,16 @@ class Chunking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewStore:
+    """A store that is to be made. `expires_days`: after so many days without use; None: never."""
+
+    name: str = ""
+    description: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    expires_days: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewFile:
     """A file that is to be attached to a store."""
 

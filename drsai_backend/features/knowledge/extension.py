@@ -2,27 +2,195 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+import orjson
+
+from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.knowledge.agents import ForAgents
-from drsai_backend.features.knowledge.base import Findings, Question, StoreInfo
+from drsai_backend.features.knowledge.base import (
+    Attributes,
+    FileBatch,
+    FileStatus,
+    Findings,
+    NewFile,
+    NewStore,
+    Question,
+    StoreFile,
+    StoreInfo,
+)
+from drsai_backend.page import Page
+from drsai_backend.work.kinds import Job, JobOptions
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from sqlalchemy.orm import Session
+
+    from drsai_backend.api.joining import Web
+    from drsai_backend.features.knowledge.ingestion import Ingestion
+    from drsai_backend.features.knowledge.rows.stores import Listing
+    from drsai_backend.files import Files
+
+T = TypeVar("T")
 
 
 class Knowledge(ForAgents):
     """Stores of users, with files that are searched. What another user has does not exist here (NotFound); a store
-    that is shared with the tenant is found by all of its users."""
+    that is shared with the tenant is found by all of its users.
+
+    The owner of what is shared is a tenant without a user: `Owner("acme", "")`.
+    """
 
     name = "knowledge"
+    jobs: ClassVar[Mapping[str, JobOptions]] = {
+        "knowledge_ingest": JobOptions(handler="ingest", failed="ingest_failed"),
+        "knowledge_reindex": JobOptions(handler="embed_anew"),
+        "knowledge_drop": JobOptions(handler="drop"),
+        "knowledge_expire": JobOptions(handler="expire"),
+    }
 
-    async def resolve(self, owner: Owner, names: Sequence[str]) -> list[StoreInfo]:
+    def routes(self, web: Web) -> APIRouter:
+        from drsai_backend.features.knowledge.routes import store_routes
+
+        return store_routes(self, web.bodies)
+
+    # --- stores ------------------------------------------------------------------------------------------------------
+
+    async def create(self, owner: Owner, new: NewStore, files: Sequence[NewFile] = ()) -> StoreInfo:
+        """Make a store, and attach files to it.
+
+        Raises:
+            Conflict: the owner has as many stores as they may.
+            NotFound: there is no such file.
+        """
+        from drsai_backend.features.knowledge.rows import files as rows
+
+        return await self._act(partial(rows.create_with, owner=owner, new=new, files=files))
+
+    async def get(self, owner: Owner, store_id: str) -> StoreInfo:
+        """A store by its id. Raises NotFound."""
+        from drsai_backend.features.knowledge.rows import stores
+
+        return await self._read(partial(stores.read_store, owner=owner, store_id=store_id))
+
+    async def list(self, owner: Owner, listing: Listing | None = None, *, name: str | None = None) -> Page[StoreInfo]:
+        """A page of an owner's stores, newest first. Raises InvalidRequest: `after` or `before` is none of them."""
+        from drsai_backend.features.knowledge.rows import stores
+
+        part = listing or stores.Listing()
+        return await self._read(partial(stores.list_stores, owner=owner, listing=part, name=name))
+
+    async def update(self, owner: Owner, store_id: str, changes: Mapping[str, object]) -> StoreInfo:
+        """Change a store: `name`, `description`, `metadata`, `expires_days`. Raises NotFound, and InvalidRequest: its
+        time is over."""
+        from drsai_backend.features.knowledge.rows import stores
+
+        return await self._act(partial(stores.update_store, owner=owner, store_id=store_id, changes=changes))
+
+    async def delete(self, owner: Owner, store_id: str, *, actor: Actor = PROGRAM) -> None:
+        """Delete a store; its files stay. Raises NotFound."""
+        from drsai_backend.features.knowledge.rows import stores
+
+        await self._act(partial(stores.delete_store, owner=owner, store_id=store_id, actor=actor))
+
+    async def reindex(self, owner: Owner, store_id: str) -> StoreInfo:
+        """Embed a store anew, in the background, by the model of the server; meanwhile what it has is searched. Raises
+        NotFound, and InvalidRequest: its time is over."""
+        from drsai_backend.features.knowledge.rows import indexing
+
+        return await self._act(partial(indexing.reindex, owner=owner, store_id=store_id))
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    async def attach(self, owner: Owner, store_id: str, files: Sequence[NewFile]) -> Sequence[StoreFile]:
+        """Attach files to a store. They are read in the background; one that is there already is read anew.
+
+        Raises:
+            NotFound: there is no such store, or no such file.
+            Conflict: the store has as many files as it may.
+            InvalidRequest: its time is over.
+        """
+        from drsai_backend.features.knowledge.rows import files as rows
+
+        return await self._act(partial(rows.attach, owner=owner, store_id=store_id, files=files))
+
+    async def attach_batch(self, owner: Owner, store_id: str, files: Sequence[NewFile]) -> FileBatch:
+        """Attach files at once, as a batch that can be asked about and cancelled. Raises as `attach`."""
+        from drsai_backend.features.knowledge.rows import files as rows
+
+        return await self._act(partial(rows.attach_batch, owner=owner, store_id=store_id, files=files))
+
+    async def get_file(self, owner: Owner, store_id: str, file_id: str) -> StoreFile:
+        """A file of a store. Raises NotFound."""
+        from drsai_backend.features.knowledge.rows import files as rows
+
+        return await self._read(partial(rows.read_file, owner=owner, store_id=store_id, file_id=file_id))
+
+    async def list_files(
+        self,
+        owner: Owner,
+        store_id: str,
+        listing: Listing | None = None,
+        *,
+        status: FileStatus | None = None,
+        batch_id: str | None = None,
+    ) -> Page[StoreFile]:
+        """A page of the files of a store, or of a batch, newest first. Raises NotFound, and InvalidRequest as `list`
+        does."""
+        from drsai_backend.features.knowledge.rows import files as rows
+
+        part = listing or rows.Listing()
+        read = partial(rows.list_files, owner=owner, store_id=store_id, listing=part, status=status, batch_id=batch_id)
+        return await self._read(read)
+
+    async def set_attributes(self, owner: Owner, store_id: str, file_id: str, attributes: Attributes) -> StoreFile:
+        """Change what filters look at. Raises NotFound, and InvalidRequest: the time of the store is over."""
+        from drsai_backend.features.knowledge.rows import files as rows
+
+        change = partial(rows.set_file_attributes, owner=owner, store_id=store_id, file_id=file_id)
+        return await self._act(partial(change, attributes=attributes))
+
+    async def detach(self, owner: Owner, store_id: str, file_id: str) -> None:
+        """Take a file out of a store; it stays a file of the user's. Raises NotFound."""
+        from drsai_backend.features.knowledge.rows import files as rows
+
+        await self._act(partial(rows.detach, owner=owner, store_id=store_id, file_id=file_id))
+
+    async def content(self, owner: Owner, store_id: str, file_id: str) -> tuple[StoreFile, Sequence[str]]:
+        """A file, and the text that was read of it, in parts that follow each other. Raises NotFound."""
+        from drsai_backend.features.knowledge.rows import files as rows
+
+        file, entries = await self._read(partial(rows.content_of, owner=owner, store_id=store_id, file_id=file_id))
+        # What a chunk repeats of the one before stands there.
+        return file, [each.text[-int(each.place["new"]) :] for each in entries]
+
+    async def get_batch(self, owner: Owner, store_id: str, batch_id: str) -> FileBatch:
+        """A batch of files. Raises NotFound."""
+        from drsai_backend.features.knowledge.rows import files as rows
+
+        return await self._read(partial(rows.read_batch, owner=owner, store_id=store_id, batch_id=batch_id))
+
+    async def cancel_batch(self, owner: Owner, store_id: str, batch_id: str) -> FileBatch:
+        """Read no more of the files of a batch. Raises NotFound."""
+        from drsai_backend.features.knowledge.rows import files as rows
+
+        return await self._act(partial(rows.cancel_batch, owner=owner, store_id=store_id, batch_id=batch_id))
+
+    # --- searching ---------------------------------------------------------------------------------------------------
+
+    async def resolve(self, owner: Owner, names: Sequence[str]) -> Sequence[StoreInfo]:
         """Return stores by their names or ids, in order: the user's own of a name go before those of the tenant.
 
         Raises:
             NotFound: there is none of that name, or its time is over; the text names it.
             InvalidRequest: there are several of the same name; the text has their ids.
         """
-        raise NotImplementedError
+        from drsai_backend.features.knowledge.rows import stores
+
+        return await self._read(lambda session: stores.shown(session, stores.resolve(session, owner, names)))
 
     async def search(self, owner: Owner, stores: Sequence[str], question: Question) -> Findings:
         """Search stores, named as in `resolve`, as if they were one. Without an embedding model, or where its endpoint
@@ -31,4 +199,81 @@ class Knowledge(ForAgents):
         Raises:
             NotFound, InvalidRequest: as `resolve`; or the question cannot be asked.
         """
-        raise NotImplementedError
+        from drsai_backend.features.knowledge.searching import search
+
+        return await search(self.host, owner, stores, question)
+
+    # --- jobs --------------------------------------------------------------------------------------------------------
+
+    async def ingest(self, job: Job) -> None:
+        """Read a file of a store, in the background."""
+        await self._ingestion.ingest(job)
+        self.host.work.wake()
+
+    def ingest_failed(self, session: Session, job: Job, reason: str) -> None:
+        """Say of a file why it was not read."""
+        from drsai_backend.features.knowledge.rows import indexing
+
+        indexing.failed_for_good(session, job, reason)
+
+    async def embed_anew(self, job: Job) -> None:
+        """Embed a store anew, in the background."""
+        await self._ingestion.reindex(job)
+        self.host.work.wake()
+
+    async def drop(self, job: Job) -> None:
+        """Remove what was deleted, in the background."""
+        await self._ingestion.drop(job)
+
+    async def expire(self, job: Job) -> None:
+        """Empty a store whose time is over."""
+        from drsai_backend.features.knowledge.rows import stores
+
+        await self.host.database.write(partial(stores.expire, job=job))
+        self.host.work.wake()
+
+    # --- hooks -------------------------------------------------------------------------------------------------------
+
+    def file_deleted(self, session: Session, owner: Owner, file_id: str) -> None:
+        """Take the file out of all stores, with its chunks."""
+        from drsai_backend.features.knowledge.rows import files as rows
+
+        rows.forget_file(session, owner, file_id)
+
+    def user_deleted(self, session: Session, owner: Owner) -> int:
+        """Delete chunks in parts, which one statement would take minutes for, and stores."""
+        from drsai_backend.features.knowledge.rows import stores
+
+        return stores.delete_part(session, owner)
+
+    def export_user(self, session: Session, owner: Owner) -> Iterator[tuple[str, bytes]]:
+        """The stores, each with its files. The files themselves are in the archive."""
+        from drsai_backend.features.knowledge.rows import files as rows
+
+        for store, files in rows.all_of(session, owner):
+            told = {**store.model_dump(mode="json"), "files": [each.model_dump(mode="json") for each in files]}
+            yield f"{store.store_id}.json", orjson.dumps(told, option=orjson.OPT_INDENT_2)
+
+    # --- what it is made of ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _files(self) -> Files:
+        from drsai_backend.files import Files
+
+        return Files(self.host.database, self.host.settings)
+
+    @cached_property
+    def _ingestion(self) -> Ingestion:
+        from drsai_backend.documents import Reader
+        from drsai_backend.features.knowledge.ingestion import Ingestion
+
+        return Ingestion(self.host.database, self._files, Reader(), self.host.embedder)
+
+    async def _read(self, work: Callable[[Session], T]) -> T:
+        return await self.host.database.read(work)
+
+    async def _act(self, work: Callable[[Session], T]) -> T:
+        """Store something, and have what it is to be done about it be done soon."""
+        made = await self.host.database.act(work)
+        self.host.work.wake()
+        return made

@@ -1,0 +1,1 @@
+"""Rows of knowledge are read and written by synchronous functions of a `Session`: stores, their files, their chunks."""

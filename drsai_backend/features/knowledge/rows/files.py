@@ -1,0 +1,313 @@
+"""Files of stores are attached, listed, changed and detached, alone and in batches."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.locks import alone
+from drsai_backend.database.owned import owned_by
+from drsai_backend.database.values import batches
+from drsai_backend.datamodel import KnowledgeBatch, KnowledgeFile, KnowledgeStore, StoredFile, table_of, utcnow
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import Conflict, NotFound
+from drsai_backend.features.knowledge.base import (
+    MAX_FILES,
+    Attributes,
+    FileBatch,
+    FileCounts,
+    FileStatus,
+    NewFile,
+    NewStore,
+    StoreFile,
+    StoreInfo,
+)
+from drsai_backend.features.knowledge.rows.stores import (
+    Listing,
+    Row,
+    create_store,
+    drop_later,
+    find_store,
+    open_store,
+    read_listed,
+    read_store,
+    shown,
+)
+from drsai_backend.page import Page
+from drsai_backend.search import Entry, read_entries, remove_family, set_attributes
+from drsai_backend.work.jobs import cancel, enqueue
+from drsai_backend.work.kinds import NewJob
+
+INGEST: Final = "knowledge_ingest"
+_PAGE: Final = 1_000
+_AT_ONCE: Final = 1_000
+"""Chunks that are removed in the transaction of whoever deletes their file; a job removes the rest."""
+_store, _file, _batch = table_of(KnowledgeStore), table_of(KnowledgeFile), table_of(KnowledgeBatch)
+_stored = table_of(StoredFile)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundIn:
+    """The file that a chunk is of."""
+
+    store_id: str
+    file_id: str
+    filename: str
+
+
+def create_with(session: Session, owner: Owner, new: NewStore, files: Sequence[NewFile]) -> StoreInfo:
+    """Make a store with files. Raises as `create_store` and `attach`."""
+    store = create_store(session, owner, new)
+    if not files:
+        return store
+    attach(session, owner, store.store_id, files)
+    return read_store(session, owner, store.store_id)
+
+
+def attach(session: Session, owner: Owner, store_id: str, files: Sequence[NewFile]) -> list[StoreFile]:
+    """Attach files of a user to a store of theirs. One that is there already is read anew.
+
+    Raises:
+        NotFound: there is no such store, or no such file.
+        Conflict: the store has as many files as it may.
+        InvalidRequest: the time of the store is over.
+    """
+    alone(session, *owner)  # No file of theirs is deleted beside it.
+    store = open_store(session, owner, store_id)
+    return [_shown(store_id, row) for row in _attach(session, owner, store, files, None)]
+
+
+def attach_batch(session: Session, owner: Owner, store_id: str, files: Sequence[NewFile]) -> FileBatch:
+    """Attach files at once. Raises as `attach`."""
+    alone(session, *owner)
+    store = open_store(session, owner, store_id)
+    values = {"batch_id": f"vsfb_{secrets.token_hex(12)}", "store_key": store["id"], "cancelled": False}
+    made = sa.insert(_batch).values(**values, created_at=utcnow()).returning(_batch)
+    row = session.connection().execute(made).mappings().one()
+    _attach(session, owner, store, files, row["id"])
+    return _shown_batch(session, store_id, row)
+
+
+def _attach(session: Session, owner: Owner, store: Row, files: Sequence[NewFile], batch: int | None) -> list[Row]:
+    connection, c = session.connection(), _file.c
+    given = {each.file_id: each for each in files}
+    names, there = _names(session, owner, [*given]), _there(session, store, [*given])
+    count = connection.execute(sa.select(sa.func.count()).where(c.store_key == store["id"])).scalar_one()
+    if count + len(given.keys() - there.keys()) > MAX_FILES:
+        raise Conflict(f"a vector store has up to {MAX_FILES} files: make another one", param="file_ids")
+    rows: list[Row] = []
+    for file_id, new in given.items():
+        values: dict[str, Any] = {
+            "filename": names[file_id],
+            "batch_key": batch,
+            "status": "in_progress",
+            "error_code": None,
+            "error": None,
+            "notes": [],
+            "attributes": {**new.attributes},
+            "chunk_tokens": new.chunking.size,
+            "overlap_tokens": new.chunking.overlap,
+        }
+        if (key := there.get(file_id)) is not None:
+            write = sa.update(_file).where(c.id == key).values(**values)
+        else:
+            write = sa.insert(_file).values(**values, store_key=store["id"], file_id=file_id, created_at=utcnow())
+        row = connection.execute(write.returning(_file)).mappings().one()
+        enqueue(session, owner, NewJob(INGEST, str(row["id"]), {"file": row["id"]}, anew=True))
+        rows.append(row)
+    return rows
+
+
+def _names(session: Session, owner: Owner, file_ids: Sequence[str]) -> dict[str, str]:
+    """Return the names of a user's files. Raises NotFound, which names the first that there is not."""
+    c, found = _stored.c, dict[str, str]()
+    is_there = sa.or_(c.expires_at.is_(None), c.expires_at > utcnow())
+    for some in batches(file_ids):
+        query = sa.select(c.file_id, c.filename).where(*owned_by(_stored, owner), c.file_id.in_(some), is_there)
+        found |= {row.file_id: row.filename for row in session.connection().execute(query)}
+    for file_id in file_ids:
+        if file_id not in found:
+            raise NotFound(f"there is no file {file_id!r}", param="file_id")
+    return found
+
+
+def _there(session: Session, store: Row, file_ids: Sequence[str]) -> dict[str, int]:
+    c, found = _file.c, dict[str, int]()
+    for some in batches(file_ids):
+        query = sa.select(c.file_id, c.id).where(c.store_key == store["id"], c.file_id.in_(some))
+        found |= {row.file_id: row.id for row in session.connection().execute(query)}
+    return found
+
+
+def read_file(session: Session, owner: Owner, store_id: str, file_id: str) -> StoreFile:
+    """Return a file of a store that the owner reads. Raises NotFound."""
+    return _shown(store_id, file_row(session, find_store(session, owner, store_id), file_id))
+
+
+def file_row(session: Session, store: Row, file_id: str) -> Row:
+    """Return the row of a file of a store. Raises NotFound."""
+    query = sa.select(_file).where(_file.c.store_key == store["id"], _file.c.file_id == file_id)
+    row = session.connection().execute(query).mappings().first()
+    if row is None:
+        raise NotFound(f"there is no file {file_id!r} in the vector store", param="file_id")
+    return row
+
+
+def list_files(
+    session: Session,
+    owner: Owner,
+    store_id: str,
+    listing: Listing,
+    *,
+    status: FileStatus | None = None,
+    batch_id: str | None = None,
+) -> Page[StoreFile]:
+    """A page of the files of a store, or of a batch of it. Raises NotFound, and InvalidRequest as `read_listed`."""
+    store = find_store(session, owner, store_id)
+    query = sa.select(_file).where(_file.c.store_key == store["id"])
+    if batch_id is not None:
+        query = query.where(_file.c.batch_key == _batch_row(session, store, batch_id)["id"])
+    only = () if status is None else (_file.c.status == status,)
+    page = read_listed(session, query, _file.c.file_id, listing, *only)
+    return page.map(lambda row: _shown(store_id, row))
+
+
+def set_file_attributes(
+    session: Session, owner: Owner, store_id: str, file_id: str, attributes: Attributes
+) -> StoreFile:
+    """Change what filters look at, of a file and of its chunks. Raises as `attach`."""
+    store = open_store(session, owner, store_id)
+    row = file_row(session, store, file_id)
+    change = sa.update(_file).where(_file.c.id == row["id"]).values(attributes={**attributes})
+    changed = session.connection().execute(change.returning(_file)).mappings().one()
+    for index in (store["index_key"], store["next_key"]):
+        if index is not None:
+            set_attributes(session, index, str(row["id"]), attributes)
+    return _shown(store_id, changed)
+
+
+def detach(session: Session, owner: Owner, store_id: str, file_id: str) -> None:
+    """Take a file out of a store, with its chunks. Raises NotFound."""
+    store = find_store(session, owner, store_id, shared=False, lock=True)
+    _remove(session, owner, store, file_row(session, store, file_id)["id"])
+
+
+def forget_file(session: Session, owner: Owner, file_id: str) -> None:
+    """Take a file that is deleted out of all stores of its user."""
+    query = sa.select(_store, _file.c.id.label("file_key")).join(_file, _file.c.store_key == _store.c.id)
+    query = query.where(*owned_by(_store, owner), _file.c.file_id == file_id).order_by(_store.c.id)
+    for row in session.connection().execute(query.with_for_update(of=_store, key_share=True)).mappings().all():
+        _remove(session, owner, row, row["file_key"])
+
+
+def _remove(session: Session, owner: Owner, store: Row, key: int) -> None:
+    # First: whoever stores chunks of it has the row until they are stored.
+    session.connection().execute(sa.delete(_file).where(_file.c.id == key))
+    cancel(session, owner, INGEST, [str(key)])
+    forget_chunks(session, owner, store, key)
+
+
+def forget_chunks(session: Session, owner: Owner, store: Row, key: int) -> None:
+    """Remove the chunks of a file: at once as far as they are few, the rest by a job."""
+    for index in (store["index_key"], store["next_key"]):
+        if index is not None and remove_family(session, index, str(key), limit=_AT_ONCE) == _AT_ONCE:
+            drop_later(session, owner, index, str(key))
+
+
+def found_in(session: Session, families: Collection[str]) -> dict[str, FoundIn]:
+    """Return the files of families of chunks; of a file that is gone, nothing."""
+    c = _file.c
+    query = sa.select(c.id, _store.c.store_id, c.file_id, c.filename).join(_store, c.store_key == _store.c.id)
+    rows = session.connection().execute(query.where(c.id.in_([int(each) for each in families])))
+    return {str(row.id): FoundIn(row.store_id, row.file_id, row.filename) for row in rows}
+
+
+def all_of(session: Session, owner: Owner) -> Iterator[tuple[StoreInfo, list[StoreFile]]]:
+    """Yield all stores of an owner, each with its files."""
+    query = sa.select(_store).where(*owned_by(_store, owner)).order_by(_store.c.id)
+    for row in session.connection().execute(query).mappings().all():
+        files = sa.select(_file).where(_file.c.store_key == row["id"]).order_by(_file.c.id)
+        yield (
+            shown(session, [row])[0],
+            [_shown(row["store_id"], file) for file in session.connection().execute(files).mappings()],
+        )
+
+
+def chunks_in_order(session: Session, index: int | None, key: int) -> list[Entry]:
+    """Return the chunks of a file as they stand in it."""
+    return sorted(known_entries(session, index, key).values(), key=lambda each: int(each.place["order"]))
+
+
+def known_entries(session: Session, index: int | None, key: int) -> dict[str, Entry]:
+    """Return what an index has of a file, by ref."""
+    found: dict[str, Entry] = {}
+    if index is None:
+        return found
+    start = after = f"{key}:"
+    while True:
+        page = [*read_entries(session, index, after=after, limit=_PAGE)]
+        mine = [each for each in page if each.ref.startswith(start)]
+        found |= {each.ref: each for each in mine}
+        if len(mine) < _PAGE:
+            return found
+        after = mine[-1].ref
+
+
+def content_of(session: Session, owner: Owner, store_id: str, file_id: str) -> tuple[StoreFile, list[Entry]]:
+    """Return a file, and its chunks as they stand in it. Raises NotFound."""
+    store = find_store(session, owner, store_id)
+    row = file_row(session, store, file_id)
+    return _shown(store_id, row), chunks_in_order(session, store["index_key"], row["id"])
+
+
+def read_batch(session: Session, owner: Owner, store_id: str, batch_id: str) -> FileBatch:
+    """Return a batch. Raises NotFound."""
+    return _shown_batch(session, store_id, _batch_row(session, find_store(session, owner, store_id), batch_id))
+
+
+def cancel_batch(session: Session, owner: Owner, store_id: str, batch_id: str) -> FileBatch:
+    """Read the files of a batch no further that are not read yet, and forget what was read of them. Raises NotFound."""
+    store = find_store(session, owner, store_id, shared=False, lock=True)
+    batch = _batch_row(session, store, batch_id)
+    connection, c = session.connection(), _file.c
+    gone = {"status": "cancelled", "chunks": 0, "done": 0, "bytes": 0}
+    these = sa.update(_file).where(c.batch_key == batch["id"], c.status == "in_progress").values(**gone)
+    keys = connection.execute(these.returning(c.id)).scalars().all()
+    connection.execute(sa.update(_batch).where(_batch.c.id == batch["id"]).values(cancelled=True))
+    for some in batches([*keys]):
+        cancel(session, owner, INGEST, [str(key) for key in some])
+    for key in keys:
+        forget_chunks(session, owner, store, key)
+    return _shown_batch(session, store_id, {**batch, "cancelled": True})
+
+
+def _batch_row(session: Session, store: Row, batch_id: str) -> Row:
+    query = sa.select(_batch).where(_batch.c.store_key == store["id"], _batch.c.batch_id == batch_id)
+    row = session.connection().execute(query).mappings().first()
+    if row is None:
+        raise NotFound(f"there is no file batch {batch_id!r} in the vector store", param="batch_id")
+    return row
+
+
+def _shown(store_id: str, row: Row) -> StoreFile:
+    same = ("file_id", "filename", "status", "error_code", "error", "notes", "attributes", "chunk_tokens")
+    more = ("overlap_tokens", "chunks", "done", "created_at")
+    values: Mapping[str, Any] = {name: row[name] for name in (*same, *more)}
+    return StoreFile(store_id=store_id, usage_bytes=row["bytes"], **values)
+
+
+def _shown_batch(session: Session, store_id: str, row: Row) -> FileBatch:
+    c = _file.c
+    query = sa.select(c.status, sa.func.count()).where(c.batch_key == row["id"]).group_by(c.status)
+    counts = FileCounts(**{row[0]: row[1] for row in session.connection().execute(query)})
+    status = "cancelled" if row["cancelled"] else "in_progress" if counts.in_progress else "completed"
+    if status == "completed" and counts.failed and counts.failed == counts.total:
+        status = "failed"
+    return FileBatch(
+        batch_id=row["batch_id"], store_id=store_id, status=status, file_counts=counts, created_at=row["created_at"]
+    )

@@ -1,0 +1,300 @@
+"""Stores are made, found, listed, changed and deleted."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from operator import itemgetter
+from typing import Any, Final, Literal, TypeAlias
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.audit import audit
+from drsai_backend.database.locks import alone
+from drsai_backend.database.owned import owned_by
+from drsai_backend.database.pages import read_page
+from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, table_of, utcnow
+from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import Conflict, InvalidRequest, NotFound
+from drsai_backend.features.knowledge.base import MAX_STORES, FileCounts, NewStore, StoreInfo
+from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
+from drsai_backend.search import drop_index
+from drsai_backend.work.jobs import enqueue, finish
+from drsai_backend.work.kinds import Job, NewJob
+
+Row: TypeAlias = Mapping[Any, Any]
+
+EXPIRE: Final = "knowledge_expire"
+DROP: Final = "knowledge_drop"
+_ACTIVE: Final = timedelta(minutes=1)
+"""How exactly it is stored when a store was last used."""
+_store, _file = table_of(KnowledgeStore), table_of(KnowledgeFile)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Which part of a list is asked for: the items behind one, or before one, by their ids."""
+
+    after: str | None = None
+    before: str | None = None
+    limit: int = 20
+    order: Literal["asc", "desc"] = "desc"
+
+
+def read_listed(
+    session: Session, query: sa.Select[Any], name: sa.Column[Any], listing: Listing, *only: sa.ColumnElement[bool]
+) -> Page[JsonObject]:
+    """Read a page of a table that has an `id`, by when its rows were made.
+
+    Args:
+        session: of the transaction.
+        query: the rows of the list.
+        name: the column by which `after` and `before` name a row of the list.
+        listing: which part.
+        only: which of its rows are shown.
+
+    Raises:
+        InvalidRequest: `after` or `before` is no row of the list.
+    """
+    key, up = name.table.c.id, listing.order == "asc"
+    places = {"after": listing.after, "before": listing.before}
+    shown = query.where(*only)
+    for param, text in places.items():
+        if text is None:
+            continue
+        place = session.connection().execute(query.with_only_columns(key).where(name == text)).scalar()
+        if place is None:
+            raise InvalidRequest(f"`{param}` must be the id of an item of this list", param=param)
+        shown = shown.where(key > place if up == (param == "after") else key < place)
+    is_back = listing.before is not None and listing.after is None
+    page = read_page(
+        session, shown.order_by(key if up != is_back else key.desc()), listing.limit, itemgetter(name.name)
+    )
+    return page.model_copy(update={"items": page.items[::-1]}) if is_back else page
+
+
+def create_store(session: Session, owner: Owner, new: NewStore) -> StoreInfo:
+    """Make an empty store. Raises Conflict: the owner has as many as they may."""
+    alone(session, "knowledge", *owner)
+    connection = session.connection()
+    count = connection.execute(sa.select(sa.func.count()).where(*owned_by(_store, owner))).scalar_one()
+    if count >= MAX_STORES:
+        raise Conflict(f"there are {MAX_STORES} vector stores already: delete some of them", param="name")
+    now = utcnow()
+    values = {
+        **owner._asdict(),
+        "store_id": f"vs_{secrets.token_hex(12)}",
+        "created_at": now,
+        "last_active_at": now,
+        "name": new.name,
+        "description": new.description,
+        "meta": new.metadata,
+        "expires_days": new.expires_days,
+    }
+    row = connection.execute(sa.insert(_store).values(values).returning(_store)).mappings().one()
+    _expire_later(session, row)
+    return shown(session, [row])[0]
+
+
+def read_store(session: Session, owner: Owner, store_id: str) -> StoreInfo:
+    """Return a store. Raises NotFound as `find_store`."""
+    return shown(session, [find_store(session, owner, store_id)])[0]
+
+
+def find_store(session: Session, owner: Owner, store_id: str, *, shared: bool = True, lock: bool = False) -> Row:
+    """Return the row of a store.
+
+    Args:
+        session: of the transaction.
+        owner: who asks.
+        store_id: its id.
+        shared: whether it may be one of the tenant's.
+        lock: hold it to the end of the transaction, against whoever changes what belongs to it.
+
+    Raises:
+        NotFound: there is none, or it is another user's.
+    """
+    query = sa.select(_store).where(_seen_by(owner) if shared else sa.and_(*owned_by(_store, owner)))
+    query = query.where(_store.c.store_id == store_id)
+    if lock:
+        query = query.with_for_update(key_share=True)
+    row = session.connection().execute(query).mappings().first()
+    if row is None:
+        raise NotFound(f"there is no vector store {store_id!r}", param="vector_store_id")
+    return row
+
+
+def resolve(session: Session, owner: Owner, names: Sequence[str]) -> list[Row]:
+    """Return the rows of stores by names or ids. Raises as `Knowledge.resolve`."""
+    query = sa.select(_store).where(_seen_by(owner), sa.or_(_store.c.store_id.in_(names), _store.c.name.in_(names)))
+    rows = session.connection().execute(query.order_by(_store.c.id)).mappings().all()
+    return [_named(rows, name) for name in dict.fromkeys(names)]
+
+
+def _named(rows: Sequence[Row], name: str) -> Row:
+    for found in (
+        [row for row in rows if row["store_id"] == name],
+        [row for row in rows if row["name"] == name and row["user_id"]],
+        [row for row in rows if row["name"] == name],
+    ):
+        alive = [row for row in found if not is_over(row)]
+        if len(alive) > 1:
+            ids = ", ".join(row["store_id"] for row in alive)
+            raise InvalidRequest(
+                f"there are {len(alive)} vector stores {name!r}: name one by its id, {ids}", param="name"
+            )
+        if alive:
+            return alive[0]
+    raise NotFound(f"there is no vector store {name!r}", param="name")
+
+
+def list_stores(session: Session, owner: Owner, listing: Listing, *, name: str | None = None) -> Page[StoreInfo]:
+    """A page of a user's own stores. Raises InvalidRequest as `read_listed`."""
+    only = () if name is None else (_store.c.name == name,)
+    page = read_listed(session, sa.select(_store).where(*owned_by(_store, owner)), _store.c.store_id, listing, *only)
+    return Page(items=shown(session, page.items), next=page.next)
+
+
+def update_store(session: Session, owner: Owner, store_id: str, changes: Mapping[str, object]) -> StoreInfo:
+    """Change `name`, `description`, `metadata` or `expires_days` of a store. Raises NotFound, and InvalidRequest: its
+    time is over."""
+    row = open_store(session, owner, store_id)
+    values = {"meta" if name == "metadata" else name: value for name, value in changes.items()}
+    change = sa.update(_store).where(_store.c.id == row["id"]).values(last_active_at=utcnow(), **values)
+    changed = session.connection().execute(change.returning(_store)).mappings().one()
+    _expire_later(session, changed)
+    return shown(session, [changed])[0]
+
+
+def open_store(session: Session, owner: Owner, store_id: str) -> Row:
+    """Lock a store of the owner's own that is to be changed. Raises NotFound, and InvalidRequest: its time is over."""
+    row = find_store(session, owner, store_id, shared=False, lock=True)
+    if is_over(row):
+        raise InvalidRequest(f"the vector store {store_id} has expired: make another one", param="vector_store_id")
+    return row
+
+
+def delete_store(session: Session, owner: Owner, store_id: str, actor: Actor) -> None:
+    """Delete a store, its files' rows with it; a job removes their chunks, which nobody finds from now on."""
+    row = find_store(session, owner, store_id, shared=False, lock=True)
+    session.connection().execute(sa.delete(_store).where(_store.c.id == row["id"]))
+    for index in (row["index_key"], row["next_key"]):
+        drop_later(session, owner, index)
+    audit(session, actor, Action.KNOWLEDGE_DELETED, store_id, owner if owner.user_id else owner.tenant, {})
+
+
+def touch(session: Session, keys: Collection[int]) -> None:
+    """Note that stores were used now, unless that is known well enough."""
+    change = sa.update(_store).where(_store.c.id.in_(keys), _store.c.last_active_at < utcnow() - _ACTIVE)
+    session.connection().execute(change.values(last_active_at=utcnow()))
+
+
+def is_stale(row: Row) -> bool:
+    """Whether `touch` would change a store."""
+    return row["last_active_at"] < utcnow() - _ACTIVE
+
+
+def expires_at(row: Row) -> datetime | None:
+    """When the time of a store is over; None: never."""
+    days: int | None = row["expires_days"]
+    return None if days is None else row["last_active_at"] + timedelta(days=days)
+
+
+def is_over(row: Row) -> bool:
+    """Whether the time of a store is over."""
+    at = expires_at(row)
+    return at is not None and at <= utcnow()
+
+
+def expire(session: Session, job: Job) -> None:
+    """Forget what a store has where its time is over, and look again when it is where it is not."""
+    owner = job.owner
+    query = sa.select(_store).where(*owned_by(_store, owner), _store.c.store_id == str(job.payload["store"]))
+    row = session.connection().execute(query.with_for_update(key_share=True)).mappings().first()
+    finish(session, job)
+    if row is None:
+        return
+    if not is_over(row):
+        _expire_later(session, row)
+        return
+    for index in (row["index_key"], row["next_key"]):
+        drop_later(session, owner, index)
+    empty = {"index_key": None, "next_key": None, "next_model": None}
+    session.connection().execute(sa.update(_store).where(_store.c.id == row["id"]).values(**empty))
+
+
+def drop_later(session: Session, owner: Owner, index: int | None, family: str | None = None) -> None:
+    """Have a job remove what nobody finds any more: an index, or a family of it."""
+    if index is not None:
+        payload = {"index": index, "family": family}
+        enqueue(session, owner, NewJob(DROP, f"{index}-{family or 'all'}", payload))
+
+
+def delete_part(session: Session, owner: Owner) -> int:
+    """Delete some of a user's chunks, or a store that has none; how many. 0: nothing is left."""
+    connection = session.connection()
+    row = (
+        connection.execute(sa.select(_store).where(*owned_by(_store, owner)).limit(1).with_for_update())
+        .mappings()
+        .first()
+    )
+    if row is None:
+        return 0
+    for index in (row["index_key"], row["next_key"]):
+        if index is not None and (gone := drop_index(session, index, limit=1_000)):
+            return gone
+    connection.execute(sa.delete(_store).where(_store.c.id == row["id"]))
+    return 1
+
+
+def shown(session: Session, rows: Sequence[Row]) -> list[StoreInfo]:
+    """Return stores with what their files say of them."""
+    c = _file.c
+    sums = (sa.func.count(), sa.func.sum(c.bytes), sa.func.sum(c.done))
+    query = sa.select(c.store_key, c.status, *sums).where(c.store_key.in_([row["id"] for row in rows]))
+    counts: dict[int, dict[str, int]] = {row["id"]: {} for row in rows}
+    sizes: dict[int, list[int]] = {row["id"]: [0, 0] for row in rows}
+    for key, status, count, size, chunks in session.connection().execute(query.group_by(c.store_key, c.status)):
+        counts[key][status] = count
+        sizes[key] = [sizes[key][0] + int(size), sizes[key][1] + int(chunks)]
+    return [_info(row, FileCounts(**counts[row["id"]]), *sizes[row["id"]]) for row in rows]
+
+
+def _info(row: Row, counts: FileCounts, size: int, chunks: int) -> StoreInfo:
+    status = "expired" if is_over(row) else "in_progress" if counts.in_progress else "completed"
+    return StoreInfo(
+        store_id=row["store_id"],
+        name=row["name"],
+        description=row["description"],
+        shared=not row["user_id"],
+        status=status,
+        file_counts=counts,
+        usage_bytes=size,
+        chunks=chunks,
+        metadata=row["meta"],
+        model=row["model"],
+        embedding_anew=row["next_model"],
+        created_at=row["created_at"],
+        last_active_at=row["last_active_at"],
+        expires_days=row["expires_days"],
+        expires_at=expires_at(row),
+    )
+
+
+def _expire_later(session: Session, row: Row) -> None:
+    at = expires_at(row)
+    if at is not None:
+        after = max(0.0, (at - utcnow()).total_seconds())
+        payload = {"store": row["store_id"]}
+        owner = Owner(row["tenant"], row["user_id"])
+        enqueue(session, owner, NewJob(EXPIRE, row["store_id"], payload, after=after, anew=True))
+
+
+def _seen_by(owner: Owner) -> sa.ColumnElement[bool]:
+    """The stores of a user, and those that are shared with all of the tenant."""
+    return sa.or_(*(sa.and_(*owned_by(_store, each)) for each in {owner, Owner(owner.tenant, "")}))

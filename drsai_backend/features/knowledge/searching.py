@@ -1,0 +1,120 @@
+"""Searching asks the indexes of stores, and says of what was found in which file it is."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from drsai_backend.errors import EndpointFailed, InvalidRequest
+from drsai_backend.features.knowledge.base import MAX_FOUND, MAX_QUERIES, Findings, Passage, Question
+from drsai_backend.features.knowledge.rows import files, stores
+from drsai_backend.search import Found, Hit, Query, parse_filter
+from drsai_backend.search.base import MAX_FOUND as MAX_HITS
+from drsai_backend.search.base import MAX_INDEXES, Mode
+
+if TYPE_CHECKING:
+    from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.features.base import Host
+    from drsai_backend.features.knowledge.rows.files import FoundIn
+    from drsai_backend.features.knowledge.rows.stores import Row
+
+_FUSED: Final = 60
+"""Of reciprocal rank fusion: a passage at a place counts 1 / (60 + place)."""
+_MODES: Final[tuple[Mode, ...]] = ("keyword", "vector", "hybrid")
+_NO_MODEL: Final = "There is no embedding model, so it was searched by keywords only."
+_NO_ANSWER: Final = "The embedding model gave no answer, so it was searched by keywords only."
+_OTHER: Final = (
+    "The vector store {} is not embedded by {}, so its passages were found by keywords only; "
+    "`drsai knowledge reindex` embeds it anew."
+)
+
+
+async def search(host: Host, owner: Owner, names: Sequence[str], question: Question) -> Findings:
+    """Do `Knowledge.search`."""
+    _check(names, question)
+    filters = parse_filter(question.filters)
+    rows = await host.database.read(partial(stores.resolve, owner=owner, names=names))
+    if stale := [row["id"] for row in rows if stores.is_stale(row)]:
+        await host.database.write(partial(stores.touch, keys=stale))
+    notes: dict[str, None] = {}
+    vectors = await _vectors(host, owner, rows, question, notes)
+    by_vectors: dict[bool, list[int]] = defaultdict(list)
+    for row in rows:
+        if row["index_key"] is not None:
+            by_vectors[bool(vectors) and row["model"] == host.embedder.model].append(row["index_key"])
+    # Twice as many as are wanted: chunks of files that were deleted are not shown while a job removes them.
+    base = Query("", None, min(MAX_HITS, 2 * question.top_k), "keyword", filters, question.score_threshold)
+    found: list[Found] = []
+    for number, text in enumerate(question.queries):
+        for has_vectors, indexes in by_vectors.items():
+            query = replace(base, text=text)
+            if has_vectors:
+                query = replace(query, vector=vectors[number], mode=question.mode)
+            found.append(await host.search.find(indexes, query))
+    notes |= dict.fromkeys(note for each in found for note in each.notes)
+    hits = found[0].hits if len(found) == 1 else _fused(found)
+    there = await host.database.read(partial(files.found_in, families={hit.family for hit in hits}))
+    passages = [_passage(hit, there[hit.family]) for hit in hits if hit.family in there][: question.top_k]
+    mode = _MODES[max((_MODES.index(each.mode) for each in found), default=0)]
+    return Findings(queries=[*question.queries], passages=passages, mode=mode, notes=[*notes])
+
+
+def _check(names: Sequence[str], question: Question) -> None:
+    """Raise InvalidRequest: it cannot be asked."""
+    if not 1 <= len(names) <= MAX_INDEXES:
+        raise InvalidRequest(f"1 to {MAX_INDEXES} vector stores are searched at once", param="vector_store_ids")
+    if not 1 <= len(question.queries) <= MAX_QUERIES or not all(map(str.strip, question.queries)):
+        raise InvalidRequest(f"`query` must be a text, or up to {MAX_QUERIES} of them", param="query")
+    if not 1 <= question.top_k <= MAX_FOUND:
+        raise InvalidRequest(f"`max_num_results` must be between 1 and {MAX_FOUND}", param="max_num_results")
+
+
+async def _vectors(
+    host: Host, owner: Owner, rows: Sequence[Row], question: Question, notes: dict[str, None]
+) -> Sequence[bytes]:
+    """Return the vectors of the questions; none, with a note, where they cannot be compared with any."""
+    if question.mode == "keyword":
+        return ()
+    embedder = host.embedder
+    if not embedder.available:
+        notes[_NO_MODEL] = None
+        return ()
+    indexed = [row for row in rows if row["index_key"] is not None]
+    others = [row for row in indexed if row["model"] != embedder.model]
+    notes |= dict.fromkeys(_OTHER.format(row["name"] or row["store_id"], embedder.model) for row in others)
+    if len(others) == len(indexed):
+        return ()
+    try:
+        return await embedder.embed(owner, question.queries)
+    except EndpointFailed:
+        notes[_NO_ANSWER] = None
+        return ()
+
+
+def _fused(found: Sequence[Found]) -> list[Hit]:
+    """Return the hits of several answers, by the places that they have in them."""
+    scores: dict[tuple[int, str], float] = defaultdict(float)
+    hits: dict[tuple[int, str], Hit] = {}
+    for each in found:
+        for place, hit in enumerate(each.hits, 1):
+            scores[hit.index, hit.ref] += 1 / (_FUSED + place)
+            hits.setdefault((hit.index, hit.ref), hit)
+    order = sorted(scores, key=lambda key: (-scores[key], key))
+    return [replace(hits[key], score=scores[key]) for key in order]
+
+
+def _passage(hit: Hit, there: FoundIn) -> Passage:
+    return Passage(
+        store_id=there.store_id,
+        file_id=there.file_id,
+        filename=there.filename,
+        text=hit.text,
+        score=hit.score,
+        attributes=hit.attributes,
+        page=hit.place.get("page"),
+        headings=hit.place["headings"],
+        cosine=hit.cosine,
+    )
