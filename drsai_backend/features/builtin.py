@@ -34,7 +34,7 @@ BUILTIN: Final = (
     Builtin("runs", "drsai_backend.features.threads.commands.runs:app"),
     _feature("agents", "stored_definitions"),
     _feature("files", "files"),
-    _feature("knowledge", "knowledge", "Knowledge"),
+    _feature("knowledge", "knowledge", "Knowledge", "commands.stores"),
     _feature("tools", "registered_tools"),
     _feature("keys", "keys"),
     _feature("users", "users"),

@@ -93,6 +93,13 @@ class FileBatch(BaseModel):
     created_at: datetime
 
 
+class Reindexing(BaseModel):
+    """How far a store is embedded anew."""
+
+    done: int = Field(description="Chunks that the new index has.")
+    error: str | None = Field(default=None, description="Why the last attempt has failed.")
+
+
 class Passage(BaseModel):
     """A chunk that was found.
 

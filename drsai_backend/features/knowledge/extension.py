@@ -19,11 +19,12 @@ from drsai_backend.features.knowledge.base import (
     NewFile,
     NewStore,
     Question,
+    Reindexing,
     StoreFile,
     StoreInfo,
 )
 from drsai_backend.page import Page
-from drsai_backend.work.kinds import Job, JobOptions
+from drsai_backend.work.kinds import Job, JobOptions, Kind
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -103,6 +104,12 @@ class Knowledge(ForAgents):
 
         return await self._act(partial(indexing.reindex, owner=owner, store_id=store_id))
 
+    async def reindexing(self, owner: Owner, store_id: str) -> Reindexing | None:
+        """How far a store is embedded anew, and why the last attempt failed; None: it is not. Raises NotFound."""
+        from drsai_backend.features.knowledge.rows import indexing
+
+        return await self._read(partial(indexing.reindexing, owner=owner, store_id=store_id))
+
     # --- files -------------------------------------------------------------------------------------------------------
 
     async def attach(self, owner: Owner, store_id: str, files: Sequence[NewFile]) -> Sequence[StoreFile]:
@@ -116,6 +123,18 @@ class Knowledge(ForAgents):
         from drsai_backend.features.knowledge.rows import files as rows
 
         return await self._act(partial(rows.attach, owner=owner, store_id=store_id, files=files))
+
+    async def replace(self, owner: Owner, store_id: str, file_id: str, new: NewFile) -> StoreFile:
+        """Put a file in the place of another one, of which it is a later version: what both have stays as it is.
+
+        Raises:
+            NotFound: there is no such store, file of it, or file.
+            Conflict: the new one is in the store already.
+            InvalidRequest: its time is over.
+        """
+        from drsai_backend.features.knowledge.rows import files as rows
+
+        return await self._act(partial(rows.replace, owner=owner, store_id=store_id, file_id=file_id, new=new))
 
     async def attach_batch(self, owner: Owner, store_id: str, files: Sequence[NewFile]) -> FileBatch:
         """Attach files at once, as a batch that can be asked about and cancelled. Raises as `attach`."""
@@ -204,6 +223,16 @@ class Knowledge(ForAgents):
         return await search(self.host, owner, stores, question)
 
     # --- jobs --------------------------------------------------------------------------------------------------------
+
+    async def work_here(self) -> None:
+        """Do the jobs of knowledge in this process, too, until the `DrSai` is closed: for one that is no worker."""
+        given = self.jobs.items()
+        self.host.work.start(
+            [
+                Kind(name, each, getattr(self, each.handler), getattr(self, each.failed or "", None))
+                for name, each in given
+            ]
+        )
 
     async def ingest(self, job: Job) -> None:
         """Read a file of a store, in the background."""

@@ -82,6 +82,19 @@ def attach(session: Session, owner: Owner, store_id: str, files: Sequence[NewFil
     return [_shown(store_id, row) for row in _attach(session, owner, store, files, None)]
 
 
+def replace(session: Session, owner: Owner, store_id: str, file_id: str, new: NewFile) -> StoreFile:
+    """Put a file in the place of another one, with the chunks that both have. Raises as `attach`, and Conflict: the
+    new one is there already."""
+    alone(session, *owner)
+    store = open_store(session, owner, store_id)
+    row = file_row(session, store, file_id)
+    if new.file_id in _there(session, store, [new.file_id]):
+        raise Conflict(f"the vector store has the file {new.file_id} already", param="file_id")
+    change = sa.update(_file).where(_file.c.id == row["id"]).values(file_id=new.file_id)
+    session.connection().execute(change)
+    return _shown(store_id, _attach(session, owner, store, [new], row["batch_key"])[0])
+
+
 def attach_batch(session: Session, owner: Owner, store_id: str, files: Sequence[NewFile]) -> FileBatch:
     """Attach files at once. Raises as `attach`."""
     alone(session, *owner)

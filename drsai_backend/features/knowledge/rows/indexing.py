@@ -16,11 +16,11 @@ from sqlalchemy.orm import Session
 from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchIndex, table_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DocumentTooLarge, JobLost
-from drsai_backend.features.knowledge.base import MAX_BYTES, MAX_CHUNKS, Chunking, StoreInfo
+from drsai_backend.features.knowledge.base import MAX_BYTES, MAX_CHUNKS, Chunking, Reindexing, StoreInfo
 from drsai_backend.features.knowledge.rows.files import forget_chunks
-from drsai_backend.features.knowledge.rows.stores import Row, drop_later, is_over, open_store, read_store
-from drsai_backend.search import Entry, Prepared, add, create_index, read_entries, remove
-from drsai_backend.work.jobs import enqueue, finish, hold
+from drsai_backend.features.knowledge.rows.stores import Row, drop_later, find_store, is_over, open_store, read_store
+from drsai_backend.search import Entry, Prepared, add, create_index, find_index, read_entries, remove
+from drsai_backend.work.jobs import enqueue, finish, hold, states
 from drsai_backend.work.kinds import Job, NewJob
 
 KIND: Final = "knowledge"
@@ -196,6 +196,16 @@ def reindex(session: Session, owner: Owner, store_id: str) -> StoreInfo:
     open_store(session, owner, store_id)
     enqueue_reindex(session, owner, store_id, anew=True)
     return read_store(session, owner, store_id)
+
+
+def reindexing(session: Session, owner: Owner, store_id: str) -> Reindexing | None:
+    """Return how far a store is embedded anew; None: it is not. Raises NotFound."""
+    store = find_store(session, owner, store_id)
+    job = states(session, owner, REINDEX, [store_id]).get(store_id)
+    if job is None:
+        return None
+    index = None if store["next_key"] is None else find_index(session, store["next_key"])
+    return Reindexing(done=0 if index is None else index.entries, error=job.error)
 
 
 def begin_rebuild(session: Session, job: Job, model: str | None) -> Rebuild | None:

@@ -1,0 +1,363 @@
+"""The commands of `drsai knowledge` fill, search and empty stores of knowledge."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from drsai_backend.cli import lists
+from drsai_backend.cli.database import missing, opened, owner_of
+from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, Yes
+from drsai_backend.cli.screen import (
+    confirm,
+    in_line,
+    make_console,
+    print_below,
+    print_filled,
+    print_json,
+    size_of,
+    tell,
+    warn,
+    when,
+    whose_name,
+)
+from drsai_backend.cli.verbs import Verbs
+from drsai_backend.errors import InvalidRequest, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.features.knowledge.base import Passage, StoreFile, StoreInfo
+    from drsai_backend.features.knowledge.extension import Knowledge
+    from drsai_backend.page import Page
+    from drsai_backend.sync import SyncDrSai
+
+app = typer.Typer(cls=Verbs, help="Keep documents that agents search.", no_args_is_help=True)
+
+StoreName = Annotated[str, typer.Argument(metavar="STORE", help="Its name, or its id (`vs_…`).")]
+OfUser = Annotated[str, typer.Option(metavar="NAME", help="Whose store.")]
+Shared = Annotated[bool, typer.Option("--shared", help="The store of all users of the tenant, and of none of them.")]
+_LOOK: Final = 0.2
+
+
+@app.command()
+def add(
+    store: StoreName,
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH…", help="Files, folders, patterns such as 'docs/**/*.md'.")
+    ],
+    user: OfUser = "anonymous",
+    shared: Shared = False,
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Store files, and have them read: a store that is not there is made.
+
+    Files that are there already and have not changed are left alone; of one that has, what changed is stored anew.
+    """
+    from drsai_backend.features.knowledge.base import NewStore
+    from drsai_backend.features.knowledge.commands.folders import files_in, progress
+
+    owner, files = _owner(tenant, user, shared=shared), files_in(paths)
+    with opened(database_url, must_exist=False) as drsai:
+        knowledge = _working(drsai)
+        try:
+            there = _store(drsai, owner, store)
+        except NotFound:
+            there = drsai.wait_for(lambda: knowledge.create(owner, NewStore(name=store)))
+        with progress() as bar:
+            task = bar.add_task("storing", total=len(files))
+            stored: dict[str, str] = {}
+            attached = {each.attributes.get("path"): each for each in _files(drsai, owner, there)}
+            for name, path in files.items():
+                bar.update(task, description=in_line(name)[-40:])
+                if (file_id := _put(drsai, owner, there, (name, path), attached.get(name))) is not None:
+                    stored[name] = file_id
+                bar.advance(task)
+            _wait(drsai, owner, there, bar)
+        known = {each.file_id: each for each in _files(drsai, owner, there)}
+    failed = {name: known[file_id] for name, file_id in stored.items() if known[file_id].status == "failed"}
+    for name, file in failed.items():
+        warn(f"{in_line(name)} is not read: {in_line(file.error or '')}")
+    read = len(stored) - len(failed)
+    text = f"{in_line(store)}: {read} of {len(files)} files read, {len(files) - len(stored)} unchanged"
+    tell(text, {"store": there.store_id, "read": read, "failed": [*failed], "files": len(files)}, as_json=as_json)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command("list")
+def list_stores(
+    user: OfUser = "anonymous",
+    shared: Shared = False,
+    tenant: Tenant = "default",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 100,
+    after: Annotated[str | None, typer.Option(metavar="ID", help="Those before this one.")] = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List stores, newest first."""
+    from drsai_backend.features.knowledge.rows.stores import Listing
+
+    owner = _owner(tenant, user, shared=shared)
+    with opened(database_url) as drsai:
+        knowledge = _knowledge(drsai)
+        found = lists.read(
+            lambda after, many: drsai.wait_for(lambda: knowledge.list(owner, Listing(after=after, limit=many))),
+            after,
+            limit,
+        )
+    lists.show(found, _print, as_json=as_json, empty=f"{_whose(owner)} has no stores here")
+
+
+@app.command()
+def search(
+    store: StoreName,
+    query: Annotated[str, typer.Argument(metavar="TEXT", help="What to look for.")],
+    user: OfUser = "anonymous",
+    shared: Shared = False,
+    tenant: Tenant = "default",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=50, help="How many passages.")] = 5,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search a store."""
+    from drsai_backend.features.knowledge.base import Question
+
+    owner = _owner(tenant, user, shared=shared)
+    with opened(database_url) as drsai, _missing(owner):
+        knowledge, question = _knowledge(drsai), Question(queries=[query], top_k=limit)
+        found = drsai.wait_for(lambda: knowledge.search(owner, [store], question))
+    if as_json:
+        print_json(found)
+        return
+    for note in found.notes:
+        warn(note)
+    console = make_console()
+    for passage in found.passages:
+        _print_passage(console, passage)
+    if not found.passages:
+        console.print("nothing was found")
+
+
+@app.command()
+def show(
+    store: StoreName,
+    user: OfUser = "anonymous",
+    shared: Shared = False,
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a store and its files: how far they are read, or why they could not be."""
+    owner = _owner(tenant, user, shared=shared)
+    with opened(database_url) as drsai, _missing(owner):
+        there = _store(drsai, owner, store)
+        files = _files(drsai, owner, there)
+    if as_json:
+        print_json({**there.model_dump(mode="json"), "files": [each.model_dump(mode="json") for each in files]})
+        return
+    console = make_console()
+    rows = {
+        "store": f"[bold]{in_line(there.name)}[/] {there.store_id}",
+        "status": there.status,
+        "chunks": f"{there.chunks}, {size_of(there.usage_bytes)} of text",
+        "model": in_line(there.model or "none: it is searched by keywords"),
+        "embedded anew by": in_line(there.embedding_anew or ""),
+        "created": when(there.created_at),
+        "expires": "" if there.expires_at is None else when(there.expires_at),
+    }
+    print_filled(console, rows)
+    for file in files:
+        _print_file(console, file)
+
+
+@app.command()
+def remove(
+    store: StoreName,
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE…]", help="Ids, names or paths. [default: all]")
+    ] = None,
+    user: OfUser = "anonymous",
+    shared: Shared = False,
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a store, or take files out of it. What `add` has stored of them is deleted, too."""
+    from drsai_backend.datamodel.audit import CLI
+
+    owner = _owner(tenant, user, shared=shared)
+    with opened(database_url) as drsai, _missing(owner):
+        knowledge, there = _knowledge(drsai), _store(drsai, owner, store)
+        all_files = _files(drsai, owner, there)
+        chosen = [_named(all_files, each) for each in files or ()]
+        what = (
+            f"{len(chosen)} files of {there.name or there.store_id}"
+            if files
+            else f"the store {there.name or there.store_id}"
+        )
+        confirm(f"Delete {what}, of {_whose(owner)}?", yes=yes)
+        for file in chosen or all_files:
+            if "path" in file.attributes:
+                drsai.files.delete(owner, file.file_id, actor=CLI)
+            elif files:
+                drsai.wait_for(lambda file=file: knowledge.detach(owner, there.store_id, file.file_id))
+        if not files:
+            drsai.wait_for(lambda: knowledge.delete(owner, there.store_id, actor=CLI))
+    gone = [each.file_id for each in chosen] or [there.store_id]
+    tell(f"deleted {in_line(what)}", {"deleted": gone}, as_json=as_json)
+
+
+@app.command()
+def reindex(
+    store: StoreName,
+    user: OfUser = "anonymous",
+    shared: Shared = False,
+    tenant: Tenant = "default",
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Embed a store anew, by the model of the settings (DRSAI_EMBEDDINGS_MODEL). It is searched as it was meanwhile."""
+    from drsai_backend.features.knowledge.commands.folders import progress
+
+    owner = _owner(tenant, user, shared=shared)
+    with opened(database_url) as drsai, _missing(owner):
+        there, knowledge = _store(drsai, owner, store), _working(drsai)
+        drsai.wait_for(lambda: knowledge.reindex(owner, there.store_id))
+        with progress() as bar:
+            task = bar.add_task("embedding", total=there.chunks)
+            while (state := drsai.wait_for(lambda: knowledge.reindexing(owner, there.store_id))) is not None:
+                bar.update(task, completed=state.done)
+                if state.error is not None:
+                    raise InvalidRequest(f"{store} is as it was: {state.error}", param="store")
+                time.sleep(_LOOK)
+        there = _store(drsai, owner, store)
+    model = there.model or "no model: it is searched by keywords"
+    tell(f"{in_line(store)} is embedded by {in_line(model)}", there, as_json=as_json)
+
+
+def _knowledge(drsai: SyncDrSai) -> Knowledge:
+    from drsai_backend.features.knowledge.extension import Knowledge
+
+    return drsai.drsai.extension(Knowledge)
+
+
+def _working(drsai: SyncDrSai) -> Knowledge:
+    """The feature, which does its jobs in this process, too: there may be no server."""
+    knowledge = _knowledge(drsai)
+    drsai.wait_for(knowledge.work_here)
+    return knowledge
+
+
+def _owner(tenant: str, user: str, *, shared: bool) -> Owner:
+    return owner_of(tenant, "" if shared else user)
+
+
+def _store(drsai: SyncDrSai, owner: Owner, name: str) -> StoreInfo:
+    knowledge = _knowledge(drsai)
+    found = drsai.wait_for(lambda: knowledge.resolve(owner, [name]))[0]
+    if found.shared and owner.user_id:
+        raise NotFound(f"there is no vector store {name!r}; one of the tenant's is named with --shared")
+    return found
+
+
+def _files(drsai: SyncDrSai, owner: Owner, store: StoreInfo) -> list[StoreFile]:
+    from drsai_backend.features.knowledge.rows.stores import Listing
+
+    knowledge = _knowledge(drsai)
+
+    def page(after: str | None, many: int) -> Page[StoreFile]:
+        return drsai.wait_for(lambda: knowledge.list_files(owner, store.store_id, Listing(after=after, limit=many)))
+
+    return lists.read(page, None).items
+
+
+def _put(
+    drsai: SyncDrSai, owner: Owner, store: StoreInfo, file: tuple[str, Path], there: StoreFile | None
+) -> str | None:
+    """Store a file, and have it read. Returns its id; None: it is there, and was read."""
+    from drsai_backend.datamodel.audit import CLI
+    from drsai_backend.features.knowledge.base import NewFile
+    from drsai_backend.features.knowledge.commands.folders import digest_of, parts_of
+
+    (name, path), knowledge = file, _knowledge(drsai)
+    origin = f"{store.store_id}/{digest_of(path)}/{name}"
+
+    async def parts() -> AsyncIterator[bytes]:
+        for part in parts_of(path):
+            yield part
+
+    files = drsai.drsai.files
+    # What is there already with the same content is that file.
+    made = drsai.wait_for(lambda: files.create(owner, path.name, parts(), purpose="assistants", origin=origin))
+    if there is not None and there.file_id == made.file_id and there.status in ("completed", "in_progress"):
+        return None
+    new = NewFile(file_id=made.file_id, attributes={"path": name})
+    if there is None or there.file_id == made.file_id:
+        drsai.wait_for(lambda: knowledge.attach(owner, store.store_id, [new]))
+    else:
+        drsai.wait_for(lambda: knowledge.replace(owner, store.store_id, there.file_id, new))
+        drsai.files.delete(owner, there.file_id, actor=CLI)
+    return made.file_id
+
+
+def _wait(drsai: SyncDrSai, owner: Owner, store: StoreInfo, bar: Progress) -> None:
+    """Wait until all files of a store are read, by whichever process."""
+    knowledge = _knowledge(drsai)
+    task = bar.add_task("reading", total=None)
+    while (now := drsai.wait_for(lambda: knowledge.get(owner, store.store_id))).file_counts.in_progress:
+        counts = now.file_counts
+        bar.update(task, total=counts.total, completed=counts.total - counts.in_progress)
+        time.sleep(_LOOK)
+
+
+def _named(files: list[StoreFile], name: str) -> StoreFile:
+    found = [each for each in files if name in (each.file_id, each.attributes.get("path"))]
+    found = found or [each for each in files if each.filename == name]
+    if len(found) != 1:
+        text = (
+            f"there is no file {name!r}" if not found else f"there are {len(found)} files {name!r}: name one by its id,"
+        )
+        raise NotFound(f"{text} in the store")
+    return found[0]
+
+
+def _print(console: Console, store: StoreInfo) -> None:
+    of = f"{store.file_counts.total} files, {store.chunks} chunks, {store.status}"
+    console.print(f"[bold]{store.store_id}[/]  {in_line(store.name)}  {of}", soft_wrap=True)
+
+
+def _print_file(console: Console, file: StoreFile) -> None:
+    of = f"{file.done} of {file.chunks} chunks" if file.status == "in_progress" else f"{file.chunks} chunks"
+    name = in_line(str(file.attributes.get("path", file.filename)))
+    console.print(f"[bold]{file.file_id}[/]  {file.status:<11}  {of:>14}  {name}", soft_wrap=True)
+    for text in filter(None, (file.error, *file.notes)):
+        print_below(console, f"[dim]{in_line(text)}[/]")
+
+
+def _print_passage(console: Console, passage: Passage) -> None:
+    place = [in_line(str(passage.attributes.get("path", passage.filename)))]
+    place += [] if passage.page is None else [f"page {passage.page}"]
+    place += [in_line(" / ".join(passage.headings))] if passage.headings else []
+    console.print(f"[bold]{', '.join(place)}[/]  [dim]{passage.score:.3f}[/]", soft_wrap=True)
+    console.out(passage.text, highlight=False)
+    console.print()
+
+
+def _whose(owner: Owner) -> str:
+    return in_line(whose_name(owner) if owner.user_id else f"the tenant {owner.tenant}")
+
+
+def _missing(owner: Owner) -> AbstractContextManager[None]:
+    return missing(after=f" of {_whose(owner)} here; `drsai knowledge list` shows those there are")
