@@ -25,6 +25,8 @@ from drsai_backend.api.openai.route import RunRoute
 from drsai_backend.datamodel import AgentJson, Thread, WebhookDelivery, table_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions.stored.store import DefinitionSpec
+from drsai_backend.features.knowledge.base import NewFile, NewStore
+from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.tools.registered.registry import ToolSpec
 from tests.support.threads import settings
 
@@ -56,6 +58,12 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/agents"): {"name": "other", "definition": {"agents": {"other": {}}}},
     ("put", "/v1/agents/{name}"): {"definition": AGENT},
     ("post", "/v1/agents/{name}/rollback"): {"to": 1},
+    ("post", "/v1/vector_stores"): {"name": "other"},
+    ("post", "/v1/vector_stores/{vector_store_id}"): {"name": "another"},
+    ("post", "/v1/vector_stores/{vector_store_id}/search"): {"query": "Ann"},
+    ("post", "/v1/vector_stores/{vector_store_id}/files"): {"file_id": "{file_id}"},
+    ("post", "/v1/vector_stores/{vector_store_id}/files/{file_id}"): {"attributes": {"a": "b"}},
+    ("post", "/v1/vector_stores/{vector_store_id}/file_batches"): {"file_ids": ["{file_id}"]},
     ("post", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
 }
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
@@ -98,6 +106,19 @@ OPERATIONS = [
 GUARDED = [operation for operation in OPERATIONS if operation[2] is not None]
 
 
+def _with(file_id: str, body: Any) -> Any:
+    """A body that names the file."""
+    if isinstance(body, dict):
+        return {name: _with(file_id, value) for name, value in body.items()}
+    return (
+        [_with(file_id, value) for value in body]
+        if isinstance(body, list)
+        else file_id
+        if body == "{file_id}"
+        else body
+    )
+
+
 @dataclass
 class World:
     """Ann's thread `t` with a run, her key, and those of others."""
@@ -110,6 +131,7 @@ class World:
     async def ask(self, who: str | None, method: str, path: str, **more: Any) -> httpx.Response:
         headers = {} if who is None else {"Authorization": f"Bearer {self.keys.get(who, who)}"}
         body = BODIES.get((method, path), {}) if method in ("post", "put", "patch") else None
+        body = _with(self.names["file_id"], body)
         if (method, path) == ("post", "/v1/files"):
             body, more = None, {**more, "files": {"file": b"x"}, "data": {"purpose": "user_data"}}
         headers.update(more.pop("headers", {}))
@@ -158,6 +180,7 @@ async def lasting(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) 
 async def _world(url: str, names: dict[str, str], keys: dict[str, str]) -> AsyncIterator[World]:
     async with DrSai(None, url, settings=settings()) as drsai:
         drsai.engine._feeds._closing = lambda: True  # no log waits for what is still to come
+        await drsai._extensions._host.work.stop()  # or there would be fewer jobs than a request has made
         transport = httpx.ASGITransport(drsai.app())
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
             yield World(http, drsai, dict(names), keys)
@@ -166,6 +189,7 @@ async def _world(url: str, names: dict[str, str], keys: dict[str, str]) -> Async
 async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
     """The names of what there is, and the keys of those who ask."""
     async with DrSai(None, url, settings=settings()) as drsai:
+        await drsai._extensions._host.work.stop()
         ann = Owner("acme", "ann")
         result = await drsai.user("ann", tenant="acme").run("assistant", SECRET, thread_id="t")
         await drsai.user("ann", tenant="acme").share_thread("t", with_user="zoe")
@@ -199,6 +223,10 @@ async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
             "name": "ask",
             "file_id": (await drsai.files.create(Owner("acme", "ann"), "a.txt", b"ann")).file_id,
         }
+        knowledge = drsai.extension(Knowledge)
+        store = (await knowledge.create(ann, NewStore(name="handbook"))).store_id
+        batch = await knowledge.attach_batch(ann, store, [NewFile(file_id=names["file_id"])])
+        names |= {"vector_store_id": store, "batch_id": batch.batch_id}
         registrar = Principal("ann", tenant="acme", scopes=frozenset(Scope))
         await drsai.engine.tools.register(registrar, ToolSpec("ask", "http", TOOL))
         for replaces in (False, True):

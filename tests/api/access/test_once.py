@@ -32,6 +32,10 @@ MAKES_NOTHING = {
     "/api/v1/agent/tasks/{task_id}/retry": "resumes what it names, where it has failed",
     "/api/v1/agent/tasks/{task_id}/cancel": "ends what it names",
     "/v1/conversations/{conversation_id}": "sets what it names",
+    "/v1/vector_stores/{vector_store_id}": "sets what it names",
+    "/v1/vector_stores/{vector_store_id}/files/{file_id}": "sets what it names",
+    "/v1/vector_stores/{vector_store_id}/search": "stores nothing",
+    "/v1/vector_stores/{vector_store_id}/file_batches/{batch_id}/cancel": "ends what it names",
     "/v1/tools/{name}/invoke": "calls a tool, to try it, and stores nothing",
     "/mcp": "has the key among the arguments of a call",
 }

@@ -16,9 +16,12 @@ from tests.api.access.conftest import GUARDED, World, prepare
 OWNED = (
     *("thread", "autogenmessage", "run", "userinput", "queuedinput", "journalentry", "threadsnapshot", "threadfield"),
     *("runwebhook", "webhookdelivery", "webhooksecret", "work_job"),
+    *("knowledgestore", "knowledgefile", "knowledgebatch", "searchindex"),
 )
 # By the key of a thread, or of a run, that was found by its owner: `thread_key` is in all tables but `thread`.
-_BY_KEY = re.compile(r"thread_key (=|IN)|\bthread\.id (=|IN)|\brun\.run_id =|\bid (=|IN)|\brun_id =")
+_BY_KEY = re.compile(
+    r"store_key (=|IN)|batch_key =|thread_key (=|IN)|\bthread\.id (=|IN)|\brun\.run_id =|\bid (=|IN)|\brun_id ="
+)
 _BY_OWNER = re.compile(
     r"(?s)(?=.*\.user_id( \|\| ''\))? =)(?=.*\.tenant( \|\| ''\))? =)|\.tenant, \w+\.user_id, \w+\.thread_id\) IN"
 )
