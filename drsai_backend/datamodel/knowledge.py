@@ -69,7 +69,7 @@ class KnowledgeFile(KeyedRecord, table=True):
     status: str = short_text(16, description="`in_progress`, `completed`, `failed`, `cancelled`.")
     error_code: str | None = short_text(32, default=None)
     error: str | None = long_text(description="Why it has failed.")
-    notes: JsonObject = json_field(nullable=False, description="What of it could not be read: sentences.")
+    remarks: JsonObject = json_field(nullable=False, description="What of it could not be read: sentences.")
     attributes: JsonObject = json_field(nullable=False, description="What filters look at.")
     chunk_tokens: int
     overlap_tokens: int

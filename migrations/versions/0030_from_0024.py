@@ -50,7 +50,7 @@ def upgrade() -> None:
         sa.Column("status", sa.String(16), nullable=False),
         sa.Column("error_code", sa.String(32)),
         sa.Column("error", sa.Text()),
-        sa.Column("notes", JSON, nullable=False),
+        sa.Column("remarks", JSON, nullable=False),
         sa.Column("attributes", JSON, nullable=False),
         sa.Column("chunk_tokens", sa.Integer(), nullable=False),
         sa.Column("overlap_tokens", sa.Integer(), nullable=False),

@@ -121,7 +121,7 @@ def _attach(session: Session, owner: Owner, store: Row, files: Sequence[NewFile]
             "status": "in_progress",
             "error_code": None,
             "error": None,
-            "notes": [],
+            "remarks": [],
             "attributes": {**new.attributes},
             "chunk_tokens": new.chunking.size,
             "overlap_tokens": new.chunking.overlap,
@@ -308,10 +308,10 @@ def _batch_row(session: Session, store: Row, batch_id: str) -> Row:
 
 
 def _shown(store_id: str, row: Row) -> StoreFile:
-    same = ("file_id", "filename", "status", "error_code", "error", "notes", "attributes", "chunk_tokens")
+    same = ("file_id", "filename", "status", "error_code", "error", "attributes", "chunk_tokens")
     more = ("overlap_tokens", "chunks", "done", "created_at")
     values: Mapping[str, Any] = {name: row[name] for name in (*same, *more)}
-    return StoreFile(store_id=store_id, usage_bytes=row["bytes"], **values)
+    return StoreFile(store_id=store_id, usage_bytes=row["bytes"], notes=row["remarks"], **values)
 
 
 def _shown_batch(session: Session, store_id: str, row: Row) -> FileBatch:

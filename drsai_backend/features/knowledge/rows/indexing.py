@@ -125,7 +125,7 @@ def complete(session: Session, job: Job, task: Task, notes: Sequence[str], *, an
     """Say that a file is read, and end the job. `anew`: the store is to be embedded by another model."""
     _locked(session, job, task)
     finish(session, job)
-    _set(session, task, status="completed", notes=[*notes], done=_file.c.chunks)
+    _set(session, task, status="completed", remarks=[*notes], done=_file.c.chunks)
     if anew:
         name = (
             session.connection().execute(sa.select(_store.c.store_id).where(_store.c.id == task.store_key)).scalar_one()
