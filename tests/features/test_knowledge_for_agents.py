@@ -15,8 +15,8 @@ from drsai_backend import DrSai
 from drsai_backend.datamodel.citations import DATA, cited_in, mark_of, passages_in, shown_passages
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import NotFound
-from drsai_backend.features.knowledge.agents import ForAgents
 from drsai_backend.features.knowledge.base import Findings, Passage, Question
+from drsai_backend.features.knowledge.extension import Knowledge
 from tests.api.conftest import openai_client
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
 from tests.support.threads import LATE, settings
@@ -33,14 +33,14 @@ FOUND = [
 MARK = mark_of("file-a", LEAVE)
 
 
-class Stub(ForAgents):
+class Stub:
     """Finds the same for every question."""
 
-    name = "knowledge"
     asked: list[tuple[Owner, Sequence[str], Question]] = []
 
-    async def search(self, owner: Owner, stores: Sequence[str], question: Question) -> Findings:
-        self.asked.append((owner, stores, question))
+    @staticmethod
+    async def search(_: Knowledge, owner: Owner, stores: Sequence[str], question: Question) -> Findings:
+        Stub.asked.append((owner, stores, question))
         if "nowhere" in stores:
             raise NotFound("there is no store 'nowhere'")
         return Findings(queries=[*question.queries], passages=FOUND[: question.top_k], mode="keyword")
@@ -56,9 +56,10 @@ Opened = Callable[..., Any]
 
 
 @pytest.fixture
-async def opened(tmp_path: Path, model: ModelServer) -> AsyncIterator[Opened]:
+async def opened(tmp_path: Path, model: ModelServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Opened]:
     """`await opened(knowledge)` opens a `DrSai` whose agent `ann` has that knowledge; returns it and a client."""
     Stub.asked.clear()
+    monkeypatch.setattr(Knowledge, "search", Stub.search)
     async with AsyncExitStack() as stack:
 
         async def made(knowledge: Any) -> tuple[DrSai, openai.AsyncOpenAI]:
@@ -66,7 +67,7 @@ async def opened(tmp_path: Path, model: ModelServer) -> AsyncIterator[Opened]:
             file = tmp_path / "team.yaml"
             file.write_text(json.dumps({"agents": {"ann": ann}}))
             given = settings(**LATE, OPENAI_BASE_URL=model.base_url, OPENAI_API_KEY="k")
-            drsai = DrSai(str(file), f"sqlite:///{tmp_path / 'a.db'}", settings=given, extensions=[Stub])
+            drsai = DrSai(str(file), f"sqlite:///{tmp_path / 'a.db'}", settings=given)
             await stack.enter_async_context(drsai)
             return drsai, openai_client(drsai.app(is_open=True))
 
