@@ -1,6 +1,6 @@
-"""Filters choose entries by their attributes, in the grammar of OpenAI's vector stores.
+"""A filter chooses entries by their attributes, in the grammar of OpenAI's vector stores.
 
-They are applied here and not in SQL, where the two databases compare texts and numbers differently.
+It is applied here and not in SQL, where the two databases compare texts and numbers differently.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def nearest(
 
 
 def among(numbers: Array, others: Array) -> Array:
-    """Which of the numbers are among others that ascend."""
+    """Return which of the numbers are among others that ascend."""
     at = np.searchsorted(others, numbers)
     at[at == len(others)] = 0
     return others[at] == numbers if len(others) else np.zeros(len(numbers), bool)
