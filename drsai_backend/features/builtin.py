@@ -33,7 +33,7 @@ BUILTIN: Final = (
     Builtin("threads", "drsai_backend.features.threads.commands.archive:app"),
     Builtin("runs", "drsai_backend.features.threads.commands.runs:app"),
     _feature("agents", "stored_definitions"),
-    _feature("files", "files"),
+    _feature("files", "files", "Files"),
     _feature("knowledge", "knowledge", "Knowledge", "commands.stores"),
     _feature("tools", "registered_tools"),
     _feature("keys", "keys"),

@@ -129,9 +129,9 @@ PLACES: dict[str, tuple[dict[str, Any], str, Any]] = {
     ),
     "a choice": (with_llm(generate_cfg={"function_choice": "none"}), "tool_choice", "none"),
     "functions by name": (
-        {"function_list": ["code_interpreter", {"name": "web_search"}, "CustomTool()"]},
+        {"function_list": ["code_interpreter", {"name": "web_search"}, "doc_parser", "CustomTool()"]},
         "tools",
-        ["code_interpreter", "web_search", {"registered": "CustomTool()"}],
+        ["code_interpreter", "web_search", "document_reader", {"registered": "CustomTool()"}],
     ),
     "servers of MCP": (
         {

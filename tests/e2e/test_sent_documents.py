@@ -13,15 +13,18 @@ import httpx2
 import openai
 import pytest
 
+from drsai_backend import AssistantAgent, RunContext
 from drsai_backend.api.openai.files import request_files
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.documents import Reader
 from drsai_backend.documents.excerpts import LIMITS, Excerpts, beginning, shares
 from drsai_backend.errors import DocumentTooLarge
+from drsai_backend.features.files import extension
+from drsai_backend.tools.builtin import builtin_tools
 from tests.documents.made import make_pdf, simple_page
 from tests.e2e.conftest import Serve, Service
 from tests.e2e.test_image_urls import HOST, Pictures, pictures  # noqa: F401 - a fixture
-from tests.support.model_server import ModelServer
+from tests.support.model_server import ModelServer, Reply, ToolCall
 from tests.support.websocket import connected
 
 PDF = make_pdf([simple_page("The word is pelican."), simple_page("Its nest is on an island.")])
@@ -291,3 +294,39 @@ def test_shares_and_beginnings() -> None:
     assert beginning("one\ntwo\nthree", 2) == "one\ntwo"
     assert beginning("ééé", 1) == "éé"
     assert request_files.MOST == 8 * 1024 * 1024
+
+
+def reader(context: RunContext) -> AssistantAgent:
+    tools = [*builtin_tools(["document_reader"])]
+    return AssistantAgent("reader", context.model_client(), tools=tools, max_tool_iterations=2)
+
+
+async def test_a_tool_reads_the_parts_of_a_document(
+    serve: Serve, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extension, "PART", 400)
+    service = await serve({"assistant": reader}, max_file_tokens=100)
+    pages = [
+        simple_page(*(f"Line {line} of page {page} is about pelicans and their nests." for line in range(12)))
+        for page in range(8)
+    ]
+    kept = await service.client.files.create(file=("long.pdf", make_pdf(pages)), purpose="user_data")
+
+    def call(**arguments: Any) -> Reply:
+        return Reply(tool_calls=[ToolCall("document_reader", arguments)])
+
+    async def told(**arguments: Any) -> str:
+        model.script(None, [call(**arguments), "Read."])
+        await chat(service, {"type": "file", "file": {"file_id": kept.id}})
+        return str(next(each["content"] for each in reversed(model.requests[-1].messages) if each["role"] == "tool"))
+
+    first = await told(file="long.pdf")
+    count = int(first.split()[3].removesuffix("."))
+    assert first.startswith(f"Part 1 of {count}.\n{HEAD}\n<document name=")
+    assert count > 2
+    texts = [await told(file=kept.id, part=part) for part in range(1, count + 1)]
+    assert all(f"Line 11 of page {page} is" in "".join(texts) for page in range(8)), "nothing is lost between parts"
+    assert all(len(each) < 5 * 400 + 300 for each in texts)
+    assert f"`part` is from 1 to {count}" in await told(file="long.pdf", part=99)
+    assert "There is no file 'x.pdf' in this chat. There are: long.pdf." in await told(file="x.pdf")
+    assert "There is no file 'file-1' in this chat" in await told(file="file-1")

@@ -17,12 +17,14 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.builtin import NAMES, builtin_tools, options_of
 from drsai_backend.tools.fixed import FixedTool
 
+DOCUMENTS: Final = "document_reader"
+"""The tool that reads documents, which the feature of files has."""
 _SAME: Final = {
     "bing_search": "web_search",
     "bingsearch": "web_search",
     "calculate": "calculator",
     "code": "code_interpreter",
-    "doc_parser": "file_reader",
+    "doc_parser": DOCUMENTS,
     "duckduckgo_search": "web_search",
     "eval_expression": "calculator",
     "get_current_time": "current_time",
@@ -39,6 +41,7 @@ _SAME: Final = {
 }
 """What does the same here."""
 _HINTS: Final = {
+    DOCUMENTS: "it reads documents that users send in the chat; file_reader reads texts of DRSAI_FILE_FOLDERS",
     "code_interpreter": "its sandbox is the server's, see docs/code.md",
     "file_reader": "it reads files of the folders in DRSAI_FILE_FOLDERS",
     "web_search": "the engine and its key are the server's: DRSAI_SEARCH_PROVIDER, DRSAI_SEARCH_KEY_ENV",
@@ -47,7 +50,8 @@ _OPTIONS: Final = {"max_results": "count", "num_results": "count"}
 """Options of theirs that have other names here."""
 _OF_SERVER: Final = "options of a tool are settings of the server"
 ANY_SERVER: Final = DefinitionPolicy(
-    settings=Settings.model_construct(search_provider="searxng", search_url="https://localhost", file_folders=["."])
+    builtin=(*NAMES, DOCUMENTS),
+    settings=Settings.model_construct(search_provider="searxng", search_url="https://localhost", file_folders=["."]),
 )
 """Of one that has set up what tools need: a file is converted on any machine."""
 
@@ -55,7 +59,7 @@ ANY_SERVER: Final = DefinitionPolicy(
 def named_tool(draft: Draft, name: str, origin: FieldPath, *, builtin: bool = True) -> JsonObject:
     """Return the entry of another framework's tool: this package's that does the same, or one that is to be
     registered."""
-    ours = name if name in NAMES else _SAME.get(name.lower())
+    ours = name if name in (*NAMES, DOCUMENTS) else _SAME.get(name.lower())
     if builtin and ours is not None:
         if ours != name:
             draft.note(f"the tool {name!r} becomes {ours!r}", origin)
@@ -105,6 +109,8 @@ def tool_options(draft: Draft, options: JsonObject, origin: FieldPath, why: str 
 
 def _place(name: str, key: str, value: object, places: Sequence[str]) -> tuple[str | None, str]:
     """Return where a built-in tool takes a value, the first of `places`; None where it does not, and why."""
+    if name == DOCUMENTS:
+        return None, "it has no options"
     try:
         [made] = builtin_tools([name], ANY_SERVER.settings)
         takes = {"options": options_of(name), "arguments": made.parameters["properties"]}
