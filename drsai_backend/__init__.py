@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from drsai_backend.datamodel import RunStatus, TeamResult, Thread, UserInput
     from drsai_backend.drsai import DrSai
     from drsai_backend.errors import ToolError, TransientToolError
+    from drsai_backend.features.knowledge.autogen import DrSaiKnowledge
     from drsai_backend.runs import Answer
     from drsai_backend.state import decode_state, encode_state
     from drsai_backend.strategies.plan_execute import PlanExecuteTeam
@@ -64,6 +65,7 @@ else:
             "drsai": "DrSai",
             "runs": "Answer",
             "state": "decode_state encode_state",
+            "features.knowledge.autogen": "DrSaiKnowledge",
             "strategies.plan_execute": "PlanExecuteTeam",
             "strategies.router": "Flow RouterOptions RouterTeam",
             "strategies.reflexion": "ReflexionTeam",
@@ -95,6 +97,7 @@ __all__ = [
     "DrSaiAgent",
     "DrSaiAgentMixin",
     "DrSaiGroupChat",
+    "DrSaiKnowledge",
     "FileOutput",
     "Flow",
     "GraphFlow",

@@ -117,7 +117,8 @@ class DrSai(Caller):
             schemas=schemas_of(kinds),
         )
         self.models = ModelClientFactory(settings, model_provider, self.database)
-        self._extensions = made = Extensions(kinds, Host(self.db, settings, by, embeddings=self.models.embeddings))
+        host = Host(self.db, settings, by, embeddings=self.models.embeddings, models=self.models)
+        self._extensions = made = Extensions(kinds, host)
         self.keys = ApiKeys(self.database)
         self._tokens = None
         if worker and settings.jwt_issuer is not None:
@@ -143,7 +144,10 @@ class DrSai(Caller):
             add_modes(teams, settings)
         self.mcp = McpHost.of(settings)
         own = made.tools()
-        engine = Engine(teams, self.db, self.models, settings, hooks=made.hooks(), own_tools=own, mcp=self.mcp)
+        hooks, sources = made.hooks(), made.sources()
+        engine = Engine(
+            teams, self.db, self.models, settings, hooks=hooks, own_tools=own, sources=sources, mcp=self.mcp
+        )
         super().__init__(engine, Principal(by=by))
         self.audit = made.get(Audit)
         self.users = Users(self.engine, self.keys, settings)

@@ -152,7 +152,10 @@ class Builder:
         if calls and not parts.client(None).model_info["function_calling"]:
             hint = "leave them out, or take the strategy 'react'"
             raise TeamBuildError(f"agent {name!r} has tools, and its model calls no functions: {hint}")
-        return agent.strategy.build(parts)
+        built = agent.strategy.build(parts)
+        if agent.knowledge is not None and not agent.looks_up:
+            self._context.recall(built, "knowledge", agent.knowledge.lookup())
+        return built
 
     def _client_of(self, own: str | ModelChoice | None, profile: str | None) -> RunModelClient:
         return self.client(own if profile is None else profile)

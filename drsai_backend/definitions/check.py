@@ -273,8 +273,6 @@ def _wrong_knowledge(path: FieldPath, knowledge: Knowledge) -> Iterator[tuple[Fi
         yield (*path, "files"), text
     elif not knowledge.stores:
         yield (*path, "stores"), "must have at least 1"
-    if knowledge.mode == "context":
-        yield (*path, "mode"), "'context' is not available yet"
 
 
 def _of_strategy(agent: FieldPath, field: str) -> FieldPath:

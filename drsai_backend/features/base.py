@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from drsai_backend.database import Database, DatabaseManager
     from drsai_backend.database.hooks import EndedRun
     from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.models import ModelClientFactory
     from drsai_backend.models.embeddings import Embeddings
     from drsai_backend.runs import Engine
     from drsai_backend.search import Embedder, Search
+    from drsai_backend.teams.context import RunContext
+    from drsai_backend.teams.recall import Recall
     from drsai_backend.tools.options import ToolOptions
     from drsai_backend.work.kinds import JobOptions
 
@@ -41,6 +44,7 @@ class Host:
         by: what the audit log says of who acts where a program calls a verb.
         work: does the jobs of extensions: `work.wake()` after one was enqueued.
         embeddings: those of the configured endpoint; None: there are none.
+        models: makes model clients; None: outside of a `DrSai`.
     """
 
     db: DatabaseManager
@@ -52,6 +56,7 @@ class Host:
         object.__setattr__(self, "work", Workers(self.database, self.settings))
 
     embeddings: Embeddings | None = None
+    models: ModelClientFactory | None = None
 
     @cached_property
     def search(self) -> Search:
@@ -102,6 +107,11 @@ class Extension:
     def __init__(self, host: Host) -> None:
         self.host = host
 
+    @property
+    def is_on(self) -> bool:
+        """Whether `run_ended` is called and its jobs are done, by the settings: asked when all are made."""
+        return True
+
     async def open(self, engine: Engine) -> None:
         """Begin what runs in the background of a process that runs teams. What it raises, `DrSai.open` raises."""
 
@@ -111,6 +121,15 @@ class Extension:
     def routes(self, web: Web) -> APIRouter | None:
         """Return its routes, of a `new_router`; each declares its scope. Here alone FastAPI is imported."""
         return None
+
+    def recall_for(self, run: RunContext, options: Mapping[str, object]) -> Recall:
+        """Return what finds, for a question of the user's, the text that an agent of the run is shown beside its
+        messages: `RunContext.recall(agent, "<name>", options)` asks for it. Found once a turn, and recorded.
+
+        Raises:
+            TeamBuildError: an option cannot be.
+        """
+        raise NotImplementedError
 
     # --- hooks: storage functions in transactions of the core, which neither commit nor wait for anything -------------
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from drsai_backend.api.joining import Web
     from drsai_backend.runs import Engine
+    from drsai_backend.teams.recall import RecallSource
 
 log = logging.getLogger("drsai.extensions")
 
@@ -63,7 +64,7 @@ class Extensions:
     def hooks(self) -> Hooks:
         """Return those of their hooks that do anything."""
         return Hooks(
-            {each.name: each.run_ended for each in self._overriding("run_ended")},
+            {each.name: each.run_ended for each in self._overriding("run_ended") if each.is_on},
             {each.name: each.user_deleted for each in self._overriding("user_deleted")},
             {each.name: each.export_user for each in self._overriding("export_user")},
             [
@@ -93,8 +94,13 @@ class Extensions:
         return [
             JobKind(name, options, getattr(each, options.handler), getattr(each, options.failed or "", None))
             for each in self._made
+            if each.is_on
             for name, options in each.jobs.items()
         ]
+
+    def sources(self) -> Mapping[str, RecallSource]:
+        """What they recall for agents, by their names."""
+        return {each.name: each.recall_for for each in self._overriding("recall_for")}
 
     def routers(self, web: Web) -> Iterator[tuple[str, APIRouter]]:
         """The routes of each that has any, with its name."""

@@ -77,6 +77,7 @@ from drsai_backend.runs.threads.views import RunView, ThreadDetail
 from drsai_backend.runs.warm import WarmThreads
 from drsai_backend.state.travel import Place
 from drsai_backend.teams.limits import RunLimits
+from drsai_backend.teams.recall import RecallSource
 from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.teams.resources import Resources
 from drsai_backend.tools.base import ToolBase
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("drsai.engine")
 
 NO_TOOLS: Final[Mapping[str, ToolBase]] = MappingProxyType({})
+NO_SOURCES: Final[Mapping[str, RecallSource]] = MappingProxyType({})
 _LONGEST_NAME: Final = 255
 """Of a team, in a request."""
 
@@ -105,6 +107,7 @@ class Engine(StoredThreads):
         settings: leases, recovery, and the size of the warm cache.
         hooks: what features do in the transactions of runs and users.
         own_tools: tools of extensions, by name.
+        sources: what extensions recall for agents, by their names.
         mcp: the operator's MCP servers and the connections to all. Not closed by the engine.
 
     Attributes:
@@ -125,6 +128,7 @@ class Engine(StoredThreads):
         *,
         hooks: Hooks = NO_HOOKS,
         own_tools: Mapping[str, ToolBase] = NO_TOOLS,
+        sources: Mapping[str, RecallSource] = NO_SOURCES,
         mcp: McpHost | None = None,
     ) -> None:
         database = db.database
@@ -170,6 +174,7 @@ class Engine(StoredThreads):
             files=self.files,
             tools=self.tools,
             own_tools=own_tools,
+            sources=sources,
             mcp=mcp,
             hooks=hooks,
             on_events=self._sender.wake,

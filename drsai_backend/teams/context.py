@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -33,6 +33,7 @@ from drsai_backend.models import (
     UsageMeter,
     run_model_clients,
 )
+from drsai_backend.teams.recall import Recalling, RecallSource
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.mcp.host import McpHost, mcp_host
 from drsai_backend.tools.shelf import shelf
@@ -53,9 +54,9 @@ class RunContext:
     are its columns, and `params` its sampling parameters. `db_manager` reads and writes rows of all tables. `meter`
     sums up what the run's model clients use, which `models` makes. `owner` is whose thread it is, where it was shared
     with who asks; None: theirs. `files` are those of users, `tools` the registered ones of the tenant, `own_tools`
-    those of the server's extensions, which `builtin_tools` finds by their names, `mcp` the operator's MCP servers and
-    the connections to all, `began_at` when a run began that is resumed, `settings` those of the server. The context
-    lives as long as the run and is never stored.
+    those of the server's extensions, which `builtin_tools` finds by their names, `sources` what extensions recall for
+    agents (`recall`), `mcp` the operator's MCP servers and the connections to all, `began_at` when a run began that is
+    resumed, `settings` those of the server. The context lives as long as the run and is never stored.
     """
 
     principal: Principal
@@ -73,7 +74,9 @@ class RunContext:
     began_at: datetime | None = None
     settings: Settings | None = field(default=None, repr=False)
     own_tools: Mapping[str, ToolBase] = field(default_factory=dict[str, ToolBase], repr=False)
+    sources: Mapping[str, RecallSource] = field(default_factory=dict[str, RecallSource], repr=False)
     mcp: McpHost | None = field(default=None, repr=False)
+    recalling: Sequence[Recalling] | None = field(default=None, init=False, repr=False)
     _user_input: UserInput | None = field(default=None, init=False, repr=False)
 
     @property
@@ -88,6 +91,22 @@ class RunContext:
             name = (self.owner or self.principal.owner).thread(self.thread_id)
             self._user_input = UserInput(**name._asdict(), **self.input_values)
         return self._user_input
+
+    def recall(self, part: object, source: str, options: Mapping[str, object] | None = None) -> None:
+        """Show an agent what a feature finds for each question, in one message beside those of the thread.
+
+        Args:
+            part: the agent; or a group chat, all of whose agents are shown it; or an agent's AutoGen `Memory`.
+            source: the feature, by its name.
+            options: for this agent, as the feature has them.
+
+        Raises:
+            TeamBuildError: there is no such feature here, or the options are none of it.
+        """
+        make = self.sources.get(source)
+        if make is None:
+            raise TeamBuildError(f"nothing can be recalled from {source!r} here")
+        self.recalling = [*(self.recalling or ()), (part, make(self, options or {}))]
 
     def model_client(
         self,

@@ -10,11 +10,14 @@ from typing import Any
 
 import openai
 import pytest
+from autogen_agentchat.agents import AssistantAgent
+from autogen_core.model_context import UnboundedChatCompletionContext
+from autogen_core.models import UserMessage
 
-from drsai_backend import DrSai
+from drsai_backend import DrSai, DrSaiKnowledge, RunContext, Thread
 from drsai_backend.datamodel.citations import DATA, cited_in, mark_of, passages_in, shown_passages
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import NotFound
+from drsai_backend.errors import ConfigurationError, NotFound
 from drsai_backend.features.knowledge.base import Findings, Passage, Question
 from drsai_backend.features.knowledge.extension import Knowledge
 from tests.api.conftest import openai_client
@@ -175,3 +178,74 @@ async def test_file_search_of_responses(opened: Opened, model: ModelServer, stre
         assert [each.sequence_number async for each in stream if "delta" not in each.type] == [
             each.sequence_number for each in events if "delta" not in each.type
         ]
+
+
+async def test_passages_are_put_before_the_question_and_stored_nowhere(opened: Opened, model: ModelServer) -> None:
+    drsai, client = await opened({"stores": ["handbook"], "mode": "context", "top_k": 1, "min_score": 0.4})
+    model.script(None, [f"30 days 【{MARK}】.", "Yes."])
+    asked = {"model": "ann", "messages": [{"role": "user", "content": "How long?"}], "extra_body": {"thread_id": "t"}}
+    message = (await client.chat.completions.create(**asked)).choices[0].message
+    assert [each.file_id for each in message.annotations] == ["file-a"]
+    await drsai.run("ann", "Is it paid?", thread_id="t")
+    questions = [each[2] for each in Stub.asked]
+    assert [(each.queries, each.top_k, each.score_threshold) for each in questions] == [
+        (["How long?"], 1, 0.4), (["Is it paid?"], 1, 0.4),
+    ]  # fmt: skip
+    for request, question in zip(model.requests, ("How long?", "Is it paid?"), strict=True):
+        assert "tools" not in request.body
+        told = "\n".join(str(each["content"]) for each in request.messages)
+        assert told.count(DATA) == 1  # Of this turn alone.
+        last = request.messages[-1]
+        assert (last["role"], DATA in request.system) == ("user", False)
+        assert last["content"].index(DATA) < last["content"].index(question)
+    [thread] = await drsai.db.get(Thread, {"thread_id": "t"})
+    assert "Parental leave" not in str(thread.messages) + str(thread.state)
+
+
+async def test_where_nothing_can_be_looked_up_the_model_is_told(opened: Opened, model: ModelServer) -> None:
+    drsai, _ = await opened({"stores": ["nowhere"], "mode": "context"})
+    model.script(None, ["I do not know."])
+    await drsai.run("ann", "How long?")
+    assert "Nothing could be looked up: there is no store 'nowhere'" in model.requests[0].last
+
+
+async def test_a_store_that_is_not_there_is_told_to_the_model_that_calls(opened: Opened, model: ModelServer) -> None:
+    drsai, _ = await opened("nowhere")
+    model.script(None, [CALL, "I do not know."])
+    await drsai.run("ann", "How long?")
+    assert "there is no store 'nowhere'" in results(model.requests[1])[0]
+
+
+async def test_it_is_a_memory_of_stock_agents(
+    model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a run it is shown by the run; elsewhere `update_context` is idempotent."""
+
+    def stock(context: RunContext) -> AssistantAgent:
+        return AssistantAgent("stock", context.model_client(), memory=[DrSaiKnowledge(["handbook"], top_k=1)])
+
+    given = settings(**LATE, OPENAI_BASE_URL=model.base_url, OPENAI_API_KEY="k")
+    Stub.asked.clear()
+    monkeypatch.setattr(Knowledge, "search", Stub.search)
+    model.script(None, ["30 days.", "Yes."])
+    async with DrSai({"stock": stock}, f"sqlite:///{tmp_path / 'a.db'}", settings=given) as drsai:
+        await drsai.run("stock", "How long?", thread_id="t")
+        await drsai.run("stock", "Is it paid?", thread_id="t")
+        shown = ["\n".join(str(each["content"]) for each in request.messages) for request in model.requests]
+        assert [each.count(DATA) for each in shown] == [1, 1]
+        [thread] = await drsai.db.get(Thread, {"thread_id": "t"})
+        assert "Parental leave" not in str(thread.messages) + str(thread.state)
+        memory = DrSaiKnowledge(["handbook"], of=(drsai.extension(Knowledge), Owner("default", "ada")), top_k=1)
+    context = UnboundedChatCompletionContext()
+    await context.add_message(UserMessage(content="How long?", source="user"))
+    for _ in range(2):
+        result = await memory.update_context(context)
+        assert [each.content for each in result.memories.results] == [LEAVE]
+        assert [str(each.content).startswith(DATA) for each in await context.get_messages()] == [False, True]
+    await context.add_message(UserMessage(content="Is it paid?", source="user"))
+    await memory.update_context(context)
+    assert [str(each.content).startswith(DATA) for each in await context.get_messages()] == [False, False, True]
+    assert [each.metadata["file_id"] for each in (await memory.query("x")).results if each.metadata] == ["file-a"]
+    assert DrSaiKnowledge.component_provider_override == memory.dump_component().provider
+    with pytest.raises(ConfigurationError, match="made in the factory"):
+        DrSaiKnowledge(["handbook"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.datamodel.citations import mark_of, shown_passages
@@ -22,9 +22,7 @@ from drsai_backend.tools.options import ToolOptions
 
 if TYPE_CHECKING:
     from drsai_backend.teams.context import RunContext
-
-Recall: TypeAlias = Callable[[str], Awaitable[str | None]]
-"""Returns the text that is shown for a question; None: nothing is."""
+    from drsai_backend.teams.recall import Recall
 
 _log = logging.getLogger("drsai.knowledge")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final, Self, cast
@@ -35,6 +35,7 @@ from drsai_backend.models.endpoints.message_rules import (
     MessageRules,
     Rules,
     Where,
+    before_question,
     conform,
     where_of,
     with_prompt,
@@ -78,6 +79,7 @@ class AgentCalls:
         images: makes those of the agent's tools.
         seen: those that were made.
         rendered: messages as texts that call tools.
+        recall: finds a text for the messages of a request, which is put before the question.
     """
 
     steps: AnswerSteps | None = None
@@ -89,6 +91,7 @@ class AgentCalls:
     images: Callable[[], SeenImages] | None = None
     seen: SeenImages | None = None
     rendered: RenderedMessages = field(default_factory=RenderedMessages)
+    recall: Callable[[Sequence[LLMMessage]], Awaitable[str | None]] | None = None
 
 
 class _Text(AnswerLength):
@@ -358,6 +361,8 @@ class RunModelClient(ChatCompletionClient):
         answer's first item."""
         rules, options = self._ready(call.options)
         messages = await self._seen(call.messages)
+        if self._agent.recall is not None and (recalled := await self._agent.recall(call.messages)) is not None:
+            messages = before_question(messages, recalled)
         if self._openai is not None and call.streams:
             created_with = self._openai._create_args  # pyright: ignore[reportPrivateUsage]
             given = options.get("extra_create_args", {}).keys() | created_with

@@ -200,6 +200,23 @@ def with_prompt(messages: Sequence[LLMMessage], prompt: str) -> list[LLMMessage]
     return [*messages[:own], SystemMessage(content=prompt), *messages[own:]]
 
 
+def question_at(messages: Sequence[LLMMessage]) -> int | None:
+    """Where the user has asked last; else where the agent was told something last. None: nothing was said."""
+    told = [place for place, each in enumerate(messages) if isinstance(each, UserMessage)]
+    asked = (place for place in reversed(told) if getattr(messages[place], "source", "") == "user")
+    return next(asked, told[-1] if told else None)
+
+
+def before_question(messages: Sequence[LLMMessage], text: str) -> list[LLMMessage]:
+    """`messages` with a text before the question, which is no more than the user's word: what it quotes may come from
+    anybody."""
+    place = question_at(messages)
+    if place is None:
+        return [*messages]
+    source = str(getattr(messages[place], "source", "user"))
+    return [*messages[:place], UserMessage(content=text, source=source), *messages[place:]]
+
+
 def without_calls(messages: Sequence[LLMMessage]) -> list[LLMMessage]:
     """The messages with calls of tools, and their results, told in words: for a request that has no tools."""
     told: list[LLMMessage] = []

@@ -48,6 +48,7 @@ from drsai_backend.teams.context import BuiltTeam, RunContext, build_team
 from drsai_backend.teams.hosted_tools import HOSTED_AS, give_hosted_tools
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.limits import LimitReached, RunLimits
+from drsai_backend.teams.recall import shown_to
 from drsai_backend.teams.replay.steps import OwnSteps, Step, TurnSteps
 from drsai_backend.teams.replay.tool_calls import ToolCalls, choosing, tool_run_of
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
@@ -207,6 +208,7 @@ async def try_configs(services: Services) -> None:
             tools=services.tools,
             settings=services.settings,
             own_tools=services.own_tools,
+            sources=services.sources,
             mcp=services.mcp,
         )
         try:
@@ -257,6 +259,7 @@ def context_of(
         began_at=began_at,
         settings=services.settings,
         own_tools=services.own_tools,
+        sources=services.sources,
         mcp=services.mcp,
     )
 
@@ -324,6 +327,7 @@ def inject(
                 answers=part is allotted.formed,
                 asks=allotted.continuing,
                 images=images if workbenches else None,
+                recall=None if context.recalling is None else shown_to(path, part, tree, context.recalling, agent),
             )
             run_client = run_client.with_steps(asking, manages=manages)
             setattr(part, "_model_client", facade(run_client))  # noqa: B010 - as above

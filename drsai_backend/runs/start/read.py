@@ -37,6 +37,7 @@ from drsai_backend.runs.requests import Placed
 from drsai_backend.runs.warm import WarmThread, WarmThreads
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.messages import aside_of, is_received
+from drsai_backend.teams.recall import RecallSource
 from drsai_backend.teams.resources import Resources
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.mcp.host import McpHost
@@ -55,6 +56,7 @@ class Services:
         resources: what teams hold open.
         files, tools: those of users, and the registered ones of tenants.
         own_tools: those of extensions, by name.
+        sources: what extensions recall for agents, by their names.
         mcp: the operator's MCP servers, and the connections to all.
         hooks: are told of the ends of runs.
         on_events: is called when events for webhooks may be there.
@@ -72,6 +74,7 @@ class Services:
     files: Files
     tools: ToolRegistry
     own_tools: Mapping[str, ToolBase]
+    sources: Mapping[str, RecallSource]
     mcp: McpHost
     hooks: Hooks
     on_events: Callable[[], None]

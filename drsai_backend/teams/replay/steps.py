@@ -34,6 +34,7 @@ from drsai_backend.state.codec import decode_value, dump_json, encode_value
 
 ASKED: Final = "?0"
 RETURNED: Final = "="
+RECALLED: Final = "r"
 CHOSEN: Final = "chosen"
 """In the value of an answer: its calls are no calls of tools, but what a manager or a judge has decided."""
 
@@ -47,7 +48,7 @@ class Step:
             model has one too.
         step: names it among the agent's: `m0`, `m1`… are its model's answers; `m0:t<call id>` is the result of a tool
             call of answer 0, `c0`, `c1`… are summaries of its model context, `l1:0` is what its workbench 1 had when
-            it was asked for the first time,
+            it was asked for the first time, `r` is what it was shown beside its messages,
             `n0`, `n1`… are notes of the agent's own,
             `m0:t<call id>!<n>` says that the call was started for the n-th time, `…?<n>` that it
             then ended with a question to a person (0: whether it is approved, before it was started), `…=` is the
@@ -130,6 +131,10 @@ class TurnSteps:
         """By agent and call, what tools have made."""
         self.passages: dict[str, dict[str, JsonObject]] = {}
         """By agent, what it was shown of files, by their marks."""
+        if self._recorded:
+            for step in self._recorded.values():
+                if step.step == RECALLED:
+                    self.note_passages(step.agent.rpartition("/")[2], read_value(step.value)["text"] or "")
         self.saved = len(self._recorded)
         """Numbers the states of tools, so that the latest is known."""
 
@@ -280,6 +285,7 @@ class AgentSteps:
     _uses: Counter[str] = field(default_factory=Counter[str])
     _summaries: int = 0
     _notes: int = 0
+    _recalled: JsonObject | None = None
     _lists: dict[int, tuple[int, list[ToolSchema] | None, bool]] = field(
         default_factory=dict[int, tuple[int, list[ToolSchema] | None, bool]]
     )
@@ -359,6 +365,20 @@ class AgentSteps:
         self._lists[place] = number + 1, tools, is_recorded
         return [*tools]
 
+    async def recalled(self, find: Callable[[], Awaitable[str | None]]) -> str | None:
+        """What the agent is shown beside its messages in this turn, which `find` finds once. What was found is stored
+        before this returns: in a turn that is repeated it is the same, whenever the process died."""
+        if self._recalled is None:
+            value = self.turn.replay(self.path, RECALLED)
+            if value is None:
+                value = found = {"text": await find()}
+                self.turn.keep(lambda: Step(self.path, RECALLED, "", found))
+                if found["text"] is not None:
+                    await self.turn.flush()
+            self._recalled = value
+            self.turn.note_passages(self.source, value["text"] or "")
+        return self._recalled["text"]
+
     async def own_call(self, call: FunctionCall) -> FunctionCall:
         """A tool call that the agent makes of itself: stored before this returns, as a model's answer that makes it
         would be. In a turn that is repeated, the call that was made then.
@@ -416,6 +436,7 @@ class AgentSteps:
             self._calls.clear()
             self.has_called = False
         self._summaries = self._notes = 0
+        self._recalled = None
         for kept in (self.completed, self._lists, self._uses):
             if kept:
                 kept.clear()

@@ -1,0 +1,72 @@
+"""Recall shows the model of an agent what a feature finds for the question, in a message that is no part of the thread.
+
+The message is found once a turn, when the agent first asks its model, and recorded as a step: a turn that is repeated
+shows the same. It goes with every request of the turn, and is stored in no state and in no list of messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from autogen_agentchat.teams import BaseGroupChat
+from autogen_core.models import LLMMessage
+
+from drsai_backend.models.endpoints.message_rules import question_at
+
+if TYPE_CHECKING:
+    from drsai_backend.teams.context import RunContext
+    from drsai_backend.teams.replay.steps import AgentSteps
+    from drsai_backend.teams.team_tree import TeamTree
+
+Recall: TypeAlias = Callable[[str], Awaitable[str | None]]
+"""Returns the text that is shown for a question; None: nothing is. It raises nothing that should end the run."""
+RecallSource: TypeAlias = Callable[["RunContext", Mapping[str, object]], Recall]
+"""Makes the recall of an agent, of the run and the agent's options. Raises TeamBuildError where that cannot be."""
+Recalling: TypeAlias = tuple[object, Recall]
+"""An agent, a group chat with all its agents, or an agent's AutoGen `Memory`; and what is recalled for it."""
+Shown: TypeAlias = Callable[[Sequence[LLMMessage]], Awaitable[str | None]]
+
+
+def shown_to(
+    path: str, part: object, tree: TeamTree, all_of_run: Iterable[Recalling], steps: AgentSteps
+) -> Shown | None:
+    """Return what finds the text that is shown with the messages of an agent; None: nothing is recalled for it.
+
+    Args:
+        path: of the agent.
+        part: the agent.
+        tree: the team that it is in.
+        all_of_run: what the team's factory has asked for.
+        steps: record what was found.
+    """
+    memories = getattr(part, "_memory", None) or ()
+    mine = [
+        recall for of, recall in all_of_run if of is part or _holds(tree, of, path) or any(of is m for m in memories)
+    ]
+    return partial(_found, mine, steps) if mine else None
+
+
+def _holds(tree: TeamTree, team: object, path: str) -> bool:
+    """Whether a group chat has the agent of a path."""
+    if not isinstance(team, BaseGroupChat):
+        return False
+    own = next((at for at, part in tree.parts.items() if part is team), None)
+    return own is not None and path.startswith(own[: own.rfind("/") + 1])
+
+
+async def _found(recalls: Sequence[Recall], steps: AgentSteps, messages: Sequence[LLMMessage]) -> str | None:
+    async def find() -> str | None:
+        question = question_in(messages)
+        texts = [await recall(question) for recall in recalls] if question else []
+        return "\n\n".join(filter(None, texts)) or None
+
+    return await steps.recalled(find)
+
+
+def question_in(messages: Sequence[LLMMessage]) -> str:
+    """Return what the user has asked last, as text; else what the agent was told last; empty: nothing was said."""
+    place = question_at(messages)
+    content = "" if place is None else messages[place].content
+    return content if isinstance(content, str) else "\n".join(part for part in content if isinstance(part, str))
