@@ -1,0 +1,194 @@
+"""Files of stores, with the real client of OpenAI's: attributes, batches, failures, deletions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+import sqlalchemy as sa
+
+from drsai_backend import DrSai
+from drsai_backend.datamodel import KnowledgeFile, SearchEntry, SearchIndex, table_of
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.knowledge.base import NewFile, Question
+from drsai_backend.features.knowledge.extension import Knowledge
+from drsai_backend.features.knowledge.rows import files as rows
+from drsai_backend.features.knowledge.rows import stores
+from tests.features.knowledge.conftest import Filled, until, upload
+
+ANONYMOUS = Owner("default", "anonymous")
+TABLES = [table_of(each) for each in (KnowledgeFile, SearchEntry)]
+
+
+async def left(drsai: DrSai) -> list[int]:
+    """How many files of stores there are, and how many chunks."""
+    counts = [sa.select(sa.func.count()).select_from(table) for table in TABLES]
+    return await drsai.database.read(lambda session: [session.execute(each).scalar_one() for each in counts])
+
+
+async def found(client: openai.AsyncOpenAI, store: str, query: str, **more: Any) -> list[str]:
+    return [each.filename for each in (await client.vector_stores.search(store, query=query, **more)).data]
+
+
+async def test_filters_look_at_attributes_as_they_are_now(client: openai.AsyncOpenAI, filled: Filled) -> None:
+    store, ids = await filled(
+        {"a.txt": "The fee is 10.", "b.txt": "The fee is 20."}, year={"a.txt": 2024, "b.txt": 2026}
+    )
+    new: Any = {"type": "gt", "key": "year", "value": 2025}
+    assert sorted(await found(client, store, "fee")) == ["a.txt", "b.txt"]
+    assert await found(client, store, "fee", filters=new) == ["b.txt"]
+    changed = await client.vector_stores.files.update(ids["a.txt"], vector_store_id=store, attributes={"year": 2030})
+    assert changed.attributes == {"year": 2030}
+    assert sorted(await found(client, store, "fee", filters=new)) == ["a.txt", "b.txt"]
+    both: Any = {"type": "and", "filters": [new, {"type": "in", "key": "year", "value": [2030]}]}
+    assert await found(client, store, "fee", filters=both) == ["a.txt"]
+    with pytest.raises(openai.BadRequestError, match="filters"):
+        await found(client, store, "fee", filters={"type": "like", "key": "year", "value": 1})
+
+
+async def test_a_batch_is_told_of_and_a_file_that_cannot_be_read_fails_alone(client: openai.AsyncOpenAI) -> None:
+    store = await client.vector_stores.create(name="mixed")
+    good, bad = await upload(client, "good.txt", "All is well."), await upload(client, "bad.pdf", b"%PDF-1.4 ends here")
+    odd = await upload(client, "odd.bin", bytes(range(256)) * 4)
+    empty = await upload(client, "empty.txt", b"")
+    batch = await client.vector_stores.file_batches.create_and_poll(
+        store.id, file_ids=[good, bad, odd, empty], poll_interval_ms=20
+    )
+    assert (batch.status, batch.file_counts.completed, batch.file_counts.failed) == ("completed", 1, 3)
+    listed = client.vector_stores.file_batches.list_files
+    failed = {each.id: each async for each in await listed(batch.id, vector_store_id=store.id, filter="failed")}
+    assert failed.keys() == {bad, odd, empty}
+    for each, code in ((bad, "invalid_file"), (odd, "unsupported_file"), (empty, "invalid_file")):
+        error = failed[each].last_error
+        assert error is not None
+        assert error.code == code
+    assert [each.id async for each in await client.vector_stores.files.list(store.id, filter="completed")] == [good]
+    assert (await client.vector_stores.retrieve(store.id)).status == "completed"
+
+
+async def test_a_batch_is_cancelled(client: openai.AsyncOpenAI, drsai: DrSai) -> None:
+    await drsai._extensions._host.work.stop()  # nothing is read
+    store = await client.vector_stores.create()
+    ids = [await upload(client, f"{number}.txt", f"text {number}") for number in range(3)]
+    batch = await client.vector_stores.file_batches.create(
+        store.id, files=[{"file_id": each, "attributes": {"number": at}} for at, each in enumerate(ids)]
+    )
+    assert (batch.status, batch.file_counts.in_progress) == ("in_progress", 3)
+    assert (await client.vector_stores.retrieve(store.id)).status == "in_progress"
+    gone = await client.vector_stores.file_batches.cancel(batch.id, vector_store_id=store.id)
+    assert (gone.status, gone.file_counts.cancelled, gone.file_counts.total) == ("cancelled", 3, 3)
+    await drsai.extension(Knowledge).work_here()
+    await until(lambda: _no_jobs(drsai))
+    assert (await client.vector_stores.file_batches.retrieve(batch.id, vector_store_id=store.id)) == gone
+    assert (await left(drsai))[1] == 0
+
+
+async def _no_jobs(drsai: DrSai) -> bool:
+    count = sa.text("SELECT count(*) FROM work_job")
+    return await drsai.database.read(lambda session: session.execute(count).scalar_one()) == 0
+
+
+@pytest.mark.parametrize("how", ["detach", "delete", "store"])
+async def test_what_is_deleted_is_found_no_more_and_leaves_nothing(
+    client: openai.AsyncOpenAI, drsai: DrSai, filled: Filled, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(rows, "_AT_ONCE", 1)  # so that a job has to remove the rest
+    long = "\n\n".join(f"# Part {number}\n\n" + "The word is needle. " * 60 for number in range(12))
+    store, ids = await filled({"long.md": long, "other.md": "Another needle."})
+    assert "long.md" in await found(client, store, "needle")
+    if how == "store":
+        await client.vector_stores.delete(store)
+        with pytest.raises(openai.NotFoundError):
+            await found(client, store, "needle")
+    else:
+        if how == "detach":
+            await client.vector_stores.files.delete(ids["long.md"], vector_store_id=store)
+        else:
+            await client.files.delete(ids["long.md"])
+        assert await found(client, store, "needle") == ["other.md"]
+        with pytest.raises(openai.NotFoundError):
+            await client.vector_stores.files.retrieve(ids["long.md"], vector_store_id=store)
+    await until(lambda: _no_jobs(drsai))
+    assert await left(drsai) == ([0, 0] if how == "store" else [1, 1])
+
+
+async def test_a_later_version_keeps_what_did_not_change(
+    client: openai.AsyncOpenAI, drsai: DrSai, filled: Filled
+) -> None:
+    parts = [f"# Part {number}\n\n" + f"Word{number} is here. " * 150 for number in range(4)]
+    store, ids = await filled({"book.md": "\n\n".join(parts)}, size=300)
+    before = await _numbers(drsai)
+    parts[2:2] = ["# New\n\n" + "Something new stands here. " * 20]
+    later = await upload(client, "book.md", "\n\n".join(parts))
+    knowledge = drsai.extension(Knowledge)
+    chunking = NewFile(file_id=later).chunking.__class__(size=300, overlap=0)
+    await knowledge.replace(ANONYMOUS, store, ids["book.md"], NewFile(file_id=later, chunking=chunking))
+    await until(lambda: _completed(client, store))
+    after = await _numbers(drsai)
+    assert before.keys() <= after.keys()
+    assert {text: after[text] for text in before} == before, "what did not change was not stored anew"
+    assert len(after) == len(before) + 1
+    content = await client.vector_stores.files.content(later, vector_store_id=store)
+    told = " ".join(part.text or "" for part in content.data)
+    assert told.split() == " ".join(parts).split()
+
+
+async def _numbers(drsai: DrSai) -> dict[str, int]:
+    table = table_of(SearchEntry)
+    query = sa.select(table.c.text, table.c.number)
+    return await drsai.database.read(lambda session: {row.text: row.number for row in session.execute(query)})
+
+
+async def _completed(client: openai.AsyncOpenAI, store: str) -> bool:
+    return (await client.vector_stores.retrieve(store)).status == "completed"
+
+
+async def test_nothing_of_others_can_be_attached_read_or_changed(client: openai.AsyncOpenAI, filled: Filled) -> None:
+    store, ids = await filled({"a.txt": "secret"})
+    bob: Any = {"extra_query": {"user": "bob"}}
+    theirs = await client.vector_stores.create(**bob)
+    for refused in (
+        client.vector_stores.retrieve(store, **bob),
+        client.vector_stores.search(store, query="secret", **bob),
+        client.vector_stores.update(store, name="x", **bob),
+        client.vector_stores.delete(store, **bob),
+        client.vector_stores.files.list(store, **bob),
+        client.vector_stores.files.create(store, file_id=ids["a.txt"], **bob),
+        client.vector_stores.files.create(theirs.id, file_id=ids["a.txt"], **bob),
+        client.vector_stores.files.delete(ids["a.txt"], vector_store_id=store, **bob),
+    ):
+        with pytest.raises(openai.NotFoundError):
+            await refused
+    assert [each.id async for each in await client.vector_stores.list(**bob)] == [theirs.id]
+
+
+async def test_a_shared_store_is_searched_by_all_and_changed_by_none(drsai: DrSai, client: openai.AsyncOpenAI) -> None:
+    knowledge, tenant = drsai.extension(Knowledge), Owner("default", "")
+    file = await drsai.files.create(tenant, "a.txt", b"The word is needle.")
+    store = await knowledge.create(tenant, stores.NewStore(name="all"), [NewFile(file_id=file.file_id)])
+    await until(lambda: _completed(client, store.store_id))
+    assert await found(client, store.store_id, "needle") == ["a.txt"]
+    ann = Owner("default", "ann")
+    assert [each.store_id for each in await knowledge.resolve(ann, ["all"])] == [store.store_id]
+    mine = await knowledge.create(ann, stores.NewStore(name="all"))
+    assert [each.store_id for each in await knowledge.resolve(ann, ["all"])] == [mine.store_id]
+    for refused in (
+        client.vector_stores.update(store.id if hasattr(store, "id") else store.store_id, name="x"),
+        client.vector_stores.delete(store.store_id),
+    ):
+        with pytest.raises(openai.NotFoundError):
+            await refused
+    with pytest.raises(Exception, match="no vector store"):
+        await knowledge.search(Owner("other", "eve"), ["all"], Question(queries=["needle"]))
+
+
+async def test_a_user_is_deleted_with_their_stores(drsai: DrSai, filled: Filled) -> None:
+    store, _ = await filled({"a.txt": "text"})
+    knowledge = drsai.extension(Knowledge)
+    archive = await drsai.database.read(lambda session: dict(knowledge.export_user(session, ANONYMOUS)))
+    assert b'"filename": "a.txt"' in archive[f"{store}.json"]
+    assert (await drsai.users.delete(ANONYMOUS))["knowledge"] == 2, "a chunk and a store"
+    count = sa.select(sa.func.count()).select_from(table_of(SearchIndex))
+    assert await drsai.database.read(lambda session: session.execute(count).scalar_one()) == 0
+    assert await left(drsai) == [0, 0]
