@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from drsai_backend.drsai import DrSai
     from drsai_backend.errors import ToolError, TransientToolError
     from drsai_backend.features.knowledge.autogen import DrSaiKnowledge
+    from drsai_backend.features.memory.autogen import DrSaiMemory
     from drsai_backend.runs import Answer
     from drsai_backend.state import decode_state, encode_state
     from drsai_backend.strategies.plan_execute import PlanExecuteTeam
@@ -66,6 +67,7 @@ else:
             "runs": "Answer",
             "state": "decode_state encode_state",
             "features.knowledge.autogen": "DrSaiKnowledge",
+            "features.memory.autogen": "DrSaiMemory",
             "strategies.plan_execute": "PlanExecuteTeam",
             "strategies.router": "Flow RouterOptions RouterTeam",
             "strategies.reflexion": "ReflexionTeam",
@@ -98,6 +100,7 @@ __all__ = [
     "DrSaiAgentMixin",
     "DrSaiGroupChat",
     "DrSaiKnowledge",
+    "DrSaiMemory",
     "FileOutput",
     "Flow",
     "GraphFlow",

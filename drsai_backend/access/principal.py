@@ -143,7 +143,7 @@ class Principal:
     def dump(self, owner: Owner) -> dict[str, JsonValue] | None:
         """Return what a run on a thread of `owner` keeps of who asked; None: the owner, by a program that is trusted,
         and says no more."""
-        if self == Principal(owner.user_id, owner.tenant):
+        if self == Principal(owner.user_id, owner.tenant) and not self.for_many:
             return None
         return {
             **({} if self.user_id == owner.user_id else {"user_id": self.user_id}),
@@ -152,6 +152,7 @@ class Principal:
             "key_id": self.key_id,
             "claims": dict(self.claims),
             "acted_by": self.acted_by,
+            **({"for_many": True} if self.for_many else {}),
         }
 
     @classmethod
@@ -163,7 +164,8 @@ class Principal:
         scopes = frozenset(scope for scope in Scope if scope in stored["scopes"])
         rest = {name: stored[name] for name in ("key_id", "claims", "acted_by")}
         user_id = stored.get("user_id", owner.user_id)
-        return cls(user_id, owner.tenant, scopes, frozenset(stored["roles"]), **rest)
+        many = stored.get("for_many", False)
+        return cls(user_id, owner.tenant, scopes, frozenset(stored["roles"]), **rest, for_many=many)
 
     @property
     def names(self) -> frozenset[str]:

@@ -388,6 +388,20 @@ class Settings(BaseSettings):
     embeddings_batch: int = Field(
         default=128, ge=1, le=2048, description="Texts that the endpoint is asked for at once, for those."
     )
+    memory: bool = Field(
+        default=False,
+        description="Learn facts from what known people say, after each run, and have the built-in `assistant` recall "
+        "them.",
+    )
+    memory_model: str | None = Field(
+        default=None, description="The profile, or the model, that learns. Default: the default model."
+    )
+    memory_tokens: int = Field(
+        default=800, ge=50, le=100_000, description="Most tokens of memories that an agent is shown in a turn."
+    )
+    memory_idle_seconds: float = Field(
+        default=3600.0, gt=0, description="After so long without a message, short-term memory of a thread is empty."
+    )
     demo_delay: float = Field(default=0.015, ge=0, description="Seconds between two words of the offline demo model.")
 
     def __init__(self, **values: Any) -> None:

@@ -155,6 +155,8 @@ class Builder:
         built = agent.strategy.build(parts)
         if agent.knowledge is not None and not agent.looks_up:
             self._context.recall(built, "knowledge", agent.knowledge.lookup())
+        if agent.memory is not None:
+            self._context.recall(built, "memory", agent.memory.model_dump())
         return built
 
     def _client_of(self, own: str | ModelChoice | None, profile: str | None) -> RunModelClient:

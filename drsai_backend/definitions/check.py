@@ -259,8 +259,6 @@ def _wrong_agent(
             yield (*path, "tool_choice"), "'done' needs the strategy `{kind: tools, require_done: true}`"
     if isinstance(agent.context, CompactedContext) and agent.context.keep >= agent.context.share:
         yield (*path, "context", "keep"), f"must be less than `share`, which is {agent.context.share}"
-    if agent.memory is not None:
-        yield (*path, "memory"), "memory is not available yet: leave `memory` out"
     if agent.knowledge is not None:
         yield from _wrong_knowledge((*path, "knowledge"), agent.knowledge)
     for variable in unknown_variables(agent.prompt):

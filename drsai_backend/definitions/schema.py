@@ -247,10 +247,15 @@ Context: TypeAlias = Annotated[
 
 
 class Memory(Part):
-    """What is remembered of a user beyond the thread. Not available yet."""
+    """What is remembered of a user beyond the thread."""
 
     top_k: int = Field(default=5, ge=1, le=100, description="Memories that an agent is shown.")
-    min_score: float | None = Field(default=None, ge=0, le=1)
+    min_score: float | None = Field(default=None, ge=0, le=1, description="Their least score.")
+    scope: str = Field(
+        default="",
+        pattern=r"^[\w.: -]{0,64}$",
+        description="Those that were stored under this name, too. Default: those for all.",
+    )
 
 
 KNOWLEDGE: Final = "knowledge_search"
@@ -331,7 +336,7 @@ class AgentDefinition(Part):
         "options. Default: all.",
     )
     handoffs: list[Name] = Field(default_factory=list, description="In a swarm: to whom it may hand over.")
-    memory: Memory | None = Field(default=None, description="Not available yet.")
+    memory: Memory | None = Field(default=None, description="Show it what is known of the user: docs/memory.md.")
     knowledge: KnowledgeChoice | None = Field(
         default=None, description="What it looks things up in: names of stores, or an object with `stores` and options."
     )

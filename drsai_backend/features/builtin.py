@@ -36,6 +36,7 @@ BUILTIN: Final = (
     _feature("files", "files", "Files"),
     _feature("knowledge", "knowledge", "Knowledge", "commands.stores"),
     _feature("tools", "registered_tools"),
+    _feature("memory", "memory", "Memory"),
     _feature("keys", "keys"),
     _feature("users", "users"),
     _feature("audit", "audit", "Audit"),

@@ -18,9 +18,12 @@ def assistant(context: RunContext) -> AssistantAgent:
     """A helpful assistant with a calculator, a clock and a unit converter, or what DRSAI_ASSISTANT_TOOLS names."""
     client = context.model_client()
     # AutoGen refuses tools with a model that cannot call them, as small local ones.
-    names = (context.settings or Settings()).assistant_tools if client.model_info["function_calling"] else ()
+    settings = context.settings or Settings()
+    names = settings.assistant_tools if client.model_info["function_calling"] else ()
+    if settings.memory and names:
+        names = [*names, "remember", "forget"]
     tools = builtin_tools(names, context.settings)
-    return AssistantAgent(
+    agent = AssistantAgent(
         "assistant",
         client,
         tools=[*tools] or None,
@@ -31,6 +34,9 @@ def assistant(context: RunContext) -> AssistantAgent:
         reflect_on_tool_use=True,
         max_tool_iterations=4,
     )
+    if settings.memory:
+        context.recall(agent, "memory")
+    return agent
 
 
 def writers(context: RunContext) -> RoundRobinGroupChat:

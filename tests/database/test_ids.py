@@ -24,6 +24,7 @@ _LATER = {"alive_until"}
 """Columns that came after that revision."""
 _NEWER = {"work_job", "searchindex", "searchentry", "searchposting", "searchvector", "embeddedtext"}
 _NEWER |= {"knowledgestore", "knowledgefile", "knowledgebatch"}
+_NEWER |= {"memory", "memoryperson"}
 """Tables that did."""
 Rows = dict[str, list[Any]]
 

@@ -162,7 +162,7 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
         "'temperature'?",
     ),
     "a model that is a list": (AGENT + "    model: [fast]\n", 4, "agents.ann.model", "must be a"),
-    "memory": (AGENT + "    memory: {top_k: 3}\n", 4, "agents.ann.memory", "memory is not available yet"),
+    "a field of memory": (AGENT + "    memory: {topk: 3}\n", 4, "agents.ann.memory.topk", "'top_k'?"),
     "files of knowledge": (
         AGENT + "    knowledge: {files: [a.pdf]}\n",
         4,

@@ -56,6 +56,15 @@ def test_notes_extension(commands: Commands, tmp_path: Path) -> None:
     ]
 
 
+def test_memory(commands: Commands, tmp_path: Path) -> None:
+    assert run(commands, "memory.py", tmp_path).splitlines() == [
+        "today       Nice to meet you, Ada.",
+        "learnt      The user is called Ada.",
+        "next week   You are called Ada.",
+        "forgotten   I do not know.",
+    ]
+
+
 def test_models(commands: Commands, tmp_path: Path) -> None:
     """Reads "models.yaml" beside it."""
     assert run(commands, "models.py", tmp_path).splitlines() == [

@@ -109,6 +109,7 @@ def _value(column: sa.Column[Any], tenant: str, user_id: str, thread_id: str, ke
         "event_id": f"evt_{tenant}_{user_id}_{thread_id}",
         "next_at": None,  # or a process that looks would send it
         "digest": f"{tenant}_{user_id}",
+        "version_id": f"memv_{tenant}_{user_id}",
         "idempotency_key": column.table.name,
         "token": f"{tenant}_{user_id}",
         "file_id": f"file-{tenant}-{user_id}",

@@ -1,4 +1,4 @@
-"""The routes of `/api/v1/agent` serve tasks and their streams, the list of tools, and what conversations remember."""
+"""The routes of `/api/v1/agent` serve tasks and their streams, and the list of tools."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.http.parameters import AfterNumber, Limit, known_parameters
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import run_headers
-from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
+from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.definitions.modes import TEAMS, modes_of
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.events import Mark
@@ -29,11 +29,9 @@ from drsai_backend.runs.threads.queries import RunFilter
 PREFIX: Final = "/api/v1/agent"
 DAYS: Final = 7
 """How long a task is listed."""
-_MEMORIES: Final = 20
 Chatter = Annotated[Principal, allowed(Scope.CHAT)]
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 TaskId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA)]
-ConversationId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA)]
 State: TypeAlias = Literal["pending", "running", "awaiting_input", "paused", "success", "cancelled", "failed"]
 assert {*get_args(State)} == {*STATES.values()}
 _MOMENT: Final = "Such as `2026-01-31T12:00:00Z`."
@@ -97,16 +95,6 @@ _TOOLS: Final = {
     "required": ["tools", "total"],
     "properties": {"tools": {"type": "array", "items": {"type": "object"}}, "total": {"type": "integer"}},
 }
-_MEMORY: Final = {
-    "type": "object",
-    "required": ["conversation_id", "short_term", "long_term", "updated_at"],
-    "properties": {
-        "conversation_id": {"type": "string"},
-        "short_term": {"type": "array", "items": {"type": "object"}, "description": "The newest messages."},
-        "long_term": {"type": "array", "items": {"type": "object"}},
-        "updated_at": {"type": "string"},
-    },
-}
 _STREAM: Final = {"description": "The events of the task, to its end.", "content": EVENTS}
 
 
@@ -158,29 +146,6 @@ def engine_routes(tasks: Tasks, web: Web) -> APIRouter:
         """The tools that a task may name, and the modes."""
         found = await tasks.tools(who)
         return json_response({"tools": found, "total": len(found), "modes": modes_of(tasks.settings)})
-
-    @router.get("/memory/{conversation_id:path}", responses=answers(200, _MEMORY))
-    async def read_memory(
-        conversation_id: ConversationId,
-        who: Reader,
-        query: Annotated[str | None, Query(max_length=1000, description="For long-term memories.")] = None,
-        limit: Annotated[int, Query(ge=1, le=100)] = _MEMORIES,
-    ) -> Response:
-        """The newest messages of a conversation, oldest first."""
-        name = check_name(conversation_id, "conversation_id")
-        thread = await tasks.conversation(who, name)
-        found = await engine.newest_messages(who, name, limit)
-        roles = [
-            {
-                "role": "user" if message.source == "user" else "assistant",
-                "source": message.source,
-                "content": message.content,
-                "timestamp": message.created_at.isoformat(),
-            }
-            for message in found
-        ]
-        body = {"conversation_id": name, "short_term": roles, "long_term": []}
-        return json_response({**body, "updated_at": thread.updated_at.isoformat()})
 
     @router.get("/tasks", responses=answers(200, _LIST))
     async def list_tasks(  # noqa: PLR0913 - the parameters of a route

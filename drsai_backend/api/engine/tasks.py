@@ -42,7 +42,7 @@ from drsai_backend.runs.steps.events import (
     StepThought,
 )
 from drsai_backend.runs.steps.views import SHOWN, RunStep, cut, shortened, title_of
-from drsai_backend.runs.threads.views import RunView, ThreadDetail
+from drsai_backend.runs.threads.views import RunView
 from drsai_backend.strategies import COMPLETE
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.builtin import builtin_tools
@@ -170,13 +170,6 @@ class Tasks:
         if run is None or owner is None or mode_of(run.team) is None:
             raise NotFound(f"no task {task_id!r}", param="task_id")
         return run, owner.thread(run.thread_id)
-
-    async def conversation(self, who: Principal, name: str) -> ThreadDetail:
-        """The thread that tasks continue. Raises NotFound."""
-        try:
-            return await self.engine.get_thread(who, name)
-        except NotFound:
-            raise NotFound(f"no conversation {name!r}", param="conversation_id") from None
 
     async def whole(self, who: Principal, task_id: str) -> JsonObject:
         """A task with its steps and its answer."""

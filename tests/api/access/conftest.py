@@ -27,6 +27,8 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions.stored.store import DefinitionSpec
 from drsai_backend.features.knowledge.base import NewFile, NewStore
 from drsai_backend.features.knowledge.extension import Knowledge
+from drsai_backend.features.memory.base import NewMemory
+from drsai_backend.features.memory.extension import Memory
 from drsai_backend.tools.registered.registry import ToolSpec
 from tests.support.threads import settings
 
@@ -64,10 +66,14 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/vector_stores/{vector_store_id}/files"): {"file_id": "{file_id}"},
     ("post", "/v1/vector_stores/{vector_store_id}/files/{file_id}"): {"attributes": {"a": "b"}},
     ("post", "/v1/vector_stores/{vector_store_id}/file_batches"): {"file_ids": ["{file_id}"]},
+    ("post", "/v1/memories"): {"text": "Tea is good."},
+    ("patch", "/v1/memories/{memory_id}"): {"text": "Tea is better."},
+    ("patch", "/v1/memories/settings"): {"learns": True},
     ("post", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
 }
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
     ("delete", "/v1/threads/{thread_id}/shares"): {"with_user": "zoe"},
+    ("get", "/v1/memories/search"): {"query": "name"},
 }
 SECRET = "My name is Ann"
 
@@ -221,6 +227,7 @@ async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
             "item_id": "msg_t2",
             "delivery_id": "evt_ann",
             "name": "ask",
+            "memory_id": (await drsai.extension(Memory).add(ann, NewMemory(text=SECRET))).memory_id,
             "file_id": (await drsai.files.create(Owner("acme", "ann"), "a.txt", b"ann")).file_id,
         }
         knowledge = drsai.extension(Knowledge)

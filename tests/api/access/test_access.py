@@ -91,6 +91,7 @@ async def test_what_is_anothers_does_not_exist(world: World, who: str, method: s
             "delivery_id",
             "file_id",
             "vector_store_id",
+            "memory_id",
             "name",
         )
     ):

@@ -1,0 +1,334 @@
+"""`Memory` is the feature: its verbs, `drsai.extension(Memory).add(…)`, its tools, its job and its routes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest, NotFound
+from drsai_backend.features.base import Extension
+from drsai_backend.features.memory.base import KIND, FoundMemories, MemoryInfo, MemoryKind, NewMemory, Source
+from drsai_backend.features.memory.checks import check_text
+from drsai_backend.tools.options import ToolOptions
+from drsai_backend.work.jobs import enqueue, finish
+from drsai_backend.work.kinds import Job, JobOptions, NewJob
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from sqlalchemy.orm import Session
+
+    from drsai_backend.api.joining import Web
+    from drsai_backend.database.hooks import EndedRun
+    from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.features.memory.extraction import Change, Extractor
+    from drsai_backend.features.memory.recall import Recaller, RecallOptions
+    from drsai_backend.features.memory.rows import Listed, Vectors
+    from drsai_backend.page import Page
+    from drsai_backend.teams.context import RunContext
+    from drsai_backend.teams.recall import Recall
+
+log = logging.getLogger("drsai.memory")
+
+UNKNOWN_PERSON: Final = (
+    "nothing is remembered here: this user may be many people (nobody is named, or a gateway names none)"
+)
+_FORGOTTEN: Final = 0.35
+"""Part of the words of what is to be forgotten which a memory must have."""
+
+
+class Memory(Extension):
+    """What people have said of themselves, across threads. Whoever asks sees their own; those of others do not exist
+    here (NotFound)."""
+
+    name = "memory"
+    tools = {
+        "remember": ToolOptions(idempotent=True, permission=Scope.MEMORY_WRITE),
+        "forget": ToolOptions(idempotent=True, permission=Scope.MEMORY_DELETE),
+    }
+    jobs = {KIND: JobOptions(handler="learn", timeout=300.0)}
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is learnt from runs (`DRSAI_MEMORY`)."""
+        return self.host.settings.memory
+
+    # --- verbs --------------------------------------------------------------------------------------------------------
+
+    async def add(self, owner: Owner, new: NewMemory) -> MemoryInfo:
+        """Remember something. What is remembered already, word for word, is returned as it is.
+
+        Raises:
+            InvalidRequest: the text cannot be remembered, or seems to hold a secret.
+            Conflict: there are 5,000 memories.
+        """
+        from drsai_backend.features.memory import rows
+
+        new = replace(new, text=check_text(new.text))
+        vectors = await self._vectors(owner, [new.text])
+        return await self.host.database.act(partial(rows.add_memory, owner=owner, new=new, vectors=vectors))
+
+    async def change(
+        self, owner: Owner, memory_id: str, text: str, kind: MemoryKind | None = None, importance: float | None = None
+    ) -> MemoryInfo:
+        """Say something anew: the version before stays in the history. Raises as `add`, and NotFound."""
+        from drsai_backend.features.memory import rows
+
+        text = check_text(text)
+        vectors = await self._vectors(owner, [text])
+
+        def changed(session: Session) -> MemoryInfo:
+            before = rows.find(session, owner, [memory_id]).get(memory_id)
+            if before is None:
+                raise NotFound(f"there is no memory {memory_id!r}", param="memory_id")
+            new = NewMemory(
+                text=text,
+                kind=kind or before.kind,
+                importance=before.importance if importance is None else importance,
+                scope=before.scope,
+            )
+            return rows.add_memory(session, owner, new, vectors, replaces=memory_id)
+
+        return await self.host.database.act(changed)
+
+    async def list(
+        self, owner: Owner, only: Listed | None = None, after: str | None = None, limit: int = 20
+    ) -> Page[MemoryInfo]:
+        """Return a page of memories, the newest first. Raises InvalidRequest where `after` is no `next`."""
+        from drsai_backend.features.memory import rows
+
+        return await self.host.database.read(
+            partial(rows.list_memories, owner=owner, only=only or rows.Listed(), after=after, limit=limit)
+        )
+
+    async def every(self, owner: Owner) -> AsyncIterator[MemoryInfo]:
+        """Yield all current memories, the newest first."""
+        after: str | None = None
+        while True:
+            page = await self.list(owner, None, after, 500)
+            for each in page.items:
+                yield each
+            after = page.next
+            if after is None:
+                return
+
+    async def search(self, owner: Owner, question: str, options: RecallOptions | None = None) -> FoundMemories:
+        """Return the memories that fit a question, the best first, as agents are shown them. None is counted as used.
+
+        Raises:
+            InvalidRequest: the question cannot be asked.
+        """
+        from drsai_backend.features.memory.recall import RecallOptions
+
+        return await self._recaller.find(owner, question, options or RecallOptions())
+
+    async def history(self, owner: Owner, memory_id: str) -> Sequence[MemoryInfo]:
+        """Return all versions of a memory, the newest first. Raises NotFound."""
+        from drsai_backend.features.memory import rows
+
+        return await self.host.database.read(partial(rows.history, owner=owner, memory_id=memory_id))
+
+    async def delete(self, owner: Owner, memory_id: str) -> None:
+        """Forget a memory, with all of its versions. Raises NotFound."""
+        from drsai_backend.features.memory import rows
+
+        await self.host.database.act(partial(rows.delete_memory, owner=owner, memory_id=memory_id))
+
+    async def delete_all(self, owner: Owner) -> int:
+        """Forget everything of a person, also what is being learnt; return how many versions there were."""
+        from drsai_backend.features.memory import rows
+        from drsai_backend.work.jobs import cancel
+
+        def gone(session: Session) -> int:
+            cancel(session, owner, KIND)
+            return rows.delete_all(session, owner)
+
+        return await self.host.database.act(gone)
+
+    async def learns(self, owner: Owner) -> bool:
+        """Return whether anything is learnt from what a person says, where `DRSAI_MEMORY` is set."""
+        from drsai_backend.features.memory import rows
+
+        return (await self.host.database.read(partial(rows.person_of, owner=owner))).learns
+
+    async def set_learns(self, owner: Owner, *, learns: bool) -> None:
+        """Keep whether anything is to be learnt from what a person says. What is being learnt is given up."""
+        from drsai_backend.features.memory import rows
+        from drsai_backend.work.jobs import cancel
+
+        def kept(session: Session) -> None:
+            rows.set_learns(session, owner, learns=learns)
+            if not learns:
+                cancel(session, owner, KIND)
+
+        await self.host.database.act(kept)
+
+    # --- tools: who asks is filled in ---------------------------------------------------------------------------------
+
+    async def remember(self, text: str, who: Principal) -> str:
+        """Remember something about the user for later conversations, when they ask for it.
+
+        Args:
+            text: one sentence about the user, with no more than they said
+        """
+        if not who.is_one_person:
+            return f"Not remembered: {UNKNOWN_PERSON}."
+        try:
+            made = await self.add(who.owner, NewMemory(text=text, origin="tool"))
+        except (InvalidRequest, Conflict) as error:
+            return f"Not remembered: {error.message}."
+        return f"Remembered: {made.text}"
+
+    async def forget(self, text: str, who: Principal) -> str:
+        """Forget what is remembered about the user, when they ask for it. It is gone for good.
+
+        Args:
+            text: what is to be forgotten, in words that say it
+        """
+        if not who.is_one_person:
+            return f"Nothing was forgotten: {UNKNOWN_PERSON}."
+        from drsai_backend.features.memory.checks import share_of_words
+
+        found, _ = await self._recaller.matching(who.owner, text, 20)
+        fits = [each for each in found if share_of_words(text, each.text) >= _FORGOTTEN]
+        for each in fits:
+            await self.delete(who.owner, each.memory_id)
+        if not fits:
+            return "Nothing like that is remembered."
+        return "Forgotten:\n" + "\n".join(f"- {each.text}" for each in fits)
+
+    # --- recall -------------------------------------------------------------------------------------------------------
+
+    def recall_for(self, run: RunContext, options: Mapping[str, object]) -> Recall:
+        from drsai_backend.features.memory.recall import RecallOptions
+
+        given = RecallOptions.of(options)
+        if not run.principal.is_one_person:
+            return _nothing
+        return partial(self._recaller.shown, run.principal.owner, given)
+
+    @cached_property
+    def _recaller(self) -> Recaller:
+        from drsai_backend.features.memory.recall import Recaller
+
+        host = self.host
+        return Recaller(host.database, lambda: host.search, lambda: host.embedder, host.settings.memory_tokens)
+
+    async def _vectors(self, owner: Owner, texts: Sequence[str]) -> Vectors | None:
+        """Return vectors of texts; None: there is no endpoint, or it gives none now: keywords find them. Where the
+        person's index has none of the model, it is made anew, so vectors of all that they have come with them."""
+        from drsai_backend.database.values import batches
+        from drsai_backend.features.memory import rows
+        from drsai_backend.search.base import MAX_ENTRIES
+
+        embedder = self.host.embedder
+        if not embedder.available or (model := embedder.model) is None:
+            return None
+        person = await self.host.database.read(partial(rows.person_of, owner=owner))
+        wanted = [*texts]
+        if person.index is not None and not person.has_vectors_of(model, embedder.dimensions):
+            wanted += await self.host.database.read(partial(rows.current_texts, owner=owner))
+        wanted = [*dict.fromkeys(wanted)]
+        try:
+            made = [each for some in batches(wanted, MAX_ENTRIES) for each in await embedder.embed(owner, some)]
+        except DrSaiError as error:
+            log.warning("memories have no vectors for now: %s", error.message)
+            return None
+        return rows.Vectors(model, len(made[0]) // 4, dict(zip(wanted, made, strict=True)))
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    def run_ended(self, session: Session, run: EndedRun) -> None:
+        """Have it learnt what a known person has said in the run."""
+        from drsai_backend.features.memory import rows
+
+        if not run.status.is_final:
+            return
+        who = rows.asker_of(session, run.name.owner, run.run_id)
+        if who is None or not who.is_one_person or not rows.person_of(session, who.owner).learns:
+            return
+        where = {"thread_id": run.name.thread_id, "user_id": run.name.user_id, "run_id": run.run_id}
+        enqueue(session, who.owner, NewJob(KIND, f"{run.run_id}:{run.epoch}", where))
+
+    async def learn(self, job: Job) -> None:
+        """Learn from a run. All that comes of it is stored with the end of the job, or nothing is.
+
+        Raises:
+            Exception: what the model client raises: it is tried again.
+        """
+        from drsai_backend.datamodel.owner import ThreadName
+        from drsai_backend.features.memory import rows
+
+        where = job.payload
+        thread = ThreadName(job.owner.tenant, where["user_id"], where["thread_id"])
+        said = await self.host.database.read(partial(rows.said_in, name=thread, run_id=where["run_id"]))
+        if not said or not await self.learns(job.owner):
+            return
+        other = None if thread.owner == job.owner else thread.user_id
+        source = Source(thread_id=thread.thread_id, run_id=where["run_id"], seq=0, quote="", user_id=other)
+        found = await self._extractor.candidates(said, source)
+        if not found:
+            return
+        vectors = await self._vectors(job.owner, [each.text for each in found])
+        near: list[tuple[NewMemory, Sequence[MemoryInfo]]] = []
+        for each in found:
+            vector = None if vectors is None else vectors.of[each.text]
+            near.append((each, await self._near(job.owner, each.text, vector)))
+        changes = await self._extractor.decide(near)
+        if changes:
+            await self.host.database.write(partial(_store, job=job, changes=changes, vectors=vectors))
+
+    async def _near(self, owner: Owner, text: str, vector: bytes | None) -> Sequence[MemoryInfo]:
+        from drsai_backend.features.memory.extraction import NEAREST
+
+        found, _ = await self._recaller.matching(owner, text, NEAREST, vector=vector)
+        return found
+
+    @cached_property
+    def _extractor(self) -> Extractor:
+        from drsai_backend.features.memory.extraction import Extractor
+
+        models = self.host.models
+        assert models is not None, "a DrSai makes its extensions with models"
+        return Extractor(models, self.host.settings.memory_model)
+
+    # --- routes -------------------------------------------------------------------------------------------------------
+
+    def routes(self, web: Web) -> APIRouter:
+        from drsai_backend.features.memory.routes import memory_routes
+
+        return memory_routes(self, web)
+
+
+async def _nothing(_: str) -> None:
+    """Recall nothing: who asks may be many people."""
+
+
+def _store(session: Session, job: Job, changes: Sequence[Change], vectors: Vectors | None) -> None:
+    """Store what was decided, with the end of the job: once, whoever is killed."""
+    from drsai_backend.features.memory import rows
+
+    finish(session, job)
+    for each in changes:
+        try:
+            if each.action == "invalidate" and each.memory_id is not None:
+                rows.end_memory(session, job.owner, each.memory_id, "invalidate", each.new.valid_from)
+            else:
+                _add(session, job.owner, each, vectors)
+        except NotFound:
+            continue  # The person has forgotten it meanwhile.
+        except Conflict as error:
+            log.warning("something was not learnt: %s", error.message)
+            return
+
+
+def _add(session: Session, owner: Owner, change: Change, vectors: Vectors | None) -> None:
+    from drsai_backend.features.memory import rows
+
+    named = change.memory_id
+    if named is not None and named not in rows.find(session, owner, [named]):
+        named = None
+    rows.add_memory(session, owner, change.new, vectors, replaces=named)

@@ -1,0 +1,304 @@
+"""Rows of memories are read and written here, with their index, and what was said is read: synchronous functions of a
+`Session`.
+
+A version is inserted and later ended, never changed; a memory that is deleted goes with all of its versions.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.access.principal import Principal
+from drsai_backend.database.locks import alone
+from drsai_backend.database.owned import of_thread, owned_by
+from drsai_backend.database.pages import Cursor, given
+from drsai_backend.database.upserts import insert_into
+from drsai_backend.datamodel import AutoGenMessage, MemoryPerson, Run, StoredMemory, Thread, table_of, utcnow
+from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.errors import Conflict, NotFound
+from drsai_backend.features.memory.base import (
+    ID,
+    KIND,
+    MAX_MEMORIES,
+    MemoryInfo,
+    MemoryKind,
+    NewMemory,
+    Said,
+    digest_of,
+)
+from drsai_backend.page import Page
+from drsai_backend.runs.threads.queries import text_of
+from drsai_backend.search.base import MAX_ENTRIES, Entry
+from drsai_backend.search.indexes import add, create_index, drop_index, find_index, remove
+from drsai_backend.teams.imported import imported_role
+from drsai_backend.teams.messages import aside_of
+
+_memory = table_of(StoredMemory)
+_person = table_of(MemoryPerson)
+_message = table_of(AutoGenMessage)
+_run = table_of(Run)
+_thread = table_of(Thread)
+_SAID_IN: Final = ("TextMessage", "MultiModalMessage")
+_MOST_SAID: Final = 100
+"""Messages of a run."""
+_IS_CURRENT: Final = _memory.c.expired_at.is_(None)
+LISTED: Final = Cursor((_memory.c.id,))
+"""How lists are sorted: the newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Whose memories they are.
+
+    Attributes:
+        learns: whether anything is learnt from what they say.
+        index: of their current memories; None: they have none yet.
+        model, dimensions: of its vectors.
+    """
+
+    learns: bool = True
+    index: int | None = None
+    model: str | None = None
+    dimensions: int | None = None
+
+    def has_vectors_of(self, model: str, dimensions: int | None) -> bool:
+        """Whether vectors of a model fit the index; `dimensions`: None: any."""
+        return self.model == model and dimensions in (None, self.dimensions)
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Vectors of texts, by text, and the model and the dimensions of them all."""
+
+    model: str
+    dimensions: int
+    of: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Which memories a list has: those of a scope, of a kind, and those that were current at a moment. None: of any,
+    and now."""
+
+    scope: str | None = None
+    kind: MemoryKind | None = None
+    at: datetime | None = None
+
+
+def person_of(session: Session, owner: Owner) -> Person:
+    """Return what is known of a person."""
+    query = sa.select(_person.c.learns, _person.c.index_key).where(*owned_by(_person, owner))
+    row = session.connection().execute(query).first()
+    if row is None:
+        return Person()
+    index = None if row.index_key is None else find_index(session, row.index_key)
+    return Person(row.learns) if index is None else Person(row.learns, index.id, index.model, index.dimensions)
+
+
+def _set(session: Session, owner: Owner, **values: object) -> None:
+    connection = session.connection()
+    insert = insert_into(_person, connection.dialect.name).values(**owner._asdict(), **{"learns": True, **values})
+    connection.execute(insert.on_conflict_do_update(index_elements=["tenant", "user_id"], set_=values))
+
+
+def set_learns(session: Session, owner: Owner, *, learns: bool) -> None:
+    """Keep whether anything is learnt from what a person says."""
+    _set(session, owner, learns=learns)
+
+
+def index_of(session: Session, owner: Owner, vectors: Vectors | None) -> int:
+    """Return the index of a person, and make it where there is none, or none of the vectors' model: then anew, of all
+    current memories. Whoever else changes their memories waits for the end of the transaction."""
+    alone(session, KIND, *owner)
+    person = person_of(session, owner)
+    if person.index is not None and (vectors is None or person.has_vectors_of(vectors.model, vectors.dimensions)):
+        return person.index
+    if person.index is not None:
+        drop_index(session, person.index)
+    model, dimensions = (None, None) if vectors is None else (vectors.model, vectors.dimensions)
+    index = create_index(session, owner, KIND, model=model, dimensions=dimensions)
+    _set(session, owner, index_key=index)
+    current = [*map(_info, _rows(session, owner, _IS_CURRENT))]
+    for at in range(0, len(current), MAX_ENTRIES):
+        _index(session, index, current[at : at + MAX_ENTRIES], vectors)
+    return index
+
+
+def _index(session: Session, index: int, memories: Sequence[MemoryInfo], vectors: Vectors | None) -> None:
+    known = {} if vectors is None else vectors.of
+    entries = [
+        Entry(each.memory_id, each.text, attributes={"scope": each.scope, "kind": each.kind}) for each in memories
+    ]
+    add(session, index, entries, [known.get(each.text) for each in memories])
+
+
+def _rows(session: Session, owner: Owner, *terms: sa.ColumnElement[bool]) -> Sequence[sa.RowMapping]:
+    query = sa.select(_memory).where(*owned_by(_memory, owner), *terms).order_by(_memory.c.id)
+    return session.connection().execute(query).mappings().all()
+
+
+def _info(row: Any) -> MemoryInfo:
+    return MemoryInfo.model_validate(dict(row))
+
+
+def current_texts(session: Session, owner: Owner) -> list[str]:
+    """Return the texts of all current memories."""
+    query = sa.select(_memory.c.text).where(*owned_by(_memory, owner), _IS_CURRENT)
+    return [*session.connection().execute(query).scalars()]
+
+
+def find(session: Session, owner: Owner, memory_ids: Collection[str]) -> dict[str, MemoryInfo]:
+    """Return current memories by their names; those that are not there, or are over, are not in it."""
+    names = [each for each in memory_ids if re.match(ID, each)]
+    found = map(_info, _rows(session, owner, _IS_CURRENT, _memory.c.memory_id.in_(names)))
+    return {each.memory_id: each for each in found}
+
+
+def history(session: Session, owner: Owner, memory_id: str) -> list[MemoryInfo]:
+    """Return all versions of a memory, the newest first. Raises NotFound."""
+    # What is no name may hold what a database takes no text with.
+    rows = _rows(session, owner, _memory.c.memory_id == memory_id) if re.match(ID, memory_id) else ()
+    if not rows:
+        raise _missing(memory_id)
+    return [*map(_info, rows)][::-1]
+
+
+def _missing(memory_id: str) -> NotFound:
+    return NotFound(f"there is no memory {memory_id!r}", param="memory_id")
+
+
+def list_memories(session: Session, owner: Owner, only: Listed, after: str | None, limit: int) -> Page[MemoryInfo]:
+    """Return a page of memories, the newest first. Raises InvalidRequest where `after` is no cursor."""
+    c = _memory.c
+    terms = given((only.scope, c.scope.__eq__), (only.kind, c.kind.__eq__))
+    if only.at is None:
+        terms.append(_IS_CURRENT)
+    else:
+        terms += [c.created_at <= only.at, sa.or_(c.expired_at.is_(None), c.expired_at > only.at)]
+    query = sa.select(_memory).where(*owned_by(_memory, owner), *terms)
+    return LISTED.page(session, query, after, limit).map(_info)
+
+
+def add_memory(
+    session: Session, owner: Owner, new: NewMemory, vectors: Vectors | None, *, replaces: str | None = None
+) -> MemoryInfo:
+    """Remember something, as a new memory or as the next version of one that is current.
+
+    Returns:
+        The version; where the same is current already, that.
+
+    Raises:
+        NotFound: what it replaces is not there, or is over.
+        Conflict: the person has 5,000 current memories.
+    """
+    index = index_of(session, owner, vectors)
+    same = _rows(session, owner, _IS_CURRENT, _memory.c.scope == new.scope, _memory.c.digest == digest_of(new.text))
+    if same and (replaces is None or same[0]["memory_id"] == replaces):
+        return _info(same[0])
+    memory_id, at = replaces or f"mem_{secrets.token_hex(12)}", utcnow()
+    if same or replaces is not None:
+        # What another memory says already needs no version of this one.
+        end_memory(session, owner, replaces or memory_id, "update", new.valid_from or at)
+        if same:
+            return _info(same[0])
+    elif _count(session, owner) >= MAX_MEMORIES:
+        raise Conflict(f"there are {MAX_MEMORIES} memories: delete some first")
+    values = {
+        **owner._asdict(),
+        "version_id": f"memv_{secrets.token_hex(12)}",
+        "memory_id": memory_id,
+        **{name: getattr(new, name) for name in ("scope", "kind", "text", "importance", "origin")},
+        "digest": digest_of(new.text),
+        "sources": [each.model_dump(exclude_none=True) for each in new.sources],
+        "valid_from": new.valid_from or at,
+        "created_at": at,
+    }
+    row = session.connection().execute(sa.insert(_memory).values(values).returning(*_memory.c)).mappings().one()
+    made = _info(row)
+    _index(session, index, [made], vectors)
+    return made
+
+
+def _count(session: Session, owner: Owner) -> int:
+    query = sa.select(sa.func.count()).select_from(_memory).where(*owned_by(_memory, owner), _IS_CURRENT)
+    return session.connection().execute(query).scalar_one()
+
+
+def end_memory(
+    session: Session,
+    owner: Owner,
+    memory_id: str,
+    why: Literal["update", "invalidate"],
+    valid_to: datetime | None = None,
+) -> None:
+    """Believe a memory no more: it was true until `valid_to`, by default now. Raises NotFound: it is not current."""
+    at = utcnow()
+    mine = (*owned_by(_memory, owner), _memory.c.memory_id == memory_id, _IS_CURRENT)
+    change = sa.update(_memory).where(*mine).values(expired_at=at, valid_to=valid_to or at, ended_by=why)
+    if not session.connection().execute(change).rowcount:
+        raise _missing(memory_id)
+    person = person_of(session, owner)
+    if person.index is not None:
+        remove(session, person.index, [memory_id])
+
+
+def delete_memory(session: Session, owner: Owner, memory_id: str) -> None:
+    """Forget a memory, with all of its versions. Raises NotFound."""
+    alone(session, KIND, *owner)
+    history(session, owner, memory_id)
+    mine = (*owned_by(_memory, owner), _memory.c.memory_id == memory_id)
+    session.connection().execute(sa.delete(_memory).where(*mine))
+    person = person_of(session, owner)
+    if person.index is not None:
+        remove(session, person.index, [memory_id])
+
+
+def delete_all(session: Session, owner: Owner) -> int:
+    """Forget everything of a person, and return how many versions there were. Whether they want it stays."""
+    alone(session, KIND, *owner)
+    gone = session.connection().execute(sa.delete(_memory).where(*owned_by(_memory, owner))).rowcount
+    person = person_of(session, owner)
+    if person.index is not None:
+        drop_index(session, person.index)
+        _set(session, owner, index_key=None)
+    return gone
+
+
+def count_use(session: Session, owner: Owner, version_ids: Collection[str]) -> None:
+    """Count that memories were shown to an agent."""
+    mine = (*owned_by(_memory, owner), _memory.c.version_id.in_(sorted(version_ids)))
+    session.connection().execute(sa.update(_memory).where(*mine).values(uses=_memory.c.uses + 1, used_at=utcnow()))
+
+
+# --- what was said in a run ---
+
+
+def asker_of(session: Session, owner: Owner, run_id: str) -> Principal | None:
+    """Return who asked for a run on a thread of `owner`; None: it is gone."""
+    query = sa.select(_run.c.principal).where(_run.c.run_id == run_id)
+    row = session.connection().execute(query).first()
+    return None if row is None else Principal.load(owner, row.principal)
+
+
+def said_in(session: Session, name: ThreadName, run_id: str) -> list[Said]:
+    """Return the messages with which a run was asked for, in order: none of agents, none that answers a question (that
+    may be somebody else's), none that was brought along from elsewhere."""
+    m = _message.c
+    source, kind = m.config["source"].as_string(), m.config["type"].as_string()
+    joined = sa.join(_message, _thread, m.thread_key == _thread.c.id)
+    query = sa.select(m.seq, m.config, m.created_at).select_from(joined)
+    query = query.where(m.run_id == run_id, source == "user", kind.in_(_SAID_IN), *of_thread(_thread, name))
+    rows = session.connection().execute(query.order_by(m.seq).limit(_MOST_SAID))
+    return [
+        Said(row.seq, text_of(row.config), row.created_at)
+        for row in rows
+        if imported_role(row.config) is None and aside_of(row.config) is None
+    ]

@@ -1,0 +1,64 @@
+"""What is remembered of a user is shown to agents in another thread, in a message that is stored nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from drsai_backend import DrSai, DrSaiAgent, RunContext, Thread
+from drsai_backend.access.principal import Principal
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.memory.base import NewMemory
+from drsai_backend.features.memory.extension import Memory
+from tests.support.scripted import Answer, ScriptedClient
+from tests.support.threads import LATE, settings
+
+ANN = Owner("default", "ann")
+
+
+class Listener:
+    """A team of one agent that has memories; keeps what its model was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[Any]] = []
+
+    def rule(self, messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        self.asked.append([*messages])
+        return "Indeed."
+
+    def __call__(self, context: RunContext) -> DrSaiAgent:
+        agent = DrSaiAgent("ear", ScriptedClient(self.rule), system_message="Listen.")
+        context.recall(agent, "memory")
+        return agent
+
+    @property
+    def shown(self) -> list[str]:
+        """What was recalled, of each request."""
+        return ["\n".join(str(m.content) for m in each if "[memory]" in str(m.content)) for each in self.asked]
+
+
+async def test_a_fact_is_recalled_in_the_next_chat_and_stored_in_none(database_url: str) -> None:
+    ear = Listener()
+    async with DrSai({"ear": ear}, database_url, settings=settings(**LATE)) as drsai:
+        memory = drsai.extension(Memory)
+        made = await memory.add(ANN, NewMemory(text="The user is allergic to peanuts."))
+        assert await memory.add(ANN, NewMemory(text="the user is  allergic to peanuts")) == made
+        ann = drsai.user("ann")
+        await ann.run("ear", "What may I eat with peanuts?", thread_id="t")
+        await ann.run("ear", "And with my peanuts allergy?", thread_id="t")
+        await drsai.user("bob").run("ear", "Am I allergic to peanuts?", thread_id="t")
+        first, second, bobs = ear.shown
+        assert first.count("allergic to peanuts") == second.count("allergic to peanuts") == 1
+        assert bobs == ""
+        [found] = (await memory.search(ANN, "peanuts")).items
+        assert (found.memory.uses, found.days_ago) == (2, 0)
+        [stored] = await drsai.db.get(Thread, {"user_id": "ann", "thread_id": "t"})
+        assert "allergic to peanuts" not in str(stored.messages) + str(stored.state)
+
+
+async def test_who_may_be_many_people_is_shown_nothing(database_url: str) -> None:
+    ear = Listener()
+    async with DrSai({"ear": ear}, database_url, settings=settings(**LATE)) as drsai:
+        await drsai.extension(Memory).add(Principal().owner, NewMemory(text="The user is allergic to peanuts."))
+        await drsai.run("ear", "Am I allergic to peanuts?", thread_id="t")
+    assert ear.shown == [""]
