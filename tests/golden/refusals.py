@@ -36,7 +36,7 @@ _RAW = {
 _VALUES: dict[str, Any] = {"an object": {"zzz": []}, "an empty text": "", "a number": -1, "a list": [{}]}
 _QUERY = ("", "x", "-1", "\n")
 _IDS = re.compile(
-    r"\b(?:run_|resp_|thread_|evt_|key_|file-|msg_|vs_|vsfb_)[0-9A-Za-z]{12,}\w*|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+    r"\b(?:run_|resp_|thread_|evt_|key_|file-|msg_|vs_|vsfb_|mem_|req_)[0-9A-Za-z]{12,}\w*|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
 )
 
 
