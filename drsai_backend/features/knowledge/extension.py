@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar, TypeVar
@@ -49,6 +50,7 @@ class Knowledge(ForAgents):
     jobs: ClassVar[Mapping[str, JobOptions]] = {
         "knowledge_ingest": JobOptions(handler="ingest", failed="ingest_failed"),
         "knowledge_reindex": JobOptions(handler="embed_anew"),
+        "knowledge_speed_up": JobOptions(handler="speed_up"),
         "knowledge_drop": JobOptions(handler="drop"),
         "knowledge_expire": JobOptions(handler="expire"),
     }
@@ -249,6 +251,12 @@ class Knowledge(ForAgents):
         """Embed a store anew, in the background."""
         await self._ingestion.reindex(job)
         self.host.work.wake()
+
+    async def speed_up(self, job: Job) -> None:
+        """Make the HNSW index of a large store."""
+        from drsai_backend.search import speed_up
+
+        await asyncio.to_thread(speed_up, self.host.database, int(job.payload["index"]))
 
     async def drop(self, job: Job) -> None:
         """Remove what was deleted, in the background."""

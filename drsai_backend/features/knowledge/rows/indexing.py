@@ -25,6 +25,7 @@ from drsai_backend.work.kinds import Job, NewJob
 
 KIND: Final = "knowledge"
 REINDEX: Final = "knowledge_reindex"
+SPEED_UP: Final = "knowledge_speed_up"
 _store, _file = table_of(KnowledgeStore), table_of(KnowledgeFile)
 _PAGE: Final = 1_000
 
@@ -125,6 +126,7 @@ def complete(session: Session, job: Job, task: Task, notes: Sequence[str], *, an
     """Say that a file is read, and end the job. `anew`: the store is to be embedded by another model."""
     _locked(session, job, task)
     finish(session, job)
+    _speed_up_later(session, job.owner, task.store_key)
     _set(session, task, status="completed", remarks=[*notes], done=_file.c.chunks)
     if anew:
         name = (
@@ -265,7 +267,21 @@ def swap(session: Session, job: Job, rebuild: Rebuild) -> bool:
     change = sa.update(_store).where(c.id == rebuild.store_key)
     connection.execute(change.values(index_key=rebuild.new, model=row[0], next_key=None, next_model=None))
     drop_later(session, job.owner, rebuild.old)
+    _speed_up_later(session, job.owner, rebuild.store_key)
     return True
+
+
+def _speed_up_later(session: Session, owner: Owner, store_key: int) -> None:
+    """Have a job make the HNSW index of a store that has become large, where the database may have one."""
+    if session.get_bind().dialect.name != "postgresql":
+        return
+    from drsai_backend.search.hnsw import LARGE  # With the migrations.
+
+    query = sa.select(_store.c.index_key).where(_store.c.id == store_key, _store.c.model.is_not(None))
+    index = session.connection().execute(query).scalar()
+    found = None if index is None else find_index(session, index)
+    if found is not None and found.entries >= LARGE:
+        enqueue(session, owner, NewJob(SPEED_UP, str(found.id), {"index": found.id}))
 
 
 def _changes(session: Session, index: int) -> int:
