@@ -1,0 +1,143 @@
+"""Stores with vectors: what is embedded, what is not embedded twice, and how another model takes over."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from drsai_backend import DrSai
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.knowledge.base import NewFile, NewStore, Question
+from drsai_backend.features.knowledge.extension import Knowledge
+from tests.features.knowledge.conftest import QUICK, until
+from tests.support.model_server import Failure, ModelRequest, ModelServer
+from tests.support.threads import settings
+
+ANN = Owner("acme", "ann")
+TEXTS = {"a.txt": "The cat sleeps.", "b.txt": "A dog barks.", "c.txt": "Stocks are rising."}
+Open = Callable[..., Awaitable[DrSai]]
+
+
+def _embedded(request: ModelRequest) -> dict[str, Any]:
+    """Animals are alike, and nothing else is."""
+    vectors = [[1.0, 0.1, 0.0] if any(word in text for word in ("cat", "dog", "pet")) else [0.0, 0.0, 1.0]
+               for text in request.body["input"]]  # fmt: skip
+    return {
+        "object": "list",
+        "model": request.body["model"],
+        "data": [{"object": "embedding", "index": at, "embedding": each} for at, each in enumerate(vectors)],
+        "usage": {"prompt_tokens": 1, "total_tokens": 1},
+    }
+
+
+@pytest.fixture
+async def opened(database_url: str) -> AsyncIterator[tuple[Open, ModelServer]]:
+    async with AsyncExitStack() as stack:
+        server = stack.enter_context(ModelServer())
+        server.embedded = _embedded
+
+        async def open_one(**values: Any) -> DrSai:
+            given = {
+                "embeddings_model": "small",
+                "embeddings_base_url": server.base_url,
+                "model_max_retries": 0,
+                **values,
+            }
+            return await stack.enter_async_context(
+                DrSai(settings=settings(database_url=database_url, **QUICK, **given))
+            )
+
+        yield open_one, server
+
+
+async def _filled(drsai: DrSai, texts: dict[str, str]) -> str:
+    knowledge = drsai.extension(Knowledge)
+    files = [(await drsai.files.create(ANN, name, text.encode())).file_id for name, text in texts.items()]
+    store = await knowledge.create(ANN, NewStore(name="pets"), [NewFile(file_id=each) for each in files])
+    await until(lambda: _is(drsai, store.store_id, status="completed"))
+    return store.store_id
+
+
+async def _is(drsai: DrSai, store: str, **values: object) -> bool:
+    info = await drsai.extension(Knowledge).get(ANN, store)
+    return {name: getattr(info, name) for name in values} == values
+
+
+async def _find(drsai: DrSai, **more: Any) -> Any:
+    return await drsai.extension(Knowledge).search(ANN, ["pets"], Question(queries=["Which pet?"], **more))
+
+
+async def test_vectors_find_what_no_keyword_does(opened: tuple[Open, ModelServer]) -> None:
+    open_one, _ = opened
+    drsai = await open_one()
+    store = await _filled(drsai, TEXTS)
+    assert await _is(drsai, store, model="small")
+    found = await _find(drsai, score_threshold=0.5)
+    assert (found.mode, found.notes) == ("hybrid", [])
+    assert sorted(each.filename for each in found.passages) == ["a.txt", "b.txt"]
+    assert all(each.cosine is not None and each.cosine > 0.9 for each in found.passages)
+    by_words = await _find(drsai, mode="keyword")
+    assert (by_words.mode, by_words.passages) == ("keyword", [])
+
+
+async def test_an_endpoint_that_is_away_leaves_keywords(opened: tuple[Open, ModelServer]) -> None:
+    open_one, server = opened
+    drsai = await open_one()
+    await _filled(drsai, {"a.txt": "Which pet is it? A cat."})
+    server.embedded = lambda _: Failure(500, "broken", "server_error")
+    found = await _find(drsai)
+    assert (found.mode, [each.filename for each in found.passages]) == ("keyword", ["a.txt"])
+    assert found.notes == ["The embedding model gave no answer, so it was searched by keywords only."]
+
+
+async def test_another_model_takes_over_while_the_old_index_is_searched(opened: tuple[Open, ModelServer]) -> None:
+    open_one, server = opened
+    first = await open_one()
+    store = await _filled(first, {**TEXTS, "d.txt": "Which pet? None."})
+    await first.close()
+    server.embedded = lambda _: Failure(503, "not yet", "server_error")
+    drsai = await open_one(embeddings_model="large")
+    knowledge = drsai.extension(Knowledge)
+    await knowledge.reindex(ANN, store)
+    await until(lambda: _is(drsai, store, embedding_anew="large"))
+    found = await _find(drsai)
+    assert (found.mode, [each.filename for each in found.passages][:1]) == ("keyword", ["d.txt"])
+    assert any("`drsai knowledge reindex`" in note for note in found.notes)
+    server.embedded = _embedded
+    await knowledge.reindex(ANN, store)
+    await until(lambda: _is(drsai, store, model="large", embedding_anew=None))
+    found = await _find(drsai, score_threshold=0.5)
+    assert (found.mode, found.notes) == ("hybrid", [])
+    assert sorted(each.filename for each in found.passages) == ["a.txt", "b.txt", "d.txt"]
+    assert (await knowledge.get(ANN, store)).chunks == 4
+
+
+async def test_a_store_without_vectors_gets_them_with_the_next_file(opened: tuple[Open, ModelServer]) -> None:
+    open_one, _ = opened
+    first = await open_one(embeddings_model=None)
+    store = await _filled(first, TEXTS)
+    found = await _find(first)
+    assert found.notes == ["There is no embedding model, so it was searched by keywords only."]
+    await first.close()
+    drsai = await open_one()
+    file = await drsai.files.create(ANN, "d.txt", b"One more cat.")
+    await drsai.extension(Knowledge).attach(ANN, store, [NewFile(file_id=file.file_id)])
+    await until(lambda: _is(drsai, store, model="small", status="completed"))
+    found = await _find(drsai, score_threshold=0.5)
+    assert sorted(each.filename for each in found.passages) == ["a.txt", "b.txt", "d.txt"]
+
+
+async def test_an_endpoint_that_refuses_a_text_fails_its_file_alone(opened: tuple[Open, ModelServer]) -> None:
+    open_one, server = opened
+    server.embedded = lambda request: (
+        Failure(400, "too long", "invalid_request_error") if "dog" in str(request.body) else _embedded(request)
+    )
+    drsai = await open_one()
+    store = await _filled(drsai, TEXTS)
+    files = (await drsai.extension(Knowledge).list_files(ANN, store)).items
+    assert {each.filename: each.status for each in files} == {
+        "a.txt": "completed", "b.txt": "failed", "c.txt": "completed",
+    }  # fmt: skip
