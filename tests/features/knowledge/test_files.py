@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from drsai_backend import DrSai
 from drsai_backend.datamodel import KnowledgeFile, SearchEntry, SearchIndex, table_of
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.features.knowledge.base import NewFile, Question
+from drsai_backend.features.knowledge.base import Chunking, NewFile, Question
 from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.knowledge.rows import files as rows
 from drsai_backend.features.knowledge.rows import stores
@@ -122,7 +122,7 @@ async def test_a_later_version_keeps_what_did_not_change(
     parts[2:2] = ["# New\n\n" + "Something new stands here. " * 20]
     later = await upload(client, "book.md", "\n\n".join(parts))
     knowledge = drsai.extension(Knowledge)
-    chunking = NewFile(file_id=later).chunking.__class__(size=300, overlap=0)
+    chunking = Chunking(size=300, overlap=0)
     await knowledge.replace(ANONYMOUS, store, ids["book.md"], NewFile(file_id=later, chunking=chunking))
     await until(lambda: _completed(client, store))
     after = await _numbers(drsai)
@@ -174,7 +174,7 @@ async def test_a_shared_store_is_searched_by_all_and_changed_by_none(drsai: DrSa
     mine = await knowledge.create(ann, stores.NewStore(name="all"))
     assert [each.store_id for each in await knowledge.resolve(ann, ["all"])] == [mine.store_id]
     for refused in (
-        client.vector_stores.update(store.id if hasattr(store, "id") else store.store_id, name="x"),
+        client.vector_stores.update(store.store_id, name="x"),
         client.vector_stores.delete(store.store_id),
     ):
         with pytest.raises(openai.NotFoundError):

@@ -33,7 +33,7 @@ def _text(number: int) -> str:
 def test_killed_at_any_moment(
     commands: Commands, database_url: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    kills = 3 * pytestconfig.getoption("--chaos-kills")
+    kills = 3 * int(str(pytestconfig.getoption("--chaos-kills")))
     chance = random.Random(pytestconfig.getoption("--chaos-seed"))
     asyncio.run(_fill(database_url))
     database = Database(database_url)
