@@ -1,0 +1,85 @@
+"""Memories over HTTP, by tools, and as AutoGen's `Memory`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from autogen_core.memory import MemoryContent
+from autogen_core.model_context import UnboundedChatCompletionContext
+from autogen_core.models import UserMessage
+
+from drsai_backend import DrSai
+from drsai_backend.access.principal import Principal
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.memory.autogen import DrSaiMemory
+from drsai_backend.features.memory.base import NewMemory
+from drsai_backend.features.memory.extension import Memory
+from tests.support.threads import LATE, settings
+
+ANN = Owner("default", "ann")
+
+
+@pytest.fixture
+async def drsai(database_url: str) -> AsyncIterator[DrSai]:
+    async with DrSai(None, database_url, settings=settings(**LATE)) as made:
+        yield made
+
+
+async def test_over_http(drsai: DrSai) -> None:
+    transport = httpx.ASGITransport(drsai.app())
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", params={"user": "ann"}) as http:
+        made = (await http.post("/v1/memories", json={"text": "The user lives in Porto.", "kind": "fact"})).json()
+        path = f"/v1/memories/{made['id']}"
+        secret = await http.post("/v1/memories", json={"text": "The card is 4111 1111 1111 1111."})
+        assert secret.status_code == 400
+        assert "4111" not in secret.text
+        changed = (await http.patch(path, json={"text": "The user lives in Hamburg."})).json()
+        assert (changed["id"], changed["text"]) == (made["id"], "The user lives in Hamburg.")
+        history = (await http.get(f"{path}/history")).json()["data"]
+        assert [each["ended_by"] for each in history] == [None, "update"]
+        [found] = (await http.get("/v1/memories/search", params={"query": "Where do I live?"})).json()["data"]
+        assert found["text"] == "The user lives in Hamburg."
+        assert "Hamburg" in (await http.get("/v1/memories/export")).text
+        assert (await http.get(path, params={"user": "bob"})).status_code == 404
+        assert (await http.get("/v1/memories/a%00b")).status_code == 404
+        nobody = await http.post("/v1/memories", json={"text": "x y"}, params={"user": "anonymous"})
+        assert nobody.status_code == 403
+        settings_ = (await http.patch("/v1/memories/settings", json={"learns": False})).json()
+        assert (settings_["enabled"], settings_["learns"]) == (False, False)
+        await drsai.user("ann").run("assistant", "Hello, where do I live?", thread_id="t")
+        short = (await http.get("/v1/threads/t/memory")).json()
+        assert short["messages"][0]["content"] == "Hello, where do I live?"
+        told = (await http.get("/api/v1/agent/memory/t", params={"query": "live"})).json()
+        assert [each["content"] for each in told["long_term"]] == ["The user lives in Hamburg."]
+        assert {"short_term", "long_term"} == {each["type"] for each in told["combined"]}
+        assert all({"content", "score", "days_ago"} <= each.keys() for each in told["combined"])
+        assert (await http.delete("/v1/memories")).json()["versions"] == 2
+        assert (await http.get("/v1/memories")).json()["data"] == []
+
+
+async def test_tools_remember_and_forget(drsai: DrSai) -> None:
+    memory = drsai.extension(Memory)
+    assert await memory.remember("The user likes tea.", Principal("ann")) == "Remembered: The user likes tea."
+    assert "Not remembered" in await memory.remember("my password is hunter2", Principal("ann"))
+    assert "Not remembered" in await memory.remember("The user likes tea.", Principal())
+    await memory.add(ANN, NewMemory(text="The user has a dog called Rex."))
+    assert await memory.forget("my dog Rex", Principal("ann")) == "Forgotten:\n- The user has a dog called Rex."
+    assert await memory.forget("my dog Rex", Principal("ann")) == "Nothing like that is remembered."
+    assert [each.text async for each in memory.every(ANN)] == ["The user likes tea."]
+
+
+async def test_as_a_memory_of_autogen_it_is_put_into_a_context_once(drsai: DrSai) -> None:
+    memory = DrSaiMemory(of=(drsai.extension(Memory), ANN))
+    await memory.add(MemoryContent(content="The user likes tea.", mime_type="text/plain"))
+    context = UnboundedChatCompletionContext()
+    await context.add_message(UserMessage(content="Do I like tea?", source="user"))
+    for _ in range(3):
+        found = await memory.update_context(context)
+        assert [each.content for each in found.memories.results] == ["The user likes tea."]
+    messages = await context.get_messages()
+    assert sum("[memory]" in str(each.content) for each in messages) == 1
+    await memory.clear()
+    await memory.update_context(context)
+    assert len(await context.get_messages()) == 1
