@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import openai
+from datetime import timedelta
+from typing import Any
 
-from tests.features.knowledge.conftest import upload
+import openai
+import pytest
+import sqlalchemy as sa
+
+from drsai_backend import DrSai
+from drsai_backend.datamodel import KnowledgeStore, SearchEntry, WorkJob, table_of, utcnow
+from drsai_backend.features.knowledge.rows import files, indexing, stores
+from tests.features.knowledge.conftest import until, upload
 
 HANDBOOK = """# Leave
 
@@ -32,3 +40,69 @@ async def test_a_text_is_attached_read_and_found(client: openai.AsyncOpenAI) -> 
     assert 0 < store.usage_bytes < 1000
     content = await client.vector_stores.files.content(file_id, vector_store_id=store.id)
     assert [(part.type, part.text) for part in content.data] == [("text", HANDBOOK.strip())]
+
+
+async def test_a_store_is_made_listed_changed_and_deleted(client: openai.AsyncOpenAI) -> None:
+    made = [
+        await client.vector_stores.create(name=f"store {number}", metadata={"n": str(number)}) for number in range(3)
+    ]
+    ids = [each.id for each in made]
+    assert [each.id async for each in client.vector_stores.list(limit=1)] == ids[::-1]
+    assert [each.id for each in (await client.vector_stores.list(order="asc", after=ids[0])).data] == ids[1:]
+    assert [each.id for each in (await client.vector_stores.list(before=ids[0])).data] == ids[:0:-1]
+    changed = await client.vector_stores.update(
+        ids[0], name="other", metadata={"a": "b"}, expires_after={"anchor": "last_active_at", "days": 7}
+    )
+    assert (changed.name, changed.metadata) == ("other", {"a": "b"})
+    assert changed.last_active_at is not None
+    assert changed.expires_at == changed.last_active_at + 7 * 86_400
+    kept = await client.vector_stores.update(ids[0], expires_after=None)
+    assert (kept.expires_at, kept.name) == (None, "other")
+    assert (await client.vector_stores.delete(ids[0])).deleted
+    with pytest.raises(openai.NotFoundError):
+        await client.vector_stores.retrieve(ids[0])
+    with pytest.raises(openai.BadRequestError, match="after"):
+        await client.vector_stores.list(after=ids[0])
+
+
+async def test_there_are_bounds(client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = await client.vector_stores.create()
+    ids = [await upload(client, f"{number}.txt", f"text {number}") for number in range(2)]
+    monkeypatch.setattr(stores, "MAX_STORES", 1)
+    with pytest.raises(openai.ConflictError, match="1 vector stores already"):
+        await client.vector_stores.create()
+    monkeypatch.setattr(files, "MAX_FILES", 1)
+    with pytest.raises(openai.ConflictError, match="up to 1 files"):
+        await client.vector_stores.file_batches.create(store.id, file_ids=ids)
+    monkeypatch.setattr(indexing, "MAX_CHUNKS", 0)
+    failed = await client.vector_stores.files.create_and_poll(ids[0], vector_store_id=store.id, poll_interval_ms=20)
+    assert failed.last_error is not None
+    assert "more than 0 chunks" in failed.last_error.message
+    strategy: Any = {"type": "static", "static": {"max_chunk_size_tokens": 100, "chunk_overlap_tokens": 51}}
+    with pytest.raises(openai.BadRequestError, match="at most half"):
+        await client.vector_stores.files.create(store.id, file_id=ids[0], chunking_strategy=strategy)
+
+
+async def test_a_store_expires(client: openai.AsyncOpenAI, drsai: DrSai) -> None:
+    file_id = await upload(client, "handbook.md", HANDBOOK)
+    store = await client.vector_stores.create(expires_after={"anchor": "last_active_at", "days": 1}, file_ids=[file_id])
+    await until(lambda: _has(client, store.id, "completed"))
+    ago = sa.update(table_of(KnowledgeStore)).values(last_active_at=utcnow() - timedelta(days=2))
+    due = sa.update(table_of(WorkJob)).where(table_of(WorkJob).c.kind == stores.EXPIRE).values(next_at=utcnow())
+    await drsai.database.write(lambda session: [session.execute(each) for each in (ago, due)])
+    assert await _has(client, store.id, "expired")
+    count = sa.select(sa.func.count()).select_from(table_of(SearchEntry))
+
+    async def is_empty() -> bool:
+        return await drsai.database.read(lambda session: session.execute(count).scalar_one()) == 0
+
+    await until(is_empty)
+    with pytest.raises(openai.NotFoundError):
+        await client.vector_stores.search(store.id, query="leave")
+    with pytest.raises(openai.BadRequestError, match="has expired"):
+        await client.vector_stores.files.create(store.id, file_id=file_id)
+    assert (await client.files.retrieve(file_id)).id == file_id
+
+
+async def _has(client: openai.AsyncOpenAI, store: str, status: str) -> bool:
+    return (await client.vector_stores.retrieve(store)).status == status
