@@ -1,4 +1,4 @@
-"""Agents use knowledge by tools that search, and by what is recalled for a question: passages, marked as data."""
+"""Agents have knowledge by tools that search, and by what is recalled for a question: passages, marked as data."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Lookup:
     max_tokens: int = MOST_TOKENS
 
     def question(self, text: str) -> Question:
-        """What the stores are searched for."""
+        """Return what the stores are searched for."""
         return Question(
             queries=[text[-_LONGEST_QUESTION:]],
             top_k=self.top_k,

@@ -114,7 +114,7 @@ class DrSaiKnowledge(Memory, Component[DrSaiKnowledgeConfig]):
         raise ConfigurationError("stores are not emptied by agents: `drsai knowledge remove`")
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Close nothing: nothing is held open."""
 
     def _to_config(self) -> DrSaiKnowledgeConfig:
         return self._config

@@ -107,7 +107,8 @@ class Knowledge(ForAgents):
         return await self._act(partial(indexing.reindex, owner=owner, store_id=store_id))
 
     async def reindexing(self, owner: Owner, store_id: str) -> Reindexing | None:
-        """How far a store is embedded anew, and why the last attempt failed; None: it is not. Raises NotFound."""
+        """Return how far a store is embedded anew, and why the last attempt failed; None: it is not. Raises
+        NotFound."""
         from drsai_backend.features.knowledge.rows import indexing
 
         return await self._read(partial(indexing.reindexing, owner=owner, store_id=store_id))

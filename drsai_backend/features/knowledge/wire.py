@@ -233,7 +233,7 @@ def batch_object(batch: FileBatch) -> JsonObject:
 
 
 def findings_object(found: Findings) -> JsonObject:
-    """What was found, as OpenAI shows it."""
+    """Return what was found, as OpenAI shows it."""
     return {
         "object": "vector_store.search_results.page",
         "search_query": found.queries,

@@ -1,1 +1,1 @@
-"""The command line of knowledge."""
+"""The commands of `drsai knowledge` have a module of their own, and one for folders."""

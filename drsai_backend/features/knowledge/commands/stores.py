@@ -1,4 +1,4 @@
-"""The commands of `drsai knowledge` fill, search and empty stores of knowledge."""
+"""The commands of `drsai knowledge` are here: stores of knowledge are filled, searched and emptied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexing stores what jobs have read of files: chunks in the index of their store, and how far that has got.
+"""Indexing puts what jobs have read of files into the database: chunks in the index of their store, and how far that has got.
 
 What a job writes is guarded twice: by its epoch, so that of two workers one writes, and by the row of the file, so that
 nothing is written for a file that was detached, cancelled or deleted meanwhile.
@@ -285,7 +285,7 @@ def _speed_up_later(session: Session, owner: Owner, store_key: int) -> None:
 
 
 def _changes(session: Session, index: int) -> int:
-    """How often an index was changed, which nobody does until the end of the transaction."""
+    """Return how often an index was changed, which nobody does until the end of the transaction."""
     c = table_of(SearchIndex).c
     return session.connection().execute(sa.select(c.changes).where(c.id == index).with_for_update()).scalar_one()
 

@@ -200,7 +200,7 @@ def is_stale(row: Row) -> bool:
 
 
 def expires_at(row: Row) -> datetime | None:
-    """When the time of a store is over; None: never."""
+    """Return when the time of a store is over; None: never."""
     days: int | None = row["expires_days"]
     return None if days is None else row["last_active_at"] + timedelta(days=days)
 
