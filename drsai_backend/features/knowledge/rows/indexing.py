@@ -1,4 +1,4 @@
-"""Indexing puts what jobs have read of files into the database: chunks in the index of their store, and how far that has got.
+"""Indexing puts what jobs have read of files into the database: chunks in an index, and how far that has got.
 
 What a job writes is guarded twice: by its epoch, so that of two workers one writes, and by the row of the file, so that
 nothing is written for a file that was detached, cancelled or deleted meanwhile.
