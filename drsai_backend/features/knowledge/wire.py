@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints
 
 from drsai_backend.api.auth import Body
 from drsai_backend.errors import InvalidRequest
@@ -122,14 +122,10 @@ class BatchBody(Body):
     attributes: AttributesOf | None = None
     chunking_strategy: Strategy | None = None
 
-    @model_validator(mode="after")
-    def _says_which(self) -> BatchBody:
-        if (self.file_ids is None) == (self.files is None):
-            raise ValueError("must have either `file_ids` or `files`")
-        return self
-
     def new(self) -> list[NewFile]:
-        """Return the files. Raises InvalidRequest: an overlap is too long."""
+        """Return the files. Raises InvalidRequest: they are named in no way, or in both; an overlap is too long."""
+        if (self.file_ids is None) == (self.files is None):
+            raise InvalidRequest("`file_ids` or `files` is required, and not both", param="file_ids")
         if self.files is not None:
             return [each.new() for each in self.files]
         return alike(self.file_ids or (), self.attributes, self.chunking_strategy)
