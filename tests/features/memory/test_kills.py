@@ -25,7 +25,7 @@ FACTS = 12
 def test_killed_while_it_learns(
     commands: Commands, database_url: str, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    kills = pytestconfig.getoption("--chaos-kills")
+    kills: int = pytestconfig.getoption("--chaos-kills") or 1
     chance = random.Random(pytestconfig.getoption("--chaos-seed"))
     with ModelServer() as model:
         model.script(FIND, find)
