@@ -50,8 +50,7 @@ def upgrade() -> None:
         ("ix_memory_current", ["tenant", "user_id", "id"], False),
         ("uq_memory_text", ["tenant", "user_id", "scope", "digest"], True),
     ):
-        where = {"sqlite_where": is_current, "postgresql_where": is_current}
-        op.create_index(name, "memory", columns, unique=unique, **where)
+        op.create_index(name, "memory", columns, unique=unique, sqlite_where=is_current, postgresql_where=is_current)
     op.create_table(
         "memoryperson",
         sa.Column("tenant", sa.String(), nullable=False),

@@ -205,10 +205,12 @@ class Memory(Extension):
     def recall_for(self, run: RunContext, options: Mapping[str, object]) -> Recall:
         from drsai_backend.features.memory.recall import RecallOptions
 
-        given = RecallOptions.of(options)
-        if not run.principal.is_one_person:
+        given, who = RecallOptions.of(options), run.principal
+        # On another one's thread, they would read what is remembered of whoever asks.
+        is_shared = run.owner not in (None, who.owner)
+        if is_shared or not who.is_one_person or not who.may(Scope.MEMORY_READ):
             return _nothing
-        return partial(self._recaller.shown, run.principal.owner, given)
+        return partial(self._recaller.shown, who.owner, given)
 
     @cached_property
     def _recaller(self) -> Recaller:
@@ -264,10 +266,10 @@ class Memory(Extension):
 
         where = job.payload
         thread = ThreadName(job.owner.tenant, where["user_id"], where["thread_id"])
-        said = await self.host.database.read(partial(rows.said_in, name=thread, run_id=where["run_id"]))
+        author, other = (None, None) if thread.owner == job.owner else (job.owner.user_id, thread.user_id)
+        said = await self.host.database.read(partial(rows.said_in, name=thread, run_id=where["run_id"], author=author))
         if not said or not await self.learns(job.owner):
             return
-        other = None if thread.owner == job.owner else thread.user_id
         source = Source(thread_id=thread.thread_id, run_id=where["run_id"], seq=0, quote="", user_id=other)
         found = await self._extractor.candidates(said, source)
         if not found:
@@ -304,7 +306,7 @@ class Memory(Extension):
 
 
 async def _nothing(_: str) -> None:
-    """Recall nothing: who asks may be many people."""
+    """Recall nothing: who asks may be many people, or may not see it, or others would."""
 
 
 def _store(session: Session, job: Job, changes: Sequence[Change], vectors: Vectors | None) -> None:

@@ -39,7 +39,7 @@ from drsai_backend.runs.threads.queries import text_of
 from drsai_backend.search.base import MAX_ENTRIES, Entry
 from drsai_backend.search.indexes import add, create_index, drop_index, find_index, remove
 from drsai_backend.teams.imported import imported_role
-from drsai_backend.teams.messages import aside_of
+from drsai_backend.teams.messages import aside_of, noted_in
 
 _memory = table_of(StoredMemory)
 _person = table_of(MemoryPerson)
@@ -288,9 +288,10 @@ def asker_of(session: Session, owner: Owner, run_id: str) -> Principal | None:
     return None if row is None else Principal.load(owner, row.principal)
 
 
-def said_in(session: Session, name: ThreadName, run_id: str) -> list[Said]:
-    """Return the messages with which a run was asked for, in order: none of agents, none that answers a question (that
-    may be somebody else's), none that was brought along from elsewhere."""
+def said_in(session: Session, name: ThreadName, run_id: str, author: str | None) -> list[Said]:
+    """Return what a person has said in a run, in order: nothing of agents, nothing that answers a question (that may be
+    somebody else's), nothing that was brought along from elsewhere. `author`: None: the owner of the thread; others may
+    have said something in the run, too."""
     m = _message.c
     source, kind = m.config["source"].as_string(), m.config["type"].as_string()
     joined = sa.join(_message, _thread, m.thread_key == _thread.c.id)
@@ -300,5 +301,7 @@ def said_in(session: Session, name: ThreadName, run_id: str) -> list[Said]:
     return [
         Said(row.seq, text_of(row.config), row.created_at)
         for row in rows
-        if imported_role(row.config) is None and aside_of(row.config) is None
+        if imported_role(row.config) is None
+        and aside_of(row.config) is None
+        and (noted_in(row.config) or {}).get("user_id") == author
     ]

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from autogen_agentchat.teams import RoundRobinGroupChat
 from pydantic import SecretStr
 
-from drsai_backend import DrSai
+from drsai_backend import AssistantAgent, DrSai
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import AutoGenMessage, StoredMemory, WorkJob, table_of
 from drsai_backend.datamodel.owner import Owner
@@ -23,9 +24,11 @@ from drsai_backend.runs.threads.queries import text_of
 from tests.features.memory.scripted import DECIDE, FIND, SURE, YEAR, decide, find
 from tests.support.asks import asks
 from tests.support.model_server import Failure, ModelServer
+from tests.support.scripted import ScriptedClient
 from tests.support.threads import settings, until
 
 ANN = Owner("default", "ann")
+BOB = Owner("default", "bob")
 TABLE = table_of(StoredMemory)
 FAST: dict[str, Any] = {"sweep_seconds": 0.05, "heartbeat_seconds": 1, "lease_seconds": 5}
 
@@ -42,9 +45,9 @@ def model() -> Iterator[ModelServer]:
 def make(database_url: str, model: ModelServer) -> Callable[..., DrSai]:
     """Makes a DrSai that learns, at that model."""
 
-    def made(**values: Any) -> DrSai:
+    def made(teams: Any = None, **values: Any) -> DrSai:
         endpoint = {"openai_base_url": model.base_url, "openai_api_key": SecretStr("k"), "model_max_retries": 0}
-        return DrSai(None, database_url, settings=settings(**{**FAST, **endpoint, "memory": True, **values}))
+        return DrSai(teams, database_url, settings=settings(**{**FAST, **endpoint, "memory": True, **values}))
 
     return made
 
@@ -154,6 +157,34 @@ async def test_only_known_people_who_want_it(make: Callable[..., DrSai]) -> None
         await run_as(drsai, Principal("ann"), "I work at Harbour Labs.")
         await learnt(drsai)
         assert await current(drsai) == ["The user lives in Lisbon."]
+
+
+async def test_on_a_shared_thread_everybody_teaches_what_they_say(make: Callable[..., DrSai]) -> None:
+    def indeed(messages: Any, options: Any) -> str:
+        return "Indeed."
+
+    first = ScriptedClient(indeed)
+
+    def crew() -> RoundRobinGroupChat:
+        ears = [AssistantAgent(name, first) for name in ("left", "right")]
+        return RoundRobinGroupChat([*ears], max_turns=2)
+
+    async with make(teams={"crew": crew}) as drsai:
+        first.hold()
+        handle = await drsai.user("ann").start("crew", "I live in Lisbon.", thread_id="t")
+        await drsai.user("ann").share_thread("t", with_user="bob", right="write")
+        bob = drsai.user("bob", owner="ann")
+        steering = await bob.start("crew", "I live in Porto.", thread_id="t", on_busy="steer")
+        first.release()
+        await handle.wait()
+        del steering
+        await learnt(drsai)
+        assert await current(drsai) == ["The user lives in Lisbon."]
+        assert await current(drsai, BOB) == []
+        await bob.run("crew", "I work at Harbour Labs.", thread_id="t")
+        await learnt(drsai)
+        assert await current(drsai) == ["The user lives in Lisbon."]
+        assert await current(drsai, BOB) == ["The user works at Harbour Labs."]
 
 
 async def run_as(drsai: DrSai, who: Principal, text: str = "I live in Lisbon.") -> None:

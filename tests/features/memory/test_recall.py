@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from drsai_backend import DrSai, DrSaiAgent, RunContext, Thread
-from drsai_backend.access.principal import Principal
+from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.memory.base import NewMemory
 from drsai_backend.features.memory.extension import Memory
+from drsai_backend.runs import InputMessage
+from tests.support.asks import asks
 from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import LATE, settings
 
 ANN = Owner("default", "ann")
+BOB = Owner("default", "bob")
 
 
 class Listener:
@@ -54,6 +57,21 @@ async def test_a_fact_is_recalled_in_the_next_chat_and_stored_in_none(database_u
         assert (found.memory.uses, found.days_ago) == (2, 0)
         [stored] = await drsai.db.get(Thread, {"user_id": "ann", "thread_id": "t"})
         assert "allergic to peanuts" not in str(stored.messages) + str(stored.state)
+
+
+async def test_on_a_shared_thread_and_without_the_scope_nothing_is_shown(database_url: str) -> None:
+    ear = Listener()
+    async with DrSai({"ear": ear}, database_url, settings=settings(**LATE)) as drsai:
+        for owner in (ANN, BOB):
+            await drsai.extension(Memory).add(owner, NewMemory(text="The user is allergic to peanuts."))
+        await drsai.user("ann").run("ear", "Am I allergic to peanuts?", thread_id="t")
+        await drsai.user("ann").share_thread("t", with_user="bob", right="write")
+        await drsai.user("bob", owner="ann").run("ear", "And am I allergic to peanuts?", thread_id="t")
+        writes = Principal("bob", scopes=frozenset({Scope.CHAT, Scope.MEMORY_WRITE}))
+        question = [InputMessage("user", "Am I allergic to peanuts?")]
+        await (await drsai.engine.start(*asks("ear", question, writes))).wait()
+        await drsai.user("bob").run("ear", "Am I allergic to peanuts?")
+    assert ["allergic" in each for each in ear.shown] == [True, False, False, True]
 
 
 async def test_who_may_be_many_people_is_shown_nothing(database_url: str) -> None:
