@@ -146,7 +146,8 @@ def shares(needs: Sequence[int], budget: int) -> list[int]:
 
 def beginning(text: str, tokens: int) -> str:
     """The beginning of a text, of at most so many estimated tokens: up to the end of a line, if one is near."""
-    cut = text.encode("utf-8", "replace")[: 4 * tokens].decode("utf-8", "ignore")
+    # No more of it is encoded than may be left.
+    cut = text[: 4 * tokens].encode("utf-8", "replace")[: 4 * tokens].decode("utf-8", "ignore")
     line = cut.rfind("\n")
     return cut[:line] if line > len(cut) // 2 else cut
 

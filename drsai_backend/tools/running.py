@@ -37,7 +37,7 @@ class FileSaver(Protocol):
         ...
 
     async def read(self, file_id: str) -> bytes:
-        """The content of a file of the owner.
+        """The content of a file of who asks.
 
         Raises:
             NotFound: there is no such file for them.

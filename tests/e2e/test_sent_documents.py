@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import threading
 import zipfile
 from typing import Any
 
@@ -16,9 +17,10 @@ import pytest
 from drsai_backend import AssistantAgent, RunContext
 from drsai_backend.api.openai.files import request_files
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.documents import Reader
+from drsai_backend.documents import Block, Reader
 from drsai_backend.documents.excerpts import LIMITS, Excerpts, beginning, shares
 from drsai_backend.errors import DocumentTooLarge
+from drsai_backend.estimates import estimate_text
 from drsai_backend.features.files import extension
 from drsai_backend.tools.builtin import builtin_tools
 from tests.documents.made import make_pdf, simple_page
@@ -253,7 +255,8 @@ async def test_addresses_are_fetched_as_those_of_images(
     assert (kept.filename, kept.bytes) == ("birds.pdf", len(PDF))
     part["file_url"] = pictures.url("a.txt")
     await service.client.responses.create(model="assistant", input=[{"role": "user", "content": [part]}])
-    assert model.requests[-1].last == "a.txt\n\nHi"
+    marked = f'{HEAD}\n<document name="a.txt">\nHi\n</document>'
+    assert model.requests[-1].last == marked, "a page does not speak for the user"
     for url, why in (
         (pictures.url("broken.pdf"), "broken"),
         (pictures.url("gone.png"), "HTTP 404"),
@@ -294,6 +297,26 @@ def test_shares_and_beginnings() -> None:
     assert beginning("one\ntwo\nthree", 2) == "one\ntwo"
     assert beginning("ééé", 1) == "éé"
     assert request_files.MOST == 8 * 1024 * 1024
+    assert beginning(_Long("é" * 100), 2) == "é" * 4
+
+
+class _Long(str):
+    """A text that is not to be encoded whole: once for each of its parts would be minutes."""
+
+    __slots__ = ()
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        raise AssertionError(f"{len(self)} characters are encoded at once")
+
+
+def test_a_paragraph_that_is_very_long_is_cut_into_parts() -> None:
+    text = "word " * 50_000 + "\n\n" + "line\n" * 50_000
+    parts = extension._parts([Block("paragraph", _Long(text), page=3), Block("heading", "End", 2)])
+    assert all(estimate_text(block.text) <= extension.PART + 8 for part in parts for block in part)
+    assert len(parts) <= len(text) / 4 / extension.PART + 2
+    told = "\n".join(block.text for part in parts for block in part)
+    assert "".join(told.split()) == "".join(text.split()) + "End"
+    assert {block.page for part in parts[:-1] for block in part} == {3}
 
 
 def reader(context: RunContext) -> AssistantAgent:
@@ -305,6 +328,13 @@ async def test_a_tool_reads_the_parts_of_a_document(
     serve: Serve, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(extension, "PART", 400)
+    threads, cut = set[bool](), extension._parts
+
+    def parts(blocks: Any) -> Any:
+        threads.add(threading.current_thread() is threading.main_thread())
+        return cut(blocks)
+
+    monkeypatch.setattr(extension, "_parts", parts)
     service = await serve({"assistant": reader}, max_file_tokens=100)
     pages = [
         simple_page(*(f"Line {line} of page {page} is about pelicans and their nests." for line in range(12)))
@@ -321,6 +351,7 @@ async def test_a_tool_reads_the_parts_of_a_document(
         return str(next(each["content"] for each in reversed(model.requests[-1].messages) if each["role"] == "tool"))
 
     first = await told(file="long.pdf")
+    assert threads == {False}, "nothing long is cut on the event loop"
     count = int(first.split()[3].removesuffix("."))
     assert first.startswith(f"Part 1 of {count}.\n{HEAD}\n<document name=")
     assert count > 2

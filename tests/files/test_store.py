@@ -94,6 +94,12 @@ async def test_a_repeated_call_keeps_the_same_files(db: DatabaseManager) -> None
     assert (await other.save("plot.png", b"1", "image/png")).id != kept[0].id
     assert await other.read(kept[0].id) == b"1"
     assert len((await files.list(ANN)).items) == 2
+    # Of a guest who asks in a shared thread: what the tool keeps is its owner's, who has shown them nothing else.
+    guest = RunFiles(files, ANN.thread("t"), Owner("default", "bob"), "run/agent/guest", lambda _: None)
+    with pytest.raises(NotFound):
+        await guest.read(kept[0].id)
+    own = await files.create(Owner("default", "bob"), "b.txt", b"2")
+    assert await guest.read(own.file_id) == b"2"
 
 
 @pytest.mark.parametrize(

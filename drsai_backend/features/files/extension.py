@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from drsai_backend.access.principal import Scope
 from drsai_backend.errors import DocumentUnreadable, FileTooLarge, NotFound, ToolError
 from drsai_backend.estimates import estimate_text
 from drsai_backend.features.base import Extension
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from drsai_backend.api.joining import Web
     from drsai_backend.documents import Block, Reader
+    from drsai_backend.tools.running import ToolRun
 
 MOST: Final = 32 * 1024 * 1024
 """Bytes of the files of a chat that are looked at."""
@@ -60,7 +63,7 @@ class Files(Extension):
             read = await self._reader.read(name, content)
         except DocumentUnreadable as error:
             raise ToolError(f"{name}: {error.message}") from None
-        parts = _parts(read.blocks)
+        parts = await asyncio.to_thread(_parts, read.blocks)
         if not 1 <= part <= len(parts):
             raise ToolError(f"{name} has {len(parts)} parts: `part` is from 1 to {len(parts)}")
         blocks = parts[part - 1]
@@ -75,31 +78,48 @@ async def _content(file: str) -> tuple[str, bytes]:
     given: Mapping[str, bytes] = {} if run is None else await run.given(MOST)
     if file in given:
         return file, given[file]
-    if run is not None and run.files is not None and file.startswith("file-"):
+    if run is not None and run.files is not None and file.startswith("file-") and _may_name(run):
         with suppress(NotFound, FileTooLarge):
             return file, await run.files.read(file)
     known = f" There are: {', '.join(given)}." if given else " Nobody has sent any."
     raise ToolError(f"There is no file {file!r} in this chat.{known}")
 
 
+def _may_name(run: ToolRun) -> bool:
+    """Whether who asks may name files of theirs by their ids, as requests do."""
+    return run.allows is None or run.allows(Scope.FILES_READ)
+
+
 def _parts(blocks: Sequence[Block]) -> list[tuple[Block, ...]]:
     """Blocks in parts of `PART` tokens; one that is longer is cut at lines."""
+    parts: list[tuple[Block, ...]] = []
+    held: list[Block] = []
+    size = 0
+    for block in blocks:
+        for piece in _pieces(block):
+            tokens = estimate_text(piece.markdown)
+            if held and size + tokens > PART:
+                parts.append(tuple(held))
+                held, size = [], 0
+            held.append(piece)
+            size += tokens
+    return [*parts, tuple(held)] if held else parts
+
+
+def _pieces(block: Block) -> Iterator[Block]:
+    """A block in pieces that are not longer than a part. However long it is, each of its characters is looked at a few
+    times only."""
     from drsai_backend.documents import Block
     from drsai_backend.documents.excerpts import beginning
 
-    parts, held, size = list[tuple[Block, ...]](), list[Block](), 0
-    waiting = [*reversed(blocks)]
-    while waiting:
-        block = waiting.pop()
-        tokens = estimate_text(block.markdown)
-        if held and size + tokens > PART:
-            parts.append(tuple(held))
-            held, size = [], 0
-        if tokens > PART + 8:
-            first = beginning(block.text, PART)
-            if rest := block.text[len(first) :].lstrip("\n"):
-                waiting.append(Block(block.kind, rest, 0, block.page))
-            block, tokens = Block(block.kind, first, 0, block.page), PART
-        held.append(block)
-        size += tokens
-    return [*parts, tuple(held)] if held else parts
+    most, text, at = 4 * (PART + 8), block.text, 0
+    if len(text) <= most and estimate_text(block.markdown) <= PART + 8:
+        yield block
+        return
+    while at < len(text):
+        ahead = text[at : at + most + 1]
+        piece = ahead if estimate_text(ahead) <= PART + 8 else beginning(ahead, PART)
+        yield Block(block.kind, piece, 0, block.page)
+        at += len(piece)
+        while text.startswith("\n", at):
+            at += 1

@@ -30,6 +30,7 @@ from drsai_backend.features.knowledge.rows.indexing import Part, Rebuild, Task
 from drsai_backend.json_types import JsonObject
 from drsai_backend.search import Entry, drop_index, prepare, remove_family
 from drsai_backend.search.base import MAX_TEXT
+from drsai_backend.work.jobs import hold
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -155,11 +156,16 @@ class Ingestion:
 
         def some(session: Session) -> int:
             if family is None:
-                return drop_index(session, index, limit=1_000)
-            return remove_family(session, index, str(family))
+                gone = drop_index(session, index, limit=1_000)
+            else:
+                gone = remove_family(session, index, str(family))
+            # After the index, as whoever enqueues such a job has it locked: no two wait for each other.
+            hold(session, job, progress=True)
+            return gone
 
         try:
-            while await self._database.write(some):
+            # In a thread: it is the work of a second, which the event loop would do itself on PostgreSQL.
+            while await asyncio.to_thread(self._database.write_sync, some):
                 pass
         except NotFound:
             return  # With all of the index.

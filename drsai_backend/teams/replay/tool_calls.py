@@ -430,8 +430,8 @@ class RunFiles:
         return FileRef(kept.file_id, kept.filename, kept.bytes, kept.media_type)
 
     async def read(self, file_id: str) -> bytes:
-        """The content of a file of the owner. Raises NotFound."""
-        return await self._files.read(self._thread.owner, file_id)
+        """The content of a file of who asks: of the thread's owner they see what was sent. Raises NotFound."""
+        return await self._files.read(self._asker, file_id)
 
     async def given(self, most: int) -> dict[str, bytes]:
         """See `ToolRun.given`. Of files of the same name, the newest; what was deleted since is none any more."""

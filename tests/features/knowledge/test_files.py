@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import openai
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai
 from drsai_backend.datamodel import KnowledgeFile, SearchEntry, SearchIndex, table_of
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import JobLost
 from drsai_backend.features.knowledge.base import Chunking, NewFile, Question
 from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.knowledge.rows import files as rows
 from drsai_backend.features.knowledge.rows import stores
+from drsai_backend.work.claims import claim
+from drsai_backend.work.kinds import Job, JobOptions, Kind
 from tests.features.knowledge.conftest import Filled, until, upload
 
 ANONYMOUS = Owner("default", "anonymous")
@@ -142,6 +147,32 @@ async def _numbers(drsai: DrSai) -> dict[str, int]:
 
 async def _completed(client: openai.AsyncOpenAI, store: str) -> bool:
     return (await client.vector_stores.retrieve(store)).status == "completed"
+
+
+async def test_a_file_that_is_attached_again_keeps_its_chunks_from_a_drop_that_waits(
+    client: openai.AsyncOpenAI, drsai: DrSai, filled: Filled
+) -> None:
+    store, ids = await filled({"a.txt": "The word is needle."})
+    await drsai._extensions._host.work.stop()  # The job of an earlier failure waits.
+    old: list[Job] = []
+
+    def drop(session: Session) -> None:
+        row = stores.find_store(session, ANONYMOUS, store)
+        key = rows.file_row(session, row, ids["a.txt"])["id"]
+        stores.drop_later(session, ANONYMOUS, row["index_key"], str(key))
+        kind = Kind(stores.DROP, JobOptions(handler="drop"), drsai.extension(Knowledge).drop)
+        job = claim(session, kind, "old", timedelta(hours=1), ANONYMOUS)
+        assert job is not None
+        old.append(job)
+
+    await drsai.database.write(drop)
+    await client.vector_stores.files.create(store, file_id=ids["a.txt"])
+    with pytest.raises(JobLost):  # Of a worker that has it, too.
+        await drsai.extension(Knowledge).drop(old[0])
+    await drsai.extension(Knowledge).work_here()
+    await until(lambda: _no_jobs(drsai))
+    assert await left(drsai) == [1, 1]
+    assert await found(client, store, "needle") == ["a.txt"]
 
 
 async def test_nothing_of_others_can_be_attached_read_or_changed(client: openai.AsyncOpenAI, filled: Filled) -> None:

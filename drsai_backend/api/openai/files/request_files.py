@@ -254,7 +254,7 @@ class _Taking:
         """The beginning of a document; None: the file is shown as it is."""
         excerpts = self.engine.excerpts
         if not is_document(source.data, source.media_type):
-            return await self.bodies.off_loop(partial(_long_text, part.field, source, excerpts))
+            return await self.bodies.off_loop(partial(_text_excerpt, part, source, excerpts))
         try:
             with self.bodies.held(len(source.data)):
                 async with self.bodies.fetching(self.who.owner):
@@ -265,12 +265,14 @@ class _Taking:
             raise kind(text, param=part.field) from None
 
 
-def _long_text(where: str, source: _Source, excerpts: Excerpts) -> Excerpt | None:
-    """The beginning of a text that is too long; None: it is not, or the file is an image."""
+def _text_excerpt(part: _Part, source: _Source, excerpts: Excerpts) -> Excerpt | None:
+    """The beginning of a text that is too long, or is that of a page: whoever has written it is not the user. None: it
+    is none of these, or the file is an image."""
     if source.media_type in IMAGES:
         return None
-    said = text_of(source.data, source.media_type, where, READ)
-    return excerpts.of_text(source.name, said) if estimate_text(said) > excerpts.budget else None
+    said = text_of(source.data, source.media_type, part.field, READ)
+    is_marked = part.way == "url" or estimate_text(said) > excerpts.budget
+    return excerpts.of_text(source.name, said) if is_marked else None
 
 
 def _decode(parts: list[_Part]) -> None:
@@ -365,7 +367,7 @@ async def _digest(data: bytes) -> str:
 
 
 def _show(part: _Part, source: _Source) -> None:
-    """Put an image, or a text as it is, in place of a part."""
+    """Put an image, or a text of the user's as it is, in place of a part."""
     kind, where = part.kind, part.where
     if source.media_type in IMAGES:
         text = base64.b64encode(source.data).decode()
@@ -382,8 +384,4 @@ def _show(part: _Part, source: _Source) -> None:
         what = f"no PNG, JPEG, GIF or WebP image, but {source.media_type}"
         raise InvalidRequest(f"`{where}`: the file is {what}", param=where)
     said = text_of(source.data, source.media_type, where)
-    is_named = part.way == "url" and source.name
-    part.holder[part.index] = {
-        "type": "input_text" if kind == "input_file" else "text",
-        "text": f"{source.name}\n\n{said}" if is_named else said,
-    }
+    part.holder[part.index] = {"type": "input_text" if kind == "input_file" else "text", "text": said}

@@ -33,6 +33,7 @@ from drsai_backend.features.knowledge.rows.stores import (
     create_store,
     drop_later,
     find_store,
+    keep,
     open_store,
     read_listed,
     read_store,
@@ -128,6 +129,7 @@ def _attach(session: Session, owner: Owner, store: Row, files: Sequence[NewFile]
         }
         if (key := there.get(file_id)) is not None:
             write = sa.update(_file).where(c.id == key).values(**values)
+            keep(session, owner, store, str(key))
         else:
             write = sa.insert(_file).values(**values, store_key=store["id"], file_id=file_id, created_at=utcnow())
         row = connection.execute(write.returning(_file)).mappings().one()

@@ -24,7 +24,7 @@ from drsai_backend.features.knowledge.base import MAX_STORES, FileCounts, NewSto
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.search import drop_index
-from drsai_backend.work.jobs import enqueue, finish
+from drsai_backend.work.jobs import cancel, enqueue, finish
 from drsai_backend.work.kinds import Job, NewJob
 
 Row: TypeAlias = Mapping[Any, Any]
@@ -232,7 +232,17 @@ def drop_later(session: Session, owner: Owner, index: int | None, family: str | 
     """Have a job remove what nobody finds any more: an index, or a family of it."""
     if index is not None:
         payload = {"index": index, "family": family}
-        enqueue(session, owner, NewJob(DROP, f"{index}-{family or 'all'}", payload))
+        enqueue(session, owner, NewJob(DROP, _drop_key(index, family), payload, anew=True))
+
+
+def keep(session: Session, owner: Owner, store: Row, family: str) -> None:
+    """Have no job remove a family of a store's any more: it is wanted again."""
+    indexes = [index for index in (store["index_key"], store["next_key"]) if index is not None]
+    cancel(session, owner, DROP, [_drop_key(index, family) for index in indexes])
+
+
+def _drop_key(index: int, family: str | None) -> str:
+    return f"{index}-{family or 'all'}"
 
 
 def delete_part(session: Session, owner: Owner) -> int:
