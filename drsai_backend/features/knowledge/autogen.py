@@ -107,7 +107,7 @@ class DrSaiKnowledge(Memory, Component[DrSaiKnowledgeConfig]):
 
     async def add(self, content: MemoryContent, cancellation_token: CancellationToken | None = None) -> None:
         """Raise ConfigurationError: stores have files."""
-        raise ConfigurationError("stores have files: `drsai knowledge add`, or `POST /v1/vector_stores/{id}/files`")
+        raise ConfigurationError("stores have files, and take no texts: `drsai knowledge add` adds them")
 
     async def clear(self) -> None:
         """Raise ConfigurationError: stores are not an agent's to empty."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.json import answers, deleted, deletion, json_response, page_of, page_response
+from drsai_backend.api.http.json import ERROR_CONTENT, answers, deleted, deletion, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import FileId, Limit, new_router
 from drsai_backend.datamodel.thread import NAME_SCHEMA
@@ -58,13 +58,16 @@ def _part(
 
 
 Part = Annotated[Listing, Depends(_part)]
+_NO_FILE: dict[int | str, JsonObject] = {
+    404: {"description": "One of the files is none of yours.", "content": ERROR_CONTENT}
+}
 
 
 def store_routes(knowledge: Knowledge, bodies: Bodies) -> APIRouter:
     """Return the routes. Whoever asks here sees their own stores, and reads those that are shared with their tenant."""
     router = new_router("/v1/vector_stores", tags=["vector stores"])
 
-    @router.post("", responses=answers(200, STORE), openapi_extra=described(StoreBody))
+    @router.post("", responses=answers(200, STORE) | _NO_FILE, openapi_extra=described(StoreBody))
     async def create_vector_store(request: Request, who: Writer, once: Once) -> Response:
         """Make a vector store. Files that it begins with are read in the background."""
         body = await read_fields(bodies, request, StoreBody)

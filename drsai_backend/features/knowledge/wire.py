@@ -30,6 +30,7 @@ _Text: TypeAlias = Annotated[str, StringConstraints(max_length=512)]
 Name: TypeAlias = Annotated[str, StringConstraints(max_length=256)]
 Metadata: TypeAlias = Annotated[dict[Key, _Text], Field(max_length=16)]
 AttributesOf: TypeAlias = Annotated[dict[Key, bool | float | _Text], Field(max_length=16)]
+Asked: TypeAlias = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 FileName: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 
 
@@ -141,7 +142,7 @@ class RankingOptions(Body):
 class SearchBody(Body):
     """A search."""
 
-    query: str | Annotated[list[str], Field(min_length=1, max_length=MAX_QUERIES)]
+    query: Asked | Annotated[list[Asked], Field(min_length=1, max_length=MAX_QUERIES)]
     filters: JsonObject | None = None
     max_num_results: int = Field(default=10, ge=1, le=MAX_FOUND)
     ranking_options: RankingOptions | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, BeforeValidator, Field
 from starlette.responses import Response, StreamingResponse
 
 from drsai_backend.access.principal import Principal, Scope
@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 
     from drsai_backend.features.memory.extension import Memory
 
+
+def _date(value: object) -> object:
+    if isinstance(value, str) and value[4:5] != "-":  # A number would be taken for seconds.
+        raise ValueError("must be a date and a time, as 2026-03-01T00:00:00Z")
+    return value
+
+
 Reader = Annotated[Principal, allowed(Scope.MEMORY_READ)]
 Writer = Annotated[Principal, allowed(Scope.MEMORY_WRITE)]
 Deleter = Annotated[Principal, allowed(Scope.MEMORY_DELETE)]
@@ -43,7 +50,11 @@ MemoryId = Annotated[str, Path(json_schema_extra=_ID)]
 ConversationId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA)]
 InScope = Annotated[str | None, Query(pattern=SCOPE, description="Only those of this scope; empty: those for all.")]
 OfKind = Annotated[MemoryKind | None, Query(description="Only those of this kind.")]
-At = Annotated[AwareDatetime | None, Query(description="Those that were current then. Default: now.")]
+At = Annotated[
+    AwareDatetime | None,
+    BeforeValidator(_date),
+    Query(description="Those that were current then, as 2026-03-01T00:00:00Z. Default: now."),
+]
 Question = Annotated[str, Query(min_length=1, max_length=1000, description="What they are to be about.")]
 TopK = Annotated[int, Query(ge=1, le=100, description="How many at most.")]
 _TIME: Final = {"type": ["integer", "null"]}
@@ -94,6 +105,9 @@ _SETTINGS: Final[JsonObject] = {
         "learns": {"type": "boolean", "description": "Whether you want it to learn from what you say."},
         "note": {"type": ["string", "null"]},
     },
+}
+_EXPORT: Final[dict[int | str, JsonObject]] = {
+    200: {"description": "A JSON object a line.", "content": {"application/x-ndjson": {"schema": {"type": "string"}}}}
 }
 _ALL_DELETED: Final[JsonObject] = {
     "type": "object",
@@ -162,7 +176,7 @@ def memory_routes(memory: Memory, web: Web) -> APIRouter:
         found = await memory.search(who.owner, query, RecallOptions(top_k=top_k, scope=scope or ""))
         return page_response(Page[JsonObject](items=found_objects(found)))
 
-    @router.get("/v1/memories/export", responses={200: {"description": "A JSON object a line."}})
+    @router.get("/v1/memories/export", responses=_EXPORT, response_class=Response)
     async def export_memories(who: Reader) -> Response:
         """All that is remembered, as lines of JSON."""
         return StreamingResponse(_lines(memory, who), media_type="application/x-ndjson")

@@ -111,7 +111,10 @@ class Target:
         self._said = {key: value for key, value in said.items() if key != "response_format"}
         self.info: ModelInfo = self.client(None).model_info
         self.context_length: int | None = profile.limits.context or facts_of(self.client(None)).context_length
-        self.place: JsonObject = {**profile.model_dump(mode="json", include=_OF_PLACE), "endpoint": self._endpoint}
+        # Answers that were kept before there was `audio` are given again.
+        newer = None if profile.can.audio else {"can": {"audio"}}
+        place = profile.model_dump(mode="json", include=_OF_PLACE, exclude=newer)
+        self.place: JsonObject = {**place, "endpoint": self._endpoint}
 
     def client(self, api_key: SecretStr | None) -> ChatCompletionClient:
         """The model's client, with a request's own key where that is sent there."""
