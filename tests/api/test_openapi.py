@@ -163,8 +163,8 @@ def _parts(item: dict[str, Any]) -> list[Any]:
 
 
 def _sayable(value: Any) -> Any:
-    """A value without what is JSON and refused: NUL characters, and integers written as 1.0. Images, recordings and files, which
-    nobody draws at random, become text; so do refusals, which only assistants may write."""
+    """A value without what is JSON and refused: NUL characters, and integers written as 1.0. Images, recordings and
+    files, which nobody draws at random, become text; so do refusals, which only assistants may write."""
     if isinstance(value, str):
         return value.replace("\0", "")
     if isinstance(value, float) and value.is_integer():
