@@ -77,3 +77,13 @@ def test_without_the_extension_all_are_compared(shelf: Shelf, monkeypatch: pytes
     shelf.add(index, Entry("a", "x"), vectors=[np.ones(3_000, "<f4").tobytes()])
     assert not speed_up(shelf.database, index), "there are too many dimensions"
     assert not speed_up(shelf.database, 999)
+
+
+def test_an_extension_that_is_too_old_is_not_used(large: Shelf) -> None:
+    index = large.make(model="m")
+    fill(large, index, np.ones((500, DIMENSIONS), dtype="<f4"))
+    assert speed_up(large.database, index)
+    change = sa.text("UPDATE pg_extension SET extversion = :version WHERE extname = 'vector'")
+    for version, is_used in (("0.7.4", False), ("0.8.1", True)):
+        large.database.write_sync(lambda session, version=version: session.execute(change, {"version": version}))
+        assert speed_up(large.database, index) is is_used

@@ -100,7 +100,7 @@ class Ingestion:
 
     async def _store(self, job: Job, task: Task, document: ChunkedDocument) -> None:
         known = await self._database.read(partial(known_entries, index=task.index, key=task.key))
-        entries = entries_of(task, document.chunks, known)
+        entries = await asyncio.to_thread(entries_of, task, document.chunks, known)
         size = sum(len(each.text.encode()) for each in entries)
         begin = partial(rows.begin, job=job, task=task, chunks=len(entries), size=size, model=self.model)
         index, model = await self._database.write(begin)
@@ -134,7 +134,7 @@ class Ingestion:
     async def _copy(self, job: Job, rebuild: Rebuild) -> None:
         after: str | None = None
         while True:
-            read = partial(rows.entries_after, index=rebuild.old, after=after, limit=_PART)
+            read = partial(rows.entries_after, rebuild=rebuild, after=after, limit=_PART)
             page = await self._database.read(read)
             for filename in dict.fromkeys(name for _, name in page if name):
                 mine = [_with_context(each, filename) for each, name in page if name == filename]

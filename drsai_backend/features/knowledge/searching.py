@@ -26,6 +26,7 @@ _FUSED: Final = 60
 _MODES: Final[tuple[Mode, ...]] = ("keyword", "vector", "hybrid")
 _NO_MODEL: Final = "There is no embedding model, so it was searched by keywords only."
 _NO_ANSWER: Final = "The embedding model gave no answer, so it was searched by keywords only."
+_REFUSED: Final = "The embedding model refuses the question, so it was searched by keywords only."
 _OTHER: Final = (
     "The vector store {} is not embedded by {}, so its passages were found by keywords only; "
     "`drsai knowledge reindex` embeds it anew."
@@ -91,6 +92,9 @@ async def _vectors(
         return await embedder.embed(owner, question.queries)
     except EndpointFailed:
         notes[_NO_ANSWER] = None
+        return ()
+    except InvalidRequest:
+        notes[_REFUSED] = None
         return ()
 
 

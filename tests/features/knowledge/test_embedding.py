@@ -12,6 +12,7 @@ from drsai_backend import DrSai
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.knowledge.base import NewFile, NewStore, Question
 from drsai_backend.features.knowledge.extension import Knowledge
+from drsai_backend.features.knowledge.rows import indexing
 from tests.features.knowledge.conftest import QUICK, until
 from tests.support.model_server import Failure, ModelRequest, ModelServer
 from tests.support.threads import settings
@@ -93,7 +94,19 @@ async def test_an_endpoint_that_is_away_leaves_keywords(opened: tuple[Open, Mode
     assert found.notes == ["The embedding model gave no answer, so it was searched by keywords only."]
 
 
-async def test_another_model_takes_over_while_the_old_index_is_searched(opened: tuple[Open, ModelServer]) -> None:
+async def test_an_endpoint_that_refuses_a_question_leaves_keywords(opened: tuple[Open, ModelServer]) -> None:
+    open_one, server = opened
+    drsai = await open_one()
+    await _filled(drsai, {"a.txt": "Which pet is it? A cat."})
+    server.embedded = lambda _: Failure(400, "too long", "invalid_request_error")
+    found = await _find(drsai)
+    assert (found.mode, [each.filename for each in found.passages]) == ("keyword", ["a.txt"])
+    assert found.notes == ["The embedding model refuses the question, so it was searched by keywords only."]
+
+
+async def test_another_model_takes_over_while_the_old_index_is_searched(
+    opened: tuple[Open, ModelServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
     open_one, server = opened
     first = await open_one()
     store = await _filled(first, {**TEXTS, "d.txt": "Which pet? None."})
@@ -107,8 +120,19 @@ async def test_another_model_takes_over_while_the_old_index_is_searched(opened: 
     assert (found.mode, [each.filename for each in found.passages][:1]) == ("keyword", ["d.txt"])
     assert any("`drsai knowledge reindex`" in note for note in found.notes)
     server.embedded = _embedded
+    copied: list[int] = []
+    copy = indexing.copied
+
+    def copy_twice(session: Any, job: Any, **of: Any) -> None:
+        copied.append(len(of["entries"]))
+        copy(session, job, **of)
+
+    swaps, swap = [False], indexing.swap
+    monkeypatch.setattr(indexing, "copied", copy_twice)
+    monkeypatch.setattr(indexing, "swap", lambda *of, **more: swap(*of, **more) if not swaps or swaps.pop() else False)
     await knowledge.reindex(ANN, store)
     await until(lambda: _is(drsai, store, model="large", embedding_anew=None))
+    assert sum(copied) == 4, "a further pass copies what it does not have"
     found = await _find(drsai, score_threshold=0.5)
     assert (found.mode, found.notes) == ("hybrid", [])
     assert sorted(each.filename for each in found.passages) == ["a.txt", "b.txt", "d.txt"]

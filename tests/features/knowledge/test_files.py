@@ -11,13 +11,14 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai
-from drsai_backend.datamodel import KnowledgeFile, SearchEntry, SearchIndex, table_of
+from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchEntry, SearchIndex, table_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import JobLost
 from drsai_backend.features.knowledge.base import Chunking, NewFile, Question
 from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.knowledge.rows import files as rows
 from drsai_backend.features.knowledge.rows import stores
+from drsai_backend.search import Entry, add, create_index, prepare
 from drsai_backend.work.claims import claim
 from drsai_backend.work.kinds import Job, JobOptions, Kind
 from tests.features.knowledge.conftest import Filled, until, upload
@@ -81,12 +82,25 @@ async def test_a_batch_is_cancelled(client: openai.AsyncOpenAI, drsai: DrSai) ->
     )
     assert (batch.status, batch.file_counts.in_progress) == ("in_progress", 3)
     assert (await client.vector_stores.retrieve(store.id)).status == "in_progress"
+    await drsai.database.write(lambda session: _begin(session, store.id, ids[0]))
     gone = await client.vector_stores.file_batches.cancel(batch.id, vector_store_id=store.id)
     assert (gone.status, gone.file_counts.cancelled, gone.file_counts.total) == ("cancelled", 3, 3)
+    assert (await left(drsai))[1] == 1, "a job removes it"
+    assert await found(client, store.id, "text") == []
     await drsai.extension(Knowledge).work_here()
     await until(lambda: _no_jobs(drsai))
     assert (await client.vector_stores.file_batches.retrieve(batch.id, vector_store_id=store.id)) == gone
     assert (await left(drsai))[1] == 0
+
+
+def _begin(session: Session, store: str, file: str) -> None:
+    """Store a chunk of a file, as a job that is under way does."""
+    row = stores.find_store(session, ANONYMOUS, store)
+    key = str(rows.file_row(session, row, file)["id"])
+    index = create_index(session, ANONYMOUS, "knowledge")
+    add(session, index, prepare([Entry(f"{key}:a", "text", key)]))
+    table = table_of(KnowledgeStore)
+    session.execute(sa.update(table).where(table.c.id == row["id"]).values(index_key=index))
 
 
 async def _no_jobs(drsai: DrSai) -> bool:
@@ -214,6 +228,11 @@ async def test_a_shared_store_is_searched_by_all_and_changed_by_none(drsai: DrSa
         await knowledge.search(Owner("other", "eve"), ["all"], Question(queries=["needle"]))
 
 
+def _leave_an_index(session: Session) -> None:
+    index = create_index(session, ANONYMOUS, "knowledge")
+    add(session, index, prepare([Entry("a", "text")]))
+
+
 async def test_a_user_is_deleted_with_their_stores(drsai: DrSai, filled: Filled) -> None:
     store, _ = await filled({"a.txt": "text"})
     knowledge = drsai.extension(Knowledge)
@@ -221,5 +240,10 @@ async def test_a_user_is_deleted_with_their_stores(drsai: DrSai, filled: Filled)
     assert b'"filename": "a.txt"' in archive[f"{store}.json"]
     assert (await drsai.users.delete(ANONYMOUS))["knowledge"] == 2, "a chunk and a store"
     count = sa.select(sa.func.count()).select_from(table_of(SearchIndex))
+    await drsai._extensions._host.work.stop()
+    await drsai.database.write(_leave_an_index)  # Of a store that was deleted, whose job waits.
+    assert await drsai.database.write(lambda session: stores.delete_part(session, ANONYMOUS)) == 1
+    assert await drsai.database.write(lambda session: stores.delete_part(session, ANONYMOUS)) == 1
+    assert await drsai.database.write(lambda session: stores.delete_part(session, ANONYMOUS)) == 0
     assert await drsai.database.read(lambda session: session.execute(count).scalar_one()) == 0
     assert await left(drsai) == [0, 0]

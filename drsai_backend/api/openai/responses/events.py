@@ -40,7 +40,7 @@ from drsai_backend.teams.replay.steps import ToolFinished, ToolStarted
 BLOCK: Final = 2**20
 _CLOSING: Final = BLOCK - 16
 _THOUGHTS: Final = BLOCK - 12
-_SEARCHES: Final = 512
+_SEARCHES: Final = 2**16
 """Numbers at the end of a block that are for searches in files."""
 _DELTA: Final = "response.output_text.delta"
 _ASKING: Final = 4

@@ -13,7 +13,15 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.values import batches
-from drsai_backend.datamodel import KnowledgeBatch, KnowledgeFile, KnowledgeStore, StoredFile, table_of, utcnow
+from drsai_backend.datamodel import (
+    KnowledgeBatch,
+    KnowledgeFile,
+    KnowledgeStore,
+    SearchEntry,
+    StoredFile,
+    table_of,
+    utcnow,
+)
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, NotFound
 from drsai_backend.features.knowledge.base import (
@@ -46,7 +54,7 @@ from drsai_backend.work.kinds import NewJob
 
 INGEST: Final = "knowledge_ingest"
 _PAGE: Final = 1_000
-_AT_ONCE: Final = 1_000
+_AT_ONCE: Final = 100
 """Chunks that are removed in the transaction of whoever deletes their file; a job removes the rest."""
 _store, _file, _batch = table_of(KnowledgeStore), table_of(KnowledgeFile), table_of(KnowledgeBatch)
 _stored = table_of(StoredFile)
@@ -234,10 +242,21 @@ def forget_chunks(session: Session, owner: Owner, store: Row, key: int) -> None:
             drop_later(session, owner, index, str(key))
 
 
+def families_of(session: Session, index: int | None, families: Sequence[str]) -> list[str]:
+    """Return those families of which an index has chunks."""
+    c, found = table_of(SearchEntry).c, list[str]()
+    for some in () if index is None else batches(families):
+        query = sa.select(c.family).distinct().where(c.index_id == index, c.family.in_(some))
+        found += session.connection().execute(query).scalars()
+    return found
+
+
 def found_in(session: Session, families: Collection[str]) -> dict[str, FoundIn]:
     """Return the files of families of chunks; of a file that is gone, nothing."""
     c = _file.c
     query = sa.select(c.id, _store.c.store_id, c.file_id, c.filename).join(_store, c.store_key == _store.c.id)
+    # What was read of one that is not wanted is found no more, while a job removes it.
+    query = query.where(c.status.not_in(("cancelled", "failed")))
     rows = session.connection().execute(query.where(c.id.in_([int(each) for each in families])))
     return {str(row.id): FoundIn(row.store_id, row.file_id, row.filename) for row in rows}
 
@@ -296,8 +315,10 @@ def cancel_batch(session: Session, owner: Owner, store_id: str, batch_id: str) -
     connection.execute(sa.update(_batch).where(_batch.c.id == batch["id"]).values(cancelled=True))
     for some in batches([*keys]):
         cancel(session, owner, INGEST, [str(key) for key in some])
-    for key in keys:
-        forget_chunks(session, owner, store, key)
+    for index in (store["index_key"], store["next_key"]):
+        # Not here: of all of its files that would be minutes.
+        for family in families_of(session, index, [str(key) for key in keys]):
+            drop_later(session, owner, index, family)
     return _shown_batch(session, store_id, {**batch, "cancelled": True})
 
 

@@ -18,12 +18,19 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DocumentTooLarge, JobLost
 from drsai_backend.features.knowledge.base import MAX_BYTES, MAX_CHUNKS, Chunking, Reindexing, StoreInfo
 from drsai_backend.features.knowledge.rows.files import forget_chunks
-from drsai_backend.features.knowledge.rows.stores import Row, drop_later, find_store, is_over, open_store, read_store
+from drsai_backend.features.knowledge.rows.stores import (
+    KIND,
+    Row,
+    drop_later,
+    find_store,
+    is_over,
+    open_store,
+    read_store,
+)
 from drsai_backend.search import Entry, Prepared, add, create_index, find_index, read_entries, remove
 from drsai_backend.work.jobs import enqueue, finish, hold, states
 from drsai_backend.work.kinds import Job, NewJob
 
-KIND: Final = "knowledge"
 REINDEX: Final = "knowledge_reindex"
 SPEED_UP: Final = "knowledge_speed_up"
 _store, _file = table_of(KnowledgeStore), table_of(KnowledgeFile)
@@ -290,11 +297,13 @@ def _changes(session: Session, index: int) -> int:
     return session.connection().execute(sa.select(c.changes).where(c.id == index).with_for_update()).scalar_one()
 
 
-def entries_after(session: Session, index: int, after: str | None, limit: int) -> list[tuple[Entry, str]]:
-    """Return entries of an index, each with the name of its file; of files that are gone, none."""
-    page = [*read_entries(session, index, after=after, limit=limit)]
+def entries_after(session: Session, rebuild: Rebuild, after: str | None, limit: int) -> list[tuple[Entry, str]]:
+    """Return entries of the old index, each with the name of its file; "" of what is not to be copied: its file is
+    gone, or the new index has it by an earlier pass or attempt."""
+    page = [*read_entries(session, rebuild.old, after=after, limit=limit)]
+    there = {each.ref: each for each in read_entries(session, rebuild.new, refs=[each.ref for each in page])}
     names = filenames(session, {each.family for each in page})
-    return [(each, names.get(each.family, "")) for each in page]
+    return [(each, "" if there.get(each.ref) == each else names.get(each.family, "")) for each in page]
 
 
 def filenames(session: Session, families: set[str]) -> dict[str, str]:

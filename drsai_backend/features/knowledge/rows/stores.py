@@ -16,7 +16,7 @@ from drsai_backend.database.audit import audit
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.pages import read_page
-from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, table_of, utcnow
+from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchIndex, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound
@@ -29,11 +29,13 @@ from drsai_backend.work.kinds import Job, NewJob
 
 Row: TypeAlias = Mapping[Any, Any]
 
+KIND: Final = "knowledge"
+"""Of its search indexes."""
 EXPIRE: Final = "knowledge_expire"
 DROP: Final = "knowledge_drop"
 _ACTIVE: Final = timedelta(minutes=1)
 """How exactly it is stored when a store was last used."""
-_store, _file = table_of(KnowledgeStore), table_of(KnowledgeFile)
+_store, _file, _index = table_of(KnowledgeStore), table_of(KnowledgeFile), table_of(SearchIndex)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +256,10 @@ def delete_part(session: Session, owner: Owner) -> int:
         .first()
     )
     if row is None:
-        return 0
+        # What is left of stores that were deleted, and of models that were.
+        kept = sa.select(_index.c.id).where(*owned_by(_index, owner), _index.c.kind == KIND).limit(1)
+        rest = connection.execute(kept).scalar()
+        return 0 if rest is None else drop_index(session, rest, limit=1_000) or 1
     for index in (row["index_key"], row["next_key"]):
         if index is not None and (gone := drop_index(session, index, limit=1_000)):
             return gone
