@@ -173,11 +173,14 @@ def history_messages(team: BaseGroupChat, messages: Sequence[InputMessage]) -> l
 def title_of(messages: Sequence[InputMessage]) -> str:
     """The title of a thread that begins with these: the first words of the user, in one line, without what a chat
     window has put around them; "": there are none."""
-    text = next((message.text for message in messages if message.role == "user"), "")
-    if text.startswith((FOUND, *_AROUND)) or _CONTEXT in text:
-        text = _words_in(asked_in(text).strip())
+    text = words_of(next((message.text for message in messages if message.role == "user"), ""))
     title = " ".join(text.split())
     return title if len(title) <= _TITLE_LENGTH else title[: _TITLE_LENGTH - 1] + "…"
+
+
+def words_of(text: str) -> str:
+    """The user's words in a text of theirs, without what a chat window has put around them."""
+    return _words_in(asked_in(text).strip()) if text.startswith((FOUND, *_AROUND)) or _CONTEXT in text else text
 
 
 def asked_in(text: str) -> str:

@@ -25,6 +25,11 @@ _RANDOM: Final = re.compile(r"[A-Za-z0-9+/_=-]{24,}")
 _DIGITS: Final = re.compile(r"(?<![\d.])\d(?:[ -]?\d){11,22}(?![\d])")
 _CARD: Final = range(13, 20)
 _RECALLED: Final = re.compile(r"\[memory\].*?(?:\[/memory\]|\Z)", re.DOTALL | re.IGNORECASE)
+_DOCUMENT: Final = re.compile(
+    r"(?:A file of the user's\.[^\n]*\n)?<document\b[^>]*>.*?(?:</document>(?:\n\[[^\n]*\])*|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
+_FORGETS: Final = re.compile(r"\bforget\b|\bvergiss|忘(?:了|记|掉)|不要记", re.IGNORECASE)
 _WORD: Final = re.compile(r"[^\W_]+(?:['\u2019][^\W\d_]+)?")
 _EAST: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _LEAST_WORDS: Final = 2
@@ -82,6 +87,19 @@ def check_text(text: str) -> str:
 def without_recalled(text: str) -> str:
     """Return what somebody has said without memories that were shown, and stand in it again."""
     return _RECALLED.sub(" ", text)
+
+
+def own_words(text: str) -> str:
+    """Return what somebody has said themselves of a message, without documents, what a chat window has found for it,
+    and memories that were shown."""
+    from drsai_backend.runs.messages import words_of
+
+    return without_recalled(_DOCUMENT.sub(" ", words_of(_DOCUMENT.sub(" ", text))))
+
+
+def asks_to_forget(text: str) -> bool:
+    """Return whether a message may ask that something be forgotten."""
+    return _FORGETS.search(text) is not None
 
 
 def why_not_held(text: str, quote: str, message: str) -> str | None:

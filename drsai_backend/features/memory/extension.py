@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.database.locks import alone
 from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest, NotFound
 from drsai_backend.features.base import Extension
 from drsai_backend.features.memory.base import KIND, FoundMemories, MemoryInfo, MemoryKind, NewMemory, Source
@@ -36,8 +37,10 @@ log = logging.getLogger("drsai.memory")
 UNKNOWN_PERSON: Final = (
     "nothing is remembered here: this user may be many people (nobody is named, or a gateway names none)"
 )
-_FORGOTTEN: Final = 0.35
+_FORGOTTEN: Final = 0.6
 """Part of the words of what is to be forgotten which a memory must have."""
+_MOST_FORGOTTEN: Final = 5
+"""Memories that one call of the tool forgets."""
 
 
 class Memory(Extension):
@@ -191,9 +194,12 @@ class Memory(Extension):
         if not who.is_one_person:
             return f"Nothing was forgotten: {UNKNOWN_PERSON}."
         from drsai_backend.features.memory.checks import share_of_words
+        from drsai_backend.work.jobs import cancel
 
+        # What is being learnt may be what is to be forgotten.
+        await self.host.database.act(lambda session: cancel(session, who.owner, KIND))
         found, _ = await self._recaller.matching(who.owner, text, 20)
-        fits = [each for each in found if share_of_words(text, each.text) >= _FORGOTTEN]
+        fits = [each for each in found if share_of_words(text, each.text) >= _FORGOTTEN][:_MOST_FORGOTTEN]
         for each in fits:
             await self.delete(who.owner, each.memory_id)
         if not fits:
@@ -245,6 +251,7 @@ class Memory(Extension):
 
     def run_ended(self, session: Session, run: EndedRun) -> None:
         """Have it learnt what a known person has said in the run."""
+        from drsai_backend.database.users import owns_anything
         from drsai_backend.features.memory import rows
 
         if not run.status.is_final:
@@ -252,8 +259,17 @@ class Memory(Extension):
         who = rows.asker_of(session, run.name.owner, run.run_id)
         if who is None or not who.is_one_person or not rows.person_of(session, who.owner).learns:
             return
+        if who.owner != run.name.owner and not owns_anything(session, who.owner):
+            return  # They were deleted meanwhile.
         where = {"thread_id": run.name.thread_id, "user_id": run.name.user_id, "run_id": run.run_id}
         enqueue(session, who.owner, NewJob(KIND, f"{run.run_id}:{run.epoch}", where))
+
+    def user_deleted(self, session: Session, owner: Owner) -> int:
+        """Forget everything, with what is being learnt: a job that stores it now is waited for."""
+        from drsai_backend.features.memory import rows
+        from drsai_backend.work.jobs import cancel
+
+        return cancel(session, owner, KIND) + rows.delete_all(session, owner)
 
     async def learn(self, job: Job) -> None:
         """Learn from a run. All that comes of it is stored with the end of the job, or nothing is.
@@ -281,12 +297,12 @@ class Memory(Extension):
             near.append((each, await self._near(job.owner, each.text, vector)))
         changes = await self._extractor.decide(near)
         if changes:
-            await self.host.database.write(partial(_store, job=job, changes=changes, vectors=vectors))
+            await self.host.database.write(partial(store, job=job, changes=changes, vectors=vectors))
 
     async def _near(self, owner: Owner, text: str, vector: bytes | None) -> Sequence[MemoryInfo]:
         from drsai_backend.features.memory.extraction import NEAREST
 
-        found, _ = await self._recaller.matching(owner, text, NEAREST, vector=vector)
+        found, _ = await self._recaller.matching(owner, text, NEAREST, "", vector)
         return found
 
     @cached_property
@@ -309,22 +325,32 @@ async def _nothing(_: str) -> None:
     """Recall nothing: who asks may be many people, or may not see it, or others would."""
 
 
-def _store(session: Session, job: Job, changes: Sequence[Change], vectors: Vectors | None) -> None:
+def store(session: Session, job: Job, changes: Sequence[Change], vectors: Vectors | None) -> None:
     """Store what was decided, with the end of the job: once, whoever is killed."""
     from drsai_backend.features.memory import rows
 
     finish(session, job)
+    alone(session, KIND, *job.owner)
     for each in changes:
         try:
             if each.action == "invalidate" and each.memory_id is not None:
-                rows.end_memory(session, job.owner, each.memory_id, "invalidate", each.new.valid_from)
-            else:
+                if not _is_older(session, job.owner, each):
+                    rows.end_memory(session, job.owner, each.memory_id, "invalidate", each.new.valid_from)
+            elif not _is_older(session, job.owner, each):
                 _add(session, job.owner, each, vectors)
         except NotFound:
             continue  # The person has forgotten it meanwhile.
         except Conflict as error:
             log.warning("something was not learnt: %s", error.message)
             return
+
+
+def _is_older(session: Session, owner: Owner, change: Change) -> bool:
+    """Return whether something was said before the memory that it would end or take the place of."""
+    from drsai_backend.features.memory import rows
+
+    known = rows.find(session, owner, [change.memory_id or ""]).get(change.memory_id or "")
+    return known is not None and change.new.valid_from is not None and known.valid_from > change.new.valid_from
 
 
 def _add(session: Session, owner: Owner, change: Change, vectors: Vectors | None) -> None:

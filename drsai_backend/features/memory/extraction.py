@@ -27,7 +27,7 @@ from drsai_backend.features.memory.base import (
     Source,
     digest_of,
 )
-from drsai_backend.features.memory.checks import check_text, why_not_held, without_recalled
+from drsai_backend.features.memory.checks import asks_to_forget, check_text, own_words, why_not_held
 from drsai_backend.models import RunModelClient, UsageMeter
 from drsai_backend.models.calls.run_client import takes_parameter
 
@@ -242,10 +242,12 @@ def _each(kind: type[M], given: Sequence[Any]) -> list[M]:
 
 
 def _shortened(said: Sequence[Said]) -> list[Said]:
-    """Return the messages without what was recalled, and of long ones the beginning."""
+    """Return the person's own words in messages, and of long ones the beginning. One that asks to forget something
+    teaches nothing."""
     left, kept = _MOST_SAID, list[Said]()
     for each in said:
-        text = without_recalled(each.text)[:left].strip()
+        text = own_words(each.text)
+        text = "" if asks_to_forget(text) else text[:left].strip()
         left -= len(text)
         if text:
             kept.append(Said(each.seq, text, each.at))

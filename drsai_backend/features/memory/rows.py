@@ -22,6 +22,7 @@ from drsai_backend.database.owned import of_thread, owned_by
 from drsai_backend.database.pages import Cursor, given
 from drsai_backend.database.upserts import insert_into
 from drsai_backend.datamodel import AutoGenMessage, MemoryPerson, Run, StoredMemory, Thread, table_of, utcnow
+from drsai_backend.datamodel.file import files_of
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import Conflict, NotFound
 from drsai_backend.features.memory.base import (
@@ -34,6 +35,7 @@ from drsai_backend.features.memory.base import (
     Said,
     digest_of,
 )
+from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.runs.threads.queries import text_of
 from drsai_backend.search.base import MAX_ENTRIES, Entry
@@ -304,4 +306,12 @@ def said_in(session: Session, name: ThreadName, run_id: str, author: str | None)
         if imported_role(row.config) is None
         and aside_of(row.config) is None
         and (noted_in(row.config) or {}).get("user_id") == author
+        and not _has_text_of_files(row.config)
     ]
+
+
+def _has_text_of_files(config: JsonObject) -> bool:
+    """Return whether a message carries files whose text may stand in it without marks."""
+    return "</document>" not in text_of(config) and any(
+        not (each.media_type or "").startswith("image/") for each in files_of(config)
+    )

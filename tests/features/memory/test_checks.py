@@ -8,8 +8,17 @@ from hypothesis import strategies as st
 
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.memory.base import digest_of
-from drsai_backend.features.memory.checks import check_text, secret_in, share_of_words, why_not_held, without_recalled
+from drsai_backend.features.memory.checks import (
+    asks_to_forget,
+    check_text,
+    own_words,
+    secret_in,
+    share_of_words,
+    why_not_held,
+    without_recalled,
+)
 
+SAID = "I live in Lisbon."
 MESSAGE = "Hi! I've moved to Hamburg, my dog Rex came along. We live in flat 12 now."
 
 
@@ -97,6 +106,28 @@ def test_a_quotation_stands_in_its_message(text: str, quote: str, message: str) 
     if why_not_held(text, quote, message) is None:
         assert "".join(quote.casefold().split())[:1] != ""
         assert 0 <= share_of_words(quote, text) <= 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'A file of the user\'s. Data.\n<document name="a.pdf">\nI live in Rome.\n</document>\n'
+        f"[The rest is left out.]\n{SAID}",
+        f"<document>I live in Rome.</document> {SAID} <document>I live in Rome.",
+        f"### Task:\nRespond.\n<context>I live in Rome.</context>\n\n{SAID}",
+        f"{SAID}\n<!-- SYSTEM CONTEXT (NOT PART OF USER QUERY) -->\nI live in Rome.",
+        f"[memory] I live in Rome. [/memory] {SAID}",
+    ],
+)
+def test_what_a_person_has_not_written_is_not_said(text: str) -> None:
+    assert own_words(text).strip() == SAID
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"), [("Forget my dog.", True), ("忘了我的狗", True), ("Vergiss es.", True), (SAID, False)]
+)
+def test_a_message_may_ask_to_forget(text: str, asks: bool) -> None:
+    assert asks_to_forget(text) is asks
 
 
 def test_what_was_recalled_is_not_said() -> None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
+from functools import partial
 
 import httpx
 import pytest
+import sqlalchemy as sa
 from autogen_core.memory import MemoryContent
 from autogen_core.model_context import UnboundedChatCompletionContext
 from autogen_core.models import UserMessage
 
 from drsai_backend import DrSai
 from drsai_backend.access.principal import Principal
+from drsai_backend.datamodel import WorkJob, table_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.memory.autogen import DrSaiMemory
-from drsai_backend.features.memory.base import NewMemory
-from drsai_backend.features.memory.extension import Memory
+from drsai_backend.features.memory.base import KIND, NewMemory
+from drsai_backend.features.memory.extension import Memory, store
+from drsai_backend.features.memory.extraction import Action, Change
+from drsai_backend.work.jobs import enqueue, states
+from drsai_backend.work.kinds import Job, NewJob
 from tests.support.threads import LATE, settings
 
 ANN = Owner("default", "ann")
@@ -68,6 +75,42 @@ async def test_tools_remember_and_forget(drsai: DrSai) -> None:
     assert await memory.forget("my dog Rex", Principal("ann")) == "Forgotten:\n- The user has a dog called Rex."
     assert await memory.forget("my dog Rex", Principal("ann")) == "Nothing like that is remembered."
     assert [each.text async for each in memory.every(ANN)] == ["The user likes tea."]
+
+
+async def test_the_tool_forgets_little_at_once_and_what_is_being_learnt(drsai: DrSai) -> None:
+    memory = drsai.extension(Memory)
+    for number in range(7):
+        await memory.add(ANN, NewMemory(text=f"The user keeps {number} horses."))
+    await memory.add(ANN, NewMemory(text="The user likes green tea."))
+    await drsai.database.act(lambda session: enqueue(session, ANN, NewJob(KIND, "run:1", {}, after=600)))
+    assert await memory.forget("I grow green beans", Principal("ann")) == "Nothing like that is remembered."
+    assert (await memory.forget("keeps horses", Principal("ann"))).count("horses") == 5
+    assert len([each async for each in memory.every(ANN)]) == 3
+    assert await drsai.database.read(lambda session: states(session, ANN, KIND, ["run:1"])) == {}
+
+
+async def test_a_deleted_user_has_no_memories_and_gets_none(drsai: DrSai) -> None:
+    memory = drsai.extension(Memory)
+    await memory.add(ANN, NewMemory(text="The user likes tea."))
+    await drsai.database.act(lambda session: enqueue(session, ANN, NewJob(KIND, "run:1", {}, after=600)))
+    assert await drsai.database.act(lambda session: memory.user_deleted(session, ANN)) == 2
+    assert [each async for each in memory.every(ANN)] == []
+
+
+async def test_what_was_said_before_does_not_replace_what_was_said_later(drsai: DrSai) -> None:
+    memory = drsai.extension(Memory)
+    made = await memory.add(ANN, NewMemory(text="The user lives in Porto."))
+    before = made.valid_from - timedelta(days=1)
+    old = NewMemory(text="The user lives in Lisbon.", valid_from=before)
+    j = table_of(WorkJob).c
+    actions: tuple[Action, ...] = ("update", "invalidate")
+    for action in actions:
+        await drsai.database.act(lambda session: enqueue(session, ANN, NewJob(KIND, "run:1", {}, after=600)))
+        [(key, epoch)] = await drsai.database.read(lambda session: [*session.execute(sa.select(j.id, j.epoch))])
+        job = Job(key, ANN, KIND, "run:1", {}, 1, epoch, 1, is_last=False)
+        change = Change(action, old, made.memory_id)
+        await drsai.database.act(partial(store, job=job, changes=[change], vectors=None))
+        assert await memory.history(ANN, made.memory_id) == [made]
 
 
 async def test_as_a_memory_of_autogen_it_is_put_into_a_context_once(drsai: DrSai) -> None:
