@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from drsai_backend.api.auth import Body
 from drsai_backend.errors import InvalidRequest
@@ -26,10 +26,12 @@ from drsai_backend.json_types import JsonObject
 
 MAX_DAYS: Final = 365
 Key: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+_Attribute: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^(?!drsai\.)")]
+"""The key of an attribute: those that this server sets itself are no client's."""
 _Text: TypeAlias = Annotated[str, StringConstraints(max_length=512)]
 Name: TypeAlias = Annotated[str, StringConstraints(max_length=256)]
 Metadata: TypeAlias = Annotated[dict[Key, _Text], Field(max_length=16)]
-AttributesOf: TypeAlias = Annotated[dict[Key, bool | float | _Text], Field(max_length=16)]
+AttributesOf: TypeAlias = Annotated[dict[_Attribute, bool | float | _Text], Field(max_length=16)]
 Asked: TypeAlias = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 FileName: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 
@@ -98,6 +100,8 @@ class StoreChangeBody(Body):
 class FileBody(Body):
     """A file that is to be attached."""
 
+    model_config = ConfigDict(regex_engine="python-re")
+
     file_id: FileName
     attributes: AttributesOf | None = None
     chunking_strategy: Strategy | None = None
@@ -112,11 +116,15 @@ class FileBody(Body):
 class FileChangeBody(Body):
     """The attributes that a file has from now on; null: none."""
 
+    model_config = ConfigDict(regex_engine="python-re")
+
     attributes: AttributesOf | None
 
 
 class BatchBody(Body):
     """Files that are to be attached at once: by their ids, alike, or each as it says itself."""
+
+    model_config = ConfigDict(regex_engine="python-re")
 
     file_ids: list[FileName] | None = Field(default=None, min_length=1, max_length=MAX_BATCH)
     files: list[FileBody] | None = Field(default=None, min_length=1, max_length=MAX_BATCH)

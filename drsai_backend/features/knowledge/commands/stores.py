@@ -64,7 +64,7 @@ def add(
 
     Files that are there already and have not changed are left alone; of one that has, what changed is stored anew.
     """
-    from drsai_backend.features.knowledge.base import NewStore
+    from drsai_backend.features.knowledge.base import PATH, NewStore
     from drsai_backend.features.knowledge.commands.folders import files_in, progress
 
     owner, files = _owner(tenant, user, shared=shared), files_in(paths)
@@ -77,7 +77,7 @@ def add(
         with progress() as bar:
             task = bar.add_task("storing", total=len(files))
             stored: dict[str, str] = {}
-            attached = {each.attributes.get("path"): each for each in _files(drsai, owner, there)}
+            attached = {each.attributes.get(PATH): each for each in _files(drsai, owner, there)}
             for name, path in files.items():
                 bar.update(task, description=in_line(name)[-40:])
                 if (file_id := _put(drsai, owner, there, (name, path), attached.get(name))) is not None:
@@ -196,6 +196,7 @@ def remove(
 ) -> None:
     """Delete a store, or take files out of it. What `add` has stored of them is deleted, too."""
     from drsai_backend.datamodel.audit import CLI
+    from drsai_backend.features.knowledge.base import PATH
 
     owner = _owner(tenant, user, shared=shared)
     with opened(database_url) as drsai, _missing(owner):
@@ -209,7 +210,7 @@ def remove(
         )
         confirm(f"Delete {what}, of {_whose(owner)}?", yes=yes)
         for file in chosen or all_files:
-            if "path" in file.attributes:
+            if PATH in file.attributes:
                 drsai.files.delete(owner, file.file_id, actor=CLI)
             elif files:
                 drsai.wait_for(lambda file=file: knowledge.detach(owner, there.store_id, file.file_id))
@@ -288,7 +289,7 @@ def _put(
 ) -> str | None:
     """Store a file, and have it read. Returns its id; None: it is there, and was read."""
     from drsai_backend.datamodel.audit import CLI
-    from drsai_backend.features.knowledge.base import NewFile
+    from drsai_backend.features.knowledge.base import PATH, NewFile
     from drsai_backend.features.knowledge.commands.folders import digest_of, parts_of
 
     (name, path), knowledge = file, _knowledge(drsai)
@@ -303,7 +304,7 @@ def _put(
     made = drsai.wait_for(lambda: files.create(owner, path.name, parts(), purpose="assistants", origin=origin))
     if there is not None and there.file_id == made.file_id and there.status in ("completed", "in_progress"):
         return None
-    new = NewFile(file_id=made.file_id, attributes={"path": name})
+    new = NewFile(file_id=made.file_id, attributes={PATH: name})
     if there is None or there.file_id == made.file_id:
         drsai.wait_for(lambda: knowledge.attach(owner, store.store_id, [new]))
     else:
@@ -323,7 +324,9 @@ def _wait(drsai: SyncDrSai, owner: Owner, store: StoreInfo, bar: Progress) -> No
 
 
 def _named(files: list[StoreFile], name: str) -> StoreFile:
-    found = [each for each in files if name in (each.file_id, each.attributes.get("path"))]
+    from drsai_backend.features.knowledge.base import PATH
+
+    found = [each for each in files if name in (each.file_id, each.attributes.get(PATH))]
     found = found or [each for each in files if each.filename == name]
     if len(found) != 1:
         text = (
@@ -339,15 +342,19 @@ def _print(console: Console, store: StoreInfo) -> None:
 
 
 def _print_file(console: Console, file: StoreFile) -> None:
+    from drsai_backend.features.knowledge.base import PATH
+
     of = f"{file.done} of {file.chunks} chunks" if file.status == "in_progress" else f"{file.chunks} chunks"
-    name = in_line(str(file.attributes.get("path", file.filename)))
+    name = in_line(str(file.attributes.get(PATH, file.filename)))
     console.print(f"[bold]{file.file_id}[/]  {file.status:<11}  {of:>14}  {name}", soft_wrap=True)
     for text in filter(None, (file.error, *file.notes)):
         print_below(console, f"[dim]{in_line(text)}[/]")
 
 
 def _print_passage(console: Console, passage: Passage) -> None:
-    place = [in_line(str(passage.attributes.get("path", passage.filename)))]
+    from drsai_backend.features.knowledge.base import PATH
+
+    place = [in_line(str(passage.attributes.get(PATH, passage.filename)))]
     place += [] if passage.page is None else [f"page {passage.page}"]
     place += [in_line(" / ".join(passage.headings))] if passage.headings else []
     console.print(f"[bold]{', '.join(place)}[/]  [dim]{passage.score:.3f}[/]", soft_wrap=True)
