@@ -37,10 +37,13 @@ _COMMON: Final = frozenset(
     (
         *("user", "users", "the", "their", "they", "has", "have", "had", "was", "were", "and", "for", "with", "from"),
         *("that", "this", "who", "whose", "his", "her", "its", "not", "are", "been", "about", "into", "than", "then"),
-        *("lives", "living", "works", "wants", "likes", "now"),
+        *("she", "lives", "living", "works", "wants", "likes", "now"),
     )
 )
 
+_SAYS: Final = frozenset(("user's", "user\u2019s", "called", "named", "lives", "live", "himself", "herself"))
+"""Words of facts for which people have others."""
+_NOT: Final = re.compile(r"\b(?:not|no|never|none|nobody|cannot|without|stopped|nicht|kein\w*)\b|n['\u2019]t\b")
 _ASKED: Final = frozenset(("forge", "forget", "pleas", "please", "remem", "remember"))
 
 
@@ -106,13 +109,16 @@ def why_not_held(text: str, quote: str, message: str) -> str | None:
     """Return why a message does not hold what is said to be learnt from it; None: it does, as far as words tell.
 
     The quoted words stand in the message, and are more than one; the text shares a word with them; and each number and
-    each name of the text stands in the message; of East Asian text, most of its pairs of characters do.
+    each name of the text stands in the message, and most of its other words; of East Asian text, most of its pairs of
+    characters do. A message that denies what is quoted does not hold a text that does not.
     """
     said, quoted = plain(message), plain(quote)
     if not quoted or quoted not in said:
         return "the quoted words are not in the message"
     if len(_WORD.findall(quoted)) < _LEAST_WORDS and len(_EAST.findall(quoted)) < 2 * _LEAST_WORDS:
         return "one word is no quotation"
+    if _denies(said, quoted) and not _NOT.search(plain(text)):
+        return "the message denies it"
     known = {*_words(said)}
     if strange := next(
         (each for each in _names(text) if each not in known and (each.isdigit() or each not in said)), None
@@ -120,6 +126,9 @@ def why_not_held(text: str, quote: str, message: str) -> str | None:
         return f"{strange!r} is not in the message"
     pairs = [each for each in _words(plain(text).removeprefix("用户")) if _EAST.search(each)]
     if pairs and 2 * sum(each in said for each in pairs) <= len(pairs):
+        return "most of the text is not in the message"
+    told = {each for each in _stems(plain(text)) if not _EAST.search(each)}
+    if told and 2 * len(told & {*_stems(said)}) < len(told):
         return "most of the text is not in the message"
     if not {*_words(plain(text))} & {*_words(quoted)}:
         return "the text has nothing of the quoted words"
@@ -137,15 +146,32 @@ def _words(text: str) -> Iterator[str]:
             yield word
 
 
+def _stems(text: str) -> Iterator[str]:
+    """Yield the first five letters of the words of a plain text that are neither common nor numbers."""
+    for word in _WORD.findall(text):
+        if len(word) > 2 and word not in _COMMON and word not in _SAYS and not word[0].isdigit():
+            yield re.sub("['\u2019]s$", "", word)[:5]
+
+
+def _denies(said: str, quoted: str) -> bool:
+    """Return whether the clause of a quotation in a message says that something is not so."""
+    at = said.index(quoted)
+    before = re.split(r"[.!?;:,\n]", said[:at])[-1]
+    after = re.split(r"[.!?;:,\n]", said[at + len(quoted) :])[0]
+    return _NOT.search(before + quoted + after) is not None
+
+
 def _names(text: str) -> Iterator[str]:
-    """Yield the numbers of a text, and its words with a capital letter that do not begin a sentence."""
+    """Yield the numbers of a text, and its words with a capital letter; of those that begin a sentence, the ones
+    that are not common."""
     begins = True
     for found in re.finditer(r"[^\W_]+|[.!?]", text):
         word = found[0]
         if word in ".!?":
             begins = True
             continue
-        if word[0].isdigit() or (word[0].isupper() and not begins and len(word) > 1):
+        is_common = len(word) < 3 or plain(word) in _COMMON if begins else len(word) < 2
+        if word[0].isdigit() or (word[0].isupper() and not is_common):
             yield plain(word)
         begins = False
 

@@ -51,6 +51,27 @@ def test_what_is_not_said_is_not(text: str, quote: str) -> None:
     assert why_not_held(text, quote, MESSAGE) is not None
 
 
+@pytest.mark.parametrize(
+    ("text", "quote", "message"),
+    [
+        ("The user likes cheese", "like cheese any more", "I do not like cheese any more."),
+        ("The user was convicted of fraud with their brother", "with my brother", "I went fishing with my brother"),
+        ("The user has cancer and is divorced from Anna", "visit Anna", "I will visit Anna tomorrow"),
+        ("Paris is the user's home city.", "my home city", "Munich is my home city"),
+    ],
+)
+def test_what_is_denied_or_added_is_not_held(text: str, quote: str, message: str) -> None:
+    assert why_not_held(text, quote, message) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("The user is called Ada", "My name is Ada"), ("The user lives in Berlin", "I live in Berlin")],
+)
+def test_what_is_said_in_other_words_is_held(text: str, message: str) -> None:
+    assert why_not_held(text, message, message) is None
+
+
 def test_chinese_is_held_by_pairs_of_characters() -> None:
     message = "我上个月搬到了上海,现在在一家银行工作。"
     assert why_not_held("用户搬到了上海。", "搬到了上海", message) is None
