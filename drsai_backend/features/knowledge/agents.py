@@ -125,9 +125,9 @@ class ForAgents(Extension):
             ranking_options: how passages are ranked
         """
         threshold = as_object(ranking_options).get("score_threshold")
-        question = Question(
-            queries=queries, top_k=max_num_results, filters=filters, score_threshold=cast("float | None", threshold)
-        )
+        if threshold is not None and not (isinstance(threshold, int | float) and 0 <= threshold <= 1):
+            raise ToolError("`ranking_options.score_threshold` must be a number between 0 and 1")
+        question = Question(queries=queries, top_k=max_num_results, filters=filters, score_threshold=threshold)
         return await self._looked_up(who, vector_store_ids, question)
 
     async def _looked_up(self, who: Principal, stores: Sequence[str], question: Question) -> str:

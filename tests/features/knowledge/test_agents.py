@@ -80,6 +80,10 @@ async def test_file_search_finds_what_the_user_has_and_nothing_of_others(opened:
     calls = [Reply(tool_calls=[ToolCall("file_search", {"queries": ["thirty days"]})]), "Thirty days."]
     model.script(None, [*calls])
     tools: Any = [{"type": "file_search", "vector_store_ids": [store], "max_num_results": 1}]
+    for wrong in ("high", 2, -1):
+        odd: Any = [{**tools[0], "ranking_options": {"score_threshold": wrong}}]
+        with pytest.raises(openai.BadRequestError, match="tools"):
+            await client.responses.create(model="ann", input="How long?", tools=odd)
     response = await client.responses.create(
         model="ann", input="How long?", tools=tools, include=["file_search_call.results"]
     )

@@ -45,6 +45,14 @@ class HostedTool(Wire):
     type: str = Field(pattern=r"^(?!(?:function|custom|allowed_tools|file_search)\Z)[a-zA-Z0-9_.-]{1,64}\Z")
 
 
+class RankingOptions(Wire):
+    """How passages are ranked: what is said besides is left aside."""
+
+    model_config = ConfigDict(extra="allow")
+
+    score_threshold: float | None = Field(default=None, ge=0, le=1)
+
+
 class FileSearch(Wire):
     """The hosted tool that is here: it searches stores of the user's, while the response is made."""
 
@@ -52,7 +60,7 @@ class FileSearch(Wire):
     vector_store_ids: list[Annotated[str, Field(min_length=1, max_length=255)]] = Field(min_length=1, max_length=16)
     max_num_results: int | None = Field(default=None, ge=1, le=50)
     filters: JsonObject | None = None
-    ranking_options: JsonObject | None = None
+    ranking_options: RankingOptions | None = None
 
 
 class FileSearchChoice(Wire):
