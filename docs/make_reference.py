@@ -23,7 +23,7 @@ CHAPTERS = {
     "Teams": "RunContext teams.context.TeamFactory DrSaiGroupChat RoundRobinGroupChat SelectorGroupChat Swarm "
     "GraphFlow MagenticOneGroupChat PlanExecuteTeam ReflexionTeam RouterTeam RouterOptions Flow",
     "Agents and tools": "AssistantAgent DrSaiAgent ToolAgent ReactAgent DrSaiAgentMixin agents.RunBound tool "
-    "Depends dependency_overrides "
+    "Depends dependency_overrides DrSaiMemory DrSaiKnowledge "
     "FileOutput ToolBase ToolIdentity ToolOptions ToolRun RegisteredTools BuiltinTools builtin_tools "
     "requires_approval idempotent TaskComplete "
     "models.DefaultModelClient models.ModelProvider",

@@ -99,7 +99,7 @@ class Extensions:
         ]
 
     def sources(self) -> Mapping[str, RecallSource]:
-        """What they recall for agents, by their names."""
+        """Return what they recall for agents, by their names."""
         return {each.name: each.recall_for for each in self._overriding("recall_for")}
 
     def routers(self, web: Web) -> Iterator[tuple[str, APIRouter]]:

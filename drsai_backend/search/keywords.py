@@ -94,7 +94,7 @@ def _best(
 
 
 def top(scores: Array, most: int) -> Array:
-    """Where the highest scores are, the highest first; of equal ones, the first."""
+    """Return where the highest scores are, the highest first; of equal ones, the first."""
     chosen: Array = np.arange(len(scores))
     if len(scores) > most:
         lowest = np.partition(scores, len(scores) - most)[len(scores) - most]

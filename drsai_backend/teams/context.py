@@ -55,8 +55,9 @@ class RunContext:
     sums up what the run's model clients use, which `models` makes. `owner` is whose thread it is, where it was shared
     with who asks; None: theirs. `files` are those of users, `tools` the registered ones of the tenant, `own_tools`
     those of the server's extensions, which `builtin_tools` finds by their names, `sources` what extensions recall for
-    agents (`recall`), `mcp` the operator's MCP servers and the connections to all, `began_at` when a run began that is
-    resumed, `settings` those of the server. The context lives as long as the run and is never stored.
+    agents (`recall`), `recalling` what was asked of them so far, `mcp` the operator's MCP servers and the connections
+    to all, `began_at` when a run began that is resumed, `settings` those of the server. The context lives as long as
+    the run and is never stored.
     """
 
     principal: Principal

@@ -122,7 +122,7 @@ class Speech:
         return sorted([*self.stored, *self._aside.values()], key=lambda done: done.seq)
 
     def annotations(self) -> list[JsonObject]:
-        """What the whole text cites, at its places in the text that is made of what is stored."""
+        """Return what the whole text cites, at its places in the text that is made of what is stored."""
         found: list[JsonObject] = []
         again, text = Speech(marks=self._marks, after=self._began_with), ""
         for place, event in enumerate(self.stored):

@@ -182,7 +182,7 @@ def _server(draft: Draft, name: str, fields: object, origin: FieldPath) -> None:
 
 
 def _knowledge(draft: Draft, given: FunctionListAgent) -> None:
-    """How documents are looked through. A store of them is named by `index_path`; without one it is to be made."""
+    """Return how documents are looked through. `index_path` names a store of them; without one it is to be made."""
     place: JsonObject = dict(_said(draft, given))
     if not place:
         return

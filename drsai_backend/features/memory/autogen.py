@@ -126,7 +126,7 @@ class DrSaiMemory(Memory, Component[DrSaiMemoryConfig]):
         await memory.delete_all(owner)
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is held open."""
 
     def _to_config(self) -> DrSaiMemoryConfig:
         return self._config

@@ -1,4 +1,4 @@
-"""Checks refuse secrets, and what is said to be learnt from a message that does not hold it. They ask no model."""
+"""Checks keep out secrets and what a message does not hold. No model is asked."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Extraction learns from what a person has said in a run: candidates by a model, checked without one, and decided on
-beside the memories that are nearest.
+"""Extraction makes memories of what a person has said in a run: candidates by a model, checked without one, and decided
+on beside the memories that are nearest.
 
 Only the person's own messages are read, never an answer and never what was recalled. Each candidate names a message and
 quotes words of it; one whose message does not hold it is left out. What is decided never overwrites a memory.

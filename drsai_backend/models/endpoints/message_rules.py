@@ -201,7 +201,7 @@ def with_prompt(messages: Sequence[LLMMessage], prompt: str) -> list[LLMMessage]
 
 
 def question_at(messages: Sequence[LLMMessage]) -> int | None:
-    """Where the user has asked last; else where the agent was told something last. None: nothing was said."""
+    """Return where the user has asked last; else where the agent was told something last. None: nothing was said."""
     told = [place for place, each in enumerate(messages) if isinstance(each, UserMessage)]
     asked = (place for place in reversed(told) if getattr(messages[place], "source", "") == "user")
     return next(asked, told[-1] if told else None)

@@ -366,8 +366,8 @@ class AgentSteps:
         return [*tools]
 
     async def recalled(self, find: Callable[[], Awaitable[str | None]]) -> str | None:
-        """What the agent is shown beside its messages in this turn, which `find` finds once. What was found is stored
-        before this returns: in a turn that is repeated it is the same, whenever the process died."""
+        """Return what the agent is shown beside its messages in this turn, which `find` finds once. What was found is
+        stored before this returns: in a turn that is repeated it is the same, whenever the process died."""
         if self._recalled is None:
             value = self.turn.replay(self.path, RECALLED)
             if value is None:
