@@ -152,7 +152,7 @@ class Principal:
             "key_id": self.key_id,
             "claims": dict(self.claims),
             "acted_by": self.acted_by,
-            **({"for_many": True} if self.for_many else {}),
+            "for_many": self.for_many,
         }
 
     @classmethod
@@ -164,7 +164,7 @@ class Principal:
         scopes = frozenset(scope for scope in Scope if scope in stored["scopes"])
         rest = {name: stored[name] for name in ("key_id", "claims", "acted_by")}
         user_id = stored.get("user_id", owner.user_id)
-        many = stored.get("for_many", False)
+        many = stored.get("for_many", True)  # Release 0.2.0 did not say, so nothing is learnt of who it was.
         return cls(user_id, owner.tenant, scopes, frozenset(stored["roles"]), **rest, for_many=many)
 
     @property

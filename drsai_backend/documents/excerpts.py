@@ -69,7 +69,7 @@ class Excerpt:
         return f"{_HEAD}\n<document{name}{pages}>\n{said}\n</document>{rest}"
 
     def _left_out(self, block: Block, shown: Sequence[str]) -> str:
-        """Return what is told of the rest, which begins in a block. Where knowledge finds things in it, this says how."""
+        """Return what is told of the rest, which begins in a block. What finds things in it is to be named here."""
         missing = max(1, self.tokens - sum(map(estimate_text, shown)))
         where = "" if block.page is None else f", from page {block.page} of {self.pages} on"
         return f"The file is longer than what is shown: about {missing} tokens are left out{where}."

@@ -15,6 +15,8 @@ KIND: Final = "memory"
 """Of the search indexes, and of the jobs."""
 MAX_TEXT: Final = 1_000
 """Characters of a memory."""
+MAX_PAST: Final = 20_000
+"""Versions of a person's memories that are over, and kept; the oldest go first."""
 MAX_MEMORIES: Final = 5_000
 """Current memories of a user."""
 STORED_FROM: Final = 0.6

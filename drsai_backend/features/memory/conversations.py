@@ -199,6 +199,10 @@ def _said(error: BaseException) -> str:
     return error.message
 
 
+_LOOKED_AT: Final = 4_000
+"""Characters of a message that are compared with a question."""
+
+
 def _turns(found: ShortTerm, query: str) -> list[JsonObject]:
     """Return messages as the engine API has them. The newer, and the nearer to the question, the higher the score."""
     now = utcnow()
@@ -208,7 +212,9 @@ def _turns(found: ShortTerm, query: str) -> list[JsonObject]:
             "source": message.source,
             "content": message.content,
             "timestamp": message.created_at.isoformat(),
-            "score": round((0.5 + share_of_words(query, message.content) / 2) * 0.97 ** (len(found.messages) - at), 6),
+            "score": round(
+                (0.5 + share_of_words(query, message.content[:_LOOKED_AT]) / 2) * 0.97 ** (len(found.messages) - at), 6
+            ),
             "days_ago": (now - message.created_at).days,
         }
         for at, message in enumerate(found.messages, 1)

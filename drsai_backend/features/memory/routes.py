@@ -202,6 +202,7 @@ def memory_routes(memory: Memory, web: Web) -> APIRouter:
     async def change_memory(memory_id: MemoryId, request: Request, who: Writer) -> Response:
         """Say it anew; the version before stays in the history."""
         body = await read_fields(bodies, request, MemoryBody)
+        _check_person(who)
         return json_response(_object(await memory.change(who.owner, memory_id, body.text, body.kind, body.importance)))
 
     @router.delete("/v1/memories/{memory_id}", responses=answers(200, deletion("memory.deleted")))

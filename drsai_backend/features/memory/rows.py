@@ -29,6 +29,7 @@ from drsai_backend.features.memory.base import (
     ID,
     KIND,
     MAX_MEMORIES,
+    MAX_PAST,
     MemoryInfo,
     MemoryKind,
     NewMemory,
@@ -38,7 +39,7 @@ from drsai_backend.features.memory.base import (
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.runs.threads.queries import text_of
-from drsai_backend.search.base import MAX_ENTRIES, Entry
+from drsai_backend.search.base import Entry
 from drsai_backend.search.indexes import add, create_index, drop_index, find_index, remove
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.messages import aside_of, noted_in
@@ -52,6 +53,9 @@ _SAID_IN: Final = ("TextMessage", "MultiModalMessage")
 _MOST_SAID: Final = 100
 """Messages of a run."""
 _IS_CURRENT: Final = _memory.c.expired_at.is_(None)
+_SAID: Final = ("kind", "importance")
+_AT_ONCE: Final = 50
+"""Memories that are put into an index without a pause."""
 LISTED: Final = Cursor((_memory.c.id,))
 """How lists are sorted: the newest first."""
 
@@ -129,8 +133,8 @@ def index_of(session: Session, owner: Owner, vectors: Vectors | None) -> int:
     index = create_index(session, owner, KIND, model=model, dimensions=dimensions)
     _set(session, owner, index_key=index)
     current = [*map(_info, _rows(session, owner, _IS_CURRENT))]
-    for at in range(0, len(current), MAX_ENTRIES):
-        _index(session, index, current[at : at + MAX_ENTRIES], vectors)
+    for at in range(0, len(current), _AT_ONCE):
+        _index(session, index, current[at : at + _AT_ONCE], vectors)
     return index
 
 
@@ -203,13 +207,15 @@ def add_memory(
     """
     index = index_of(session, owner, vectors)
     same = _rows(session, owner, _IS_CURRENT, _memory.c.scope == new.scope, _memory.c.digest == digest_of(new.text))
-    if same and (replaces is None or same[0]["memory_id"] == replaces):
+    is_itself = bool(same) and same[0]["memory_id"] == replaces
+    if same and (replaces is None or (is_itself and all(same[0][name] == getattr(new, name) for name in _SAID))):
         return _info(same[0])
     memory_id, at = replaces or f"mem_{secrets.token_hex(12)}", utcnow()
     if same or replaces is not None:
         # What another memory says already needs no version of this one.
         end_memory(session, owner, replaces or memory_id, "update", new.valid_from or at)
-        if same:
+        _forget_past(session, owner)
+        if same and not is_itself:
             return _info(same[0])
     elif _count(session, owner) >= MAX_MEMORIES:
         raise Conflict(f"there are {MAX_MEMORIES} memories: delete some first")
@@ -227,6 +233,13 @@ def add_memory(
     made = _info(row)
     _index(session, index, [made], vectors)
     return made
+
+
+def _forget_past(session: Session, owner: Owner) -> None:
+    """Delete the oldest of what is over, where a person has more of it than `MAX_PAST`."""
+    over = sa.select(_memory.c.id).where(*owned_by(_memory, owner), _memory.c.expired_at.is_not(None))
+    oldest = over.order_by(_memory.c.id.desc()).offset(MAX_PAST).limit(1_000)
+    session.connection().execute(sa.delete(_memory).where(_memory.c.id.in_(oldest)))
 
 
 def _count(session: Session, owner: Owner) -> int:

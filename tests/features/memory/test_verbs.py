@@ -126,3 +126,15 @@ async def test_as_a_memory_of_autogen_it_is_put_into_a_context_once(drsai: DrSai
     await memory.clear()
     await memory.update_context(context)
     assert len(await context.get_messages()) == 1
+
+
+async def test_what_is_said_the_same_changes_by_its_importance_and_what_is_long_over_goes(
+    drsai: DrSai, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = drsai.extension(Memory)
+    monkeypatch.setattr("drsai_backend.features.memory.rows.MAX_PAST", 2)
+    made = await memory.add(ANN, NewMemory(text="I drink tea.", importance=0.5))
+    for importance in (0.5, 0.6, 0.7, 0.8, 0.9):
+        await memory.change(ANN, made.memory_id, "I drink tea.", "fact", importance)
+    versions = await memory.history(ANN, made.memory_id)
+    assert [each.importance for each in versions] == [0.9, 0.8, 0.7]
