@@ -22,11 +22,13 @@ from benchmarks import (
     fallback,
     footprint,
     histories,
+    lasting,
     long,
     many,
     many_calls,
     migrate,
     opening,
+    processes,
     recognised,
     resume,
     rewrite,
@@ -48,7 +50,7 @@ TARGET = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 QUICK = (10,)
 GOALS = (10, 1000)
 FULL = (10, 100, 1000, 3000)
-_ONLY_FULL = ("rewrite", "timing", "migrate", "long", "many", "contexts", "search", "beside")
+_ONLY_FULL = ("rewrite", "timing", "migrate", "long", "many", "contexts", "search", "beside", "processes", "lasting")
 Part = Callable[[], Awaitable[Section | list[Section]]]
 
 
@@ -77,6 +79,8 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "stalls": lambda: stalls.measure(100 if quick else 2000),
         "recognised": lambda: asyncio.to_thread(recognised.measure, 30 if quick else 300),
         "serving": lambda: serving.measure(server, *((1, 10, 256) if quick else (5,))),
+        "processes": lambda: processes.measure(server, *((1, (1, 2), 64) if quick else (rounds,))),
+        "lasting": lambda: lasting.measure(*((24, 1.0) if quick else ())),
         "fallback": lambda: fallback.measure(1 if quick else rounds, 20 if quick else 200),
         "stored_definitions": lambda: stored_definitions.measure(1 if quick else rounds, 5 if quick else 20),
         "access": lambda: access.measure(*((1, 5) if quick else (8,))),
