@@ -15,6 +15,7 @@ from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.base import Extension
 from drsai_backend.work.jobs import enqueue, finish
 from drsai_backend.work.kinds import Job, JobOptions, NewJob
+from drsai_backend.work.workers import Workers
 from tests.features.conftest import Extended
 from tests.support.teams.crew import Crew
 from tests.work.conftest import Doing, until
@@ -96,10 +97,18 @@ async def test_with_a_user_their_jobs_go_and_what_is_done_of_them_is_not_stored(
     assert echo.said == ["c"]
 
 
-async def test_an_extension_without_jobs_starts_nothing(extended: Extended) -> None:
+async def test_without_kinds_nothing_begins(extended: Extended) -> None:
+    def working() -> set[asyncio.Task[Any]]:
+        return {task for task in asyncio.all_tasks() if task.get_name().startswith("drsai work")}
+
     class Without(Extension):
         name = "without"
 
     drsai = await extended({"crew": Crew()}, Without)
-    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("drsai work")]
-    drsai.extension(Without).host.work.wake()
+    before = working()  # Of features that come along.
+    host = drsai.extension(Without).host
+    workers = Workers(host.database, host.settings)
+    workers.start(())
+    workers.wake()
+    assert working() == before
+    await workers.stop()

@@ -36,6 +36,8 @@ from drsai_backend.datamodel.audit import CLI, Action, By
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions.stored.store import DefinitionSpec
 from drsai_backend.errors import DatabaseError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
+from drsai_backend.features.knowledge.base import NewStore
+from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.state.portable import export_thread, import_thread
 from drsai_backend.tools.registered.registry import ToolSpec
 from tests.runs.test_answers import Office
@@ -222,6 +224,8 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
     agents, agent = drsai.engine.agents, DefinitionSpec("asks", {"agents": {"asks": {}}})
     for replaces in (False, True):
         await agents.put(registrar, agent, replaces=replaces)
+    knowledge = drsai.extension(Knowledge)
+    store = await knowledge.create(Owner("acme", "ann"), NewStore(name="handbook"))
     more = DefinitionSpec("more", {"agents": {"more": {}}})
     await _refuse_entries(drsai)
     before = await _stored(drsai)
@@ -246,6 +250,7 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
         "key.changed": lambda: drsai.webhooks.change_key("acme", key.info.key_id, "https://hooks.example.org/"),
         "webhook_secret.created": lambda: drsai.webhooks.make_secret(Owner("acme", "bob")),
         "webhook_secret.rotated": lambda: drsai.webhooks.make_secret(Owner("acme", "ann")),
+        "knowledge.deleted": lambda: knowledge.delete(Owner("acme", "ann"), store.store_id),
         "file.deleted": lambda: drsai.files.delete(Owner("acme", "ann"), file.file_id),
         "tool.registered": lambda: drsai.engine.tools.register(registrar, tool("more")),
         "tool.changed": lambda: drsai.engine.tools.register(registrar, tool("asks"), replaces=True),
