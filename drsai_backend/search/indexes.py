@@ -157,7 +157,7 @@ def _noted(value: JsonObject, field: str) -> JsonObject:
     """Return JSON that is stored with an entry. Raises InvalidRequest: it cannot be."""
     noted = clean_json(value, field)
     if len(repr(noted)) > _MAX_JSON:
-        raise InvalidRequest(f"the {field} of an entry have up to {_MAX_JSON} characters", param=field)
+        raise InvalidRequest(f"the {field} of an entry may have up to {_MAX_JSON} characters", param=field)
     return noted
 
 

@@ -310,8 +310,9 @@ async def test_nor_does_it_over_an_api(client: Client, calls: Calls, way: str) -
     mode = way.removeprefix("task in ")
     run = getattr(client, way) if way in WAYS else client.task(mode)
     few, many = await calls.of(run, (FEW, MANY))
-    # A run of the background is waited for, by whatever wakes its reader first.
-    assert many <= few * (1.15 if way == "background" else 1.05)
+    # A run of the background is waited for, by whatever wakes its reader first; so is a task, of whose many writes some
+    # go through a thread on a busy machine.
+    assert many <= few * (1.3 if mode in MODES else 1.15 if way == "background" else 1.05)
 
 
 @pytest.mark.parametrize("way", ["chat", "anthropic"])

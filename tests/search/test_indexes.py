@@ -124,7 +124,7 @@ def test_several_indexes_are_searched_as_one(shelf: Shelf) -> None:
         ([Entry("x", "a\x00b")], "text must not hold the character NUL"),
         ([Entry("x", "a\ud800b")], "text holds a lone surrogate"),
         ([Entry("x", "x", attributes={"a": math.nan})], "attributes must not hold NaN"),
-        ([Entry("x", "x", place={"a": "x" * 20_000})], "attributes and place have up to"),
+        ([Entry("x", "x", place={"a": "x" * 20_000})], "the place of an entry may have up to"),
         ([Entry("x", "x"), Entry("x", "y")], "each ref once"),
         ([Entry(str(number), "x") for number in range(1001)], "up to 1000 entries"),
     ],
