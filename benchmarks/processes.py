@@ -1,11 +1,12 @@
-"""Servers of one PostgreSQL: what a request costs each of them, however many there are."""
+"""Servers of one port and one PostgreSQL: what a request costs each of them, however many there are."""
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from statistics import median
+from typing import NamedTuple
 
 import psutil
 
@@ -15,19 +16,31 @@ from benchmarks.report import Section
 from benchmarks.serving import CHAT, ratio, server
 
 CONNECTIONS = 16
-"""Of each server."""
+"""For each server."""
 
 
-async def _spent(servers: Sequence[tuple[int, psutil.Process]], requests: int) -> float:
-    """Processor milliseconds of the servers for each of so many requests, which are shared among them."""
+class Servers(NamedTuple):
+    """Those of one port."""
 
-    def so_far() -> float:
-        return sum(sum(process.cpu_times()[:2]) for _, process in servers)
+    port: int
+    processes: Sequence[psutil.Process]
 
-    before, each = so_far(), requests // len(servers)
-    found = await asyncio.gather(*(load(port, CHAT, CONNECTIONS, each) for port, _ in servers))
-    assert not any(one.errors or one.timeouts for one in found), found
-    return (so_far() - before) / (each * len(servers)) * 1000
+    def so_far(self) -> float:
+        """Processor seconds of them."""
+        return sum(sum(process.cpu_times()[:2]) for process in self.processes)
+
+    async def spent(self, requests: int) -> float:
+        """Processor milliseconds of them for each of so many requests."""
+        before = self.so_far()
+        found = await load(self.port, CHAT, CONNECTIONS * len(self.processes), requests)
+        assert found.errors + found.timeouts == 0, found
+        return (self.so_far() - before) / requests * 1000
+
+
+def _begun(watching: psutil.Process, count: int) -> Sequence[psutil.Process]:
+    while len(found := watching.children()) < count:
+        time.sleep(0.1)
+    return found
 
 
 async def measure(
@@ -35,32 +48,25 @@ async def measure(
 ) -> Section:
     section = Section(
         "Several servers",
-        f"`POST /v1/chat/completions`, streamed, a new thread with every request, {CONNECTIONS} connections to each\n"
-        f"of so many `drsai serve` on one PostgreSQL: the servers' processor a request. Medians of {rounds} rounds.",
+        f"`POST /v1/chat/completions`, streamed, a new thread with every request, {CONNECTIONS} connections for each\n"
+        f"process of a `drsai serve --workers N` on PostgreSQL: their processor a request. Medians of {rounds} rounds.",
         ("servers", "CPU ms a request", "÷ with one"),
     )
     if postgres is None:
         return section
     spent: dict[int, list[float]] = {count: [] for count in counts}
     with ExitStack() as stack:
-        groups: dict[int, list[tuple[int, psutil.Process]]] = {}
+        groups: dict[int, Servers] = {}
         for count in counts:
             url = stack.enter_context(postgres.database())
-            command = [
-                "-m",
-                "drsai_backend",
-                "serve",
-                "benchmarks.served_teams",
-                "--port",
-                "PORT",
-                "--database-url",
-                url,
-            ]
-            groups[count] = [stack.enter_context(server(*command)) for _ in range(count)]
-            await _spent(groups[count], 32 * count)  # warm up
+            command = ["-m", "drsai_backend", "serve", "benchmarks.served_teams", "--port", "PORT"]
+            command += ["--database-url", url, "--workers", str(count)]
+            port, process = stack.enter_context(server(*command))
+            groups[count] = Servers(port, [process] if count == 1 else _begun(process, count))
+            await groups[count].spent(64 * count)  # warm up
         for _ in range(rounds):
             for count, servers in groups.items():
-                spent[count].append(await _spent(servers, size))
+                spent[count].append(await servers.spent(size))
     for count, found in spent.items():
         value, shown = ratio(found, spent[counts[0]])
         section.rows.append((str(count), f"{median(found):.1f}", shown))

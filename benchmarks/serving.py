@@ -36,7 +36,7 @@ def server(*arguments: str, **variables: str) -> Iterator[tuple[int, psutil.Proc
     """A server in a process of its own, and its port, which takes the place of `PORT` in the arguments."""
     port = _free_port()
     command = [sys.executable, *(str(port) if part == "PORT" else part for part in arguments)]
-    environment = {**os.environ, **variables, "DRSAI_LOG_LEVEL": "ERROR"}
+    environment = {**os.environ, "DRSAI_WORKERS": "1", **variables, "DRSAI_LOG_LEVEL": "ERROR"}
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(command, env=environment, stdout=quiet, stderr=quiet)
     try:

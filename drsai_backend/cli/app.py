@@ -131,6 +131,15 @@ def serve(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="0: any free port. [default: $DRSAI_PORT, else 8000]")
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Processes on this port. [default: $DRSAI_WORKERS, else on PostgreSQL one a core, 4 at most, and 1 on "
+            "SQLite]",
+        ),
+    ] = None,
     database_url: DatabaseUrl = None,
     insecure: Annotated[
         bool,
@@ -174,6 +183,7 @@ def serve(
     options: dict[str, object] = {
         "host": host,
         "port": port,
+        "workers": workers,
         "database_url": database_url,
         "ssl_certfile": ssl_certfile,
         "ssl_keyfile": ssl_keyfile,
@@ -183,6 +193,8 @@ def serve(
         "require_model": require_model or None,
     }
     if reload:
+        if (workers or 1) > 1:
+            raise typer.BadParameter("with --reload one process serves", param_hint="--workers")
         from drsai_backend.cli import reload as reloading
 
         reloading.reload(options, teams or [], insecure=insecure, local_model=local_model, access_log=access_log)

@@ -14,7 +14,10 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, cast
 
@@ -24,17 +27,19 @@ from rich.table import Table
 from rich.text import Text
 
 from drsai_backend import jobs
+from drsai_backend.cli import servers
 from drsai_backend.cli.address import Address, find_address, hosts_of, listen, proxies_of, tls_of, url_of
 from drsai_backend.cli.database import show_url
 from drsai_backend.cli.isolated import isolation
 from drsai_backend.cli.logs import configure_logging
 from drsai_backend.cli.screen import make_console, print_rows
 from drsai_backend.cli.server import Connections, Server
+from drsai_backend.cli.verbs import print_problems
 from drsai_backend.config import Settings
 from drsai_backend.database import Database
 from drsai_backend.definitions import load_all
 from drsai_backend.drsai import DrSai
-from drsai_backend.errors import ConfigurationError
+from drsai_backend.errors import ConfigurationError, DrSaiError
 from drsai_backend.features.extensions import means_of
 from drsai_backend.models.local import LocalModelServer
 from drsai_backend.teams.context import TeamFactory
@@ -53,23 +58,55 @@ def serve(
     listening: socket.socket | None = None,
 ) -> None:
     """Serve until told to stop. `listening`: the socket, where there is one already."""
-    address, tls = find_address(settings), tls_of(settings)
+    count = 1 if listening is not None else servers.count_of(settings)
+    address = find_address(settings)
     configure_logging(settings)
-    given = load_all(teams, means_of(settings)) if teams else None
-    if not insecure and not address.is_loopback and not _is_guarded(settings):
-        raise ConfigurationError(
-            f"{settings.host} is no loopback address, and nobody needs a key: everybody who reaches it could read and "
-            "change all threads. Make a key (drsai keys add --user NAME), set DRSAI_AUTH=required, or use "
-            "127.0.0.1; --insecure if it shall be open"
-        )
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(listening or listen(settings, address))
         if local_model:
             make_console().print("Starting the local model …")
             settings = stack.enter_context(LocalModelServer()).settings(settings)
-        runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
-        drsai = _worker(settings, teams, given)
-        runner.run(_serve(drsai, address, listening, tls, access_log=access_log))
+        server = _ServerProcess(settings, teams, insecure=insecure, access_log=access_log)
+        if count == 1:
+            server(listening)
+        else:
+            # Made once here and thrown away: what is imported for it, the servers share.
+            DrSai(settings=settings).app()
+            if code := servers.run(count, listening, server):
+                sys.exit(code)
+
+
+@dataclass(frozen=True)
+class _ServerProcess:
+    """What a server is made of. It can be sent to another process, which makes it there."""
+
+    settings: Settings
+    teams: list[str] | None
+    insecure: bool
+    access_log: bool
+
+    def __call__(self, listening: socket.socket, *, keeper: Connection | None = None, speaks: bool = True) -> None:
+        """Serve until told to stop: `servers.Serve`. With a `keeper`, others serve on the same socket."""
+        settings, address = self.settings, find_address(self.settings)
+        if keeper is not None:
+            configure_logging(settings)
+        try:
+            tls = tls_of(settings)
+            given = load_all(self.teams, means_of(settings)) if self.teams else None
+            if not self.insecure and not address.is_loopback and not _is_guarded(settings):
+                raise ConfigurationError(
+                    f"{settings.host} is no loopback address, and nobody needs a key: everybody who reaches it could "
+                    "read and change all threads. Make a key (drsai keys add --user NAME), set DRSAI_AUTH=required, or "
+                    "use 127.0.0.1; --insecure if it shall be open"
+                )
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                drsai = _worker(settings, self.teams, given)
+                runner.run(_serve(drsai, address, listening, tls, self.access_log, keeper, speaks))
+        except DrSaiError as error:
+            if keeper is None:
+                raise
+            print_problems(error)
+            sys.exit(1)
 
 
 def work(settings: Settings, teams: list[str] | None) -> None:
@@ -103,8 +140,9 @@ async def _serve(
     address: Address,
     listening: socket.socket,
     tls: ssl.SSLContext | None,
-    *,
     access_log: bool,
+    keeper: Connection | None,
+    speaks: bool,
 ) -> None:
     settings = drsai.settings
     async with drsai:
@@ -120,9 +158,12 @@ async def _serve(
             timeout_keep_alive=int(settings.keep_alive_seconds),
             timeout_graceful_shutdown=int(settings.shutdown_grace_seconds + _CLOSE_SECONDS),
         )
-        server = Server(config, Connections(settings), drain=drsai.drain, tls=tls)
-        _on_signals(server.stop)
-        await _print_serving(drsai, url_of(settings, listening), address)
+        server = Server(config, Connections(settings), drain=drsai.drain, tls=tls, is_alone=keeper is None)
+        _on_signals(server.stop, speaks=keeper is None)
+        if speaks:
+            await _print_serving(drsai, url_of(settings, listening), address)
+        if keeper is not None:
+            servers.watch(keeper, server.stop)
         _settle_garbage()
         await server.serve([listening])
 
@@ -135,8 +176,9 @@ async def _work(drsai: DrSai) -> None:
         await stopping.wait()
 
 
-def _on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` at the first SIGINT or SIGTERM. The second ends the process on the spot: others find its runs."""
+def _on_signals(stop: Callable[[], None], *, speaks: bool = True) -> None:
+    """Call `stop` at the first SIGINT or SIGTERM. The second ends the process on the spot: others find its runs.
+    `speaks`: whether the first is answered on the terminal."""
     is_stopping = False
 
     def hear(number: int) -> None:
@@ -144,7 +186,8 @@ def _on_signals(stop: Callable[[], None]) -> None:
         if is_stopping:
             os._exit(128 + number)
         is_stopping = True
-        make_console(stderr=True).print("Stopping; once more to stop at once.")
+        if speaks:
+            make_console(stderr=True).print("Stopping; once more to stop at once.")
         stop()
 
     loop = asyncio.get_running_loop()

@@ -40,6 +40,8 @@ _GROWN: Final = 64 * 1024 * 1024
 _OF_A_CONNECTION: Final = 512 * 1024
 """By how many bytes the process grows until another collection is worth its time, and by how many more with each open
 connection: what a run under way has is no garbage, and a collection that walks through a thousand stops all of them."""
+_HEARINGS: Final = 50
+"""For how many hundredths of a second a server that stops waits for the first request of those who are connected."""
 _BACK_OFF: Final = 0.2
 _QUIET_SECONDS: Final = 60.0
 """Between two log lines about the same trouble."""
@@ -164,6 +166,11 @@ class Connection(H11Protocol):
         super().resume_writing()
         self._blocked = None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether no request has begun on it yet."""
+        return self.cycle is None  # pyright: ignore[reportUnnecessaryComparison] - uvicorn's types forget the beginning
+
     def is_overdue(self) -> bool:
         now = self._bounds.now
         if self._blocked is not None and now - self._blocked > _UNREAD_SECONDS:
@@ -190,6 +197,10 @@ class Connection(H11Protocol):
             self.transport.abort()
 
 
+def _is_new(connection: object) -> bool:
+    return isinstance(connection, Connection) and connection.is_new
+
+
 def _answer(status: int, code: str, message: str) -> bytes:
     """An error as the API words it, from below the API, after which the connection is closed."""
     kind = "invalid_request_error" if status < 500 else "server_error"
@@ -205,6 +216,8 @@ class Server(uvicorn.Server):
     Args:
         drain: hands the runs over.
         tls: for https; None: http.
+        is_alone: whether no other process accepts on the same sockets. Otherwise connections are taken one by one, so
+            that those of a burst come to all.
     """
 
     def __init__(
@@ -214,8 +227,10 @@ class Server(uvicorn.Server):
         *,
         drain: Callable[[], Awaitable[None]],
         tls: ssl.SSLContext | None = None,
+        is_alone: bool = True,
     ) -> None:
         super().__init__(config)
+        self._at_once = _ACCEPTS if is_alone else 0
         self.server_state = self._bounds = bounds
         self._drain = drain
         self._tls = tls
@@ -252,11 +267,22 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for task in [*self._accepting, *self._connecting]:  # uvicorn would wait for who connects behind its back
+        for task in self._accepting:  # uvicorn would wait for who connects behind its back
             task.cancel()
         await asyncio.wait(self._accepting)
+        await self._hear_who_came()
+        for task in self._connecting:
+            task.cancel()
         # Together: were connections closed first, clients would be left without a word of what becomes of their runs.
         await asyncio.gather(super().shutdown(sockets), self._drain())
+
+    async def _hear_who_came(self) -> None:
+        """Let those who have just connected send their request: closed before, they would be left without a word,
+        while others serve on the same address."""
+        for _ in range(_HEARINGS):
+            if not self._connecting and not any(map(_is_new, self._bounds.connections)):
+                break
+            await asyncio.sleep(0.01)
 
     def _collect_if_grown(self) -> None:
         """Collect cycles: with thresholds as high as `drsai serve` sets them, what large requests leave behind would
@@ -276,7 +302,7 @@ class Server(uvicorn.Server):
             try:
                 self._take((await loop.sock_accept(listening))[0])
                 with contextlib.suppress(BlockingIOError):
-                    for _ in range(_ACCEPTS):
+                    for _ in range(self._at_once):
                         self._take(listening.accept()[0])
                 await asyncio.sleep(0)  # sock_accept() does not yield while clients wait
             except OSError as error:

@@ -107,6 +107,12 @@ class Settings(BaseSettings):
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535, description="0: any free port.")
+    workers: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Processes of `drsai serve`, on one port; unset: one a core, 4 at most, on PostgreSQL, else 1.",
+    )
     ssl_certfile: Path | None = Field(default=None, description="The server's certificate and its chain, in PEM.")
     ssl_keyfile: Path | None = Field(default=None, description="The certificate's private key, in PEM, unencrypted.")
     trusted_proxies: Networks = Field(

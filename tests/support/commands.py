@@ -41,9 +41,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """Nothing of the machine's that changes what the commands do."""
+    """Nothing of the machine's that changes what the commands do. One process serves: the one that a test kills."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
-    return {**kept, "PYTHONPATH": str(ROOT), "DRSAI_DEMO_DELAY": "0", "NO_COLOR": "1", **more}
+    return {**kept, "PYTHONPATH": str(ROOT), "DRSAI_DEMO_DELAY": "0", "NO_COLOR": "1", "DRSAI_WORKERS": "1", **more}
 
 
 class Command:

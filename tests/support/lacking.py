@@ -21,7 +21,15 @@ _NOT_WINDOWS = (
     *("O_NOFOLLOW", "O_DIRECTORY", "O_NONBLOCK", "O_CLOEXEC"),
 )
 _MODULES = ("fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "readline", "syslog", "uvloop")
-_IMPORTED_BEFORE = ("filelock", "numpy", "psutil", "tempfile", "rich.console", "multiprocessing.connection", "mcp.client.stdio")
+_IMPORTED_BEFORE = (
+    "filelock",
+    "numpy",
+    "psutil",
+    "tempfile",
+    "rich.console",
+    "multiprocessing.connection",
+    "mcp.client.stdio",
+)
 
 
 def as_macos() -> None:
