@@ -145,7 +145,7 @@ class Access:
                 whose = f"you are {caller.user_id}" if caller.key_id is None else f"this key is {caller.user_id}'s"
                 text = f"{whose}: to name another `user` needs the scope `act-as`"
                 raise InsufficientScope(text, scope=Scope.ACT_AS, param="user")
-            return caller if tag is None or tag == caller.user_id else replace(caller, for_many=True)
+            return replace(caller, for_many=True) if self._is_tagged(caller, connection, tag) else caller
         user = None if tag is None else user_of(tag)
         if named is not None and user is not None and named != user:
             raise InvalidRequest("`user` in the query and in the body are different", param="user")
@@ -161,6 +161,16 @@ class Access:
         scopes = frozenset(scope for scope in Scope if caller.may(scope)) - {Scope.ADMIN, Scope.ACT_AS}
         # Roles and claims are those of the gateway: whom it acts as has none of them, be it of the same name.
         return replace(caller, user_id=named, scopes=scopes, roles=frozenset(), claims={}, acted_by=caller.user_id)
+
+    def _is_tagged(self, caller: Principal, connection: Connection, tag: object) -> bool:
+        """Return whether a request says that somebody else asks than whose key it brings: no identity here, but the
+        caller may be many people then."""
+        if tag is not None and tag != caller.user_id:
+            return True
+        try:
+            return self._identify is None and self._by_header(connection)[1] not in (None, caller.user_id)
+        except InvalidRequest:
+            return True
 
     def _by_header(self, connection: Connection) -> tuple[str, str | None]:
         """Return whom a gateway's header names, and which header."""

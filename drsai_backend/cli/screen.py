@@ -75,7 +75,8 @@ def print_below(console: Console, text: str) -> None:
 
 def whose_name(owner: Owner) -> str:
     """A user, with the tenant where it is not everybody's: `ann (acme)`."""
-    return owner.user_id if owner.tenant == "default" else f"{owner.user_id} ({owner.tenant})"
+    name = owner.user_id or "all users"
+    return name if owner.tenant == "default" else f"{name} ({owner.tenant})"
 
 
 def tell(text: str, value: object, *, as_json: bool) -> None:

@@ -399,6 +399,11 @@ class Settings(BaseSettings):
         description="Learn facts from what known people say, after each run, and have the built-in `assistant` recall "
         "them.",
     )
+    memory_shared: dict[str, Literal["team", "tenant"]] = Field(
+        default_factory=dict,
+        description="Teams of whose runs all users of a tenant remember something, by name: `team` for that team, "
+        "`tenant` for all.",
+    )
     memory_model: str | None = Field(
         default=None, description="The profile, or the model, that learns. Default: the default model."
     )

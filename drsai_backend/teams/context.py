@@ -56,8 +56,8 @@ class RunContext:
     with who asks; None: theirs. `files` are those of users, `tools` the registered ones of the tenant, `own_tools`
     those of the server's extensions, which `builtin_tools` finds by their names, `sources` what extensions recall for
     agents (`recall`), `recalling` what was asked of them so far, `mcp` the operator's MCP servers and the connections
-    to all, `began_at` when a run began that is resumed, `settings` those of the server. The context lives as long as
-    the run and is never stored.
+    to all, `team` the name of the team, `began_at` when a run began that is resumed, `settings` those of the server.
+    The context lives as long as the run and is never stored.
     """
 
     principal: Principal
@@ -77,6 +77,7 @@ class RunContext:
     own_tools: Mapping[str, ToolBase] = field(default_factory=dict[str, ToolBase], repr=False)
     sources: Mapping[str, RecallSource] = field(default_factory=dict[str, RecallSource], repr=False)
     mcp: McpHost | None = field(default=None, repr=False)
+    team: str = ""
     recalling: Sequence[Recalling] | None = field(default=None, init=False, repr=False)
     _user_input: UserInput | None = field(default=None, init=False, repr=False)
 

@@ -11,6 +11,8 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, Field
 
+from drsai_backend.datamodel.owner import Owner
+
 KIND: Final = "memory"
 """Of the search indexes, and of the jobs."""
 MAX_TEXT: Final = 1_000
@@ -41,6 +43,7 @@ class Source(BaseModel):
     seq: int = Field(description="The number of the message in the thread.")
     quote: str
     user_id: str | None = Field(default=None, description="Whose thread it is, where it is another user's.")
+    said_by: str | None = Field(default=None, description="Who has said it, of what is shared.")
 
 
 class MemoryInfo(BaseModel):
@@ -48,6 +51,7 @@ class MemoryInfo(BaseModel):
 
     memory_id: str = Field(description="`mem_…`: of all its versions.")
     version_id: str
+    shared: bool = Field(default=False, description="It belongs to all users of the tenant.")
     scope: str = Field(description="Empty: for all agents; else the name under which some keep it.")
     kind: MemoryKind
     text: str
@@ -108,6 +112,11 @@ class Said:
     seq: int
     text: str
     at: datetime
+
+
+def shared_by(tenant: str) -> Owner:
+    """Return the owner of what all users of a tenant share: a tenant without a user."""
+    return Owner(tenant, "")
 
 
 def plain(text: str) -> str:

@@ -24,12 +24,14 @@ if TYPE_CHECKING:
 app = typer.Typer(cls=Verbs, help="Look at what is remembered of a user, and forget it.", no_args_is_help=True)
 
 OfUser = Annotated[str, typer.Option(metavar="NAME", help="Of whom.")]
+Shared = Annotated[bool, typer.Option("--shared", help="What all users of the tenant share.")]
 MemoryId = Annotated[str, typer.Argument(metavar="MEMORY", help="`mem_…`, as `list` shows it.")]
 
 
 @app.command("list")
 def list_memories(
-    user: OfUser,
+    user: OfUser = "",
+    shared: Shared = False,
     tenant: Tenant = "default",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 50,
     after: Annotated[str | None, typer.Option(metavar="N", help="Those before this one.")] = None,
@@ -39,7 +41,7 @@ def list_memories(
     """List what is remembered of a user, newest first."""
     from drsai_backend.features.memory.extension import Memory
 
-    owner = owner_of(tenant, user)
+    owner = _owner(tenant, user, shared=shared)
     with opened(database_url) as drsai:
         memory = drsai.drsai.extension(Memory)
         found = lists.read(
@@ -51,7 +53,8 @@ def list_memories(
 @app.command()
 def search(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="What the memories are to be about.")],
-    user: OfUser,
+    user: OfUser = "",
+    shared: Shared = False,
     tenant: Tenant = "default",
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="How many at most.")] = 5,
     database_url: DatabaseUrl = None,
@@ -62,7 +65,7 @@ def search(
     from drsai_backend.features.memory.recall import RecallOptions
     from drsai_backend.page import Page
 
-    owner = owner_of(tenant, user)
+    owner = _owner(tenant, user, shared=shared)
     with opened(database_url) as drsai:
         memory = drsai.drsai.extension(Memory)
         found = drsai.wait_for(lambda: memory.search(owner, query, RecallOptions(top_k=limit)))
@@ -74,7 +77,8 @@ def search(
 @app.command()
 def show(
     memory_id: MemoryId,
-    user: OfUser,
+    user: OfUser = "",
+    shared: Shared = False,
     tenant: Tenant = "default",
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
@@ -82,7 +86,7 @@ def show(
     """Show all versions of a memory, newest first, with the words that it was learnt from."""
     from drsai_backend.features.memory.extension import Memory
 
-    owner = owner_of(tenant, user)
+    owner = _owner(tenant, user, shared=shared)
     with opened(database_url) as drsai, _missing(owner):
         found = drsai.wait_for(lambda: drsai.drsai.extension(Memory).history(owner, memory_id))
     if as_json:
@@ -99,8 +103,9 @@ def show(
 
 @app.command()
 def remove(
-    user: OfUser,
     memory_id: Annotated[str | None, typer.Argument(metavar="[MEMORY]", help="`mem_…`, as `list` shows it.")] = None,
+    user: OfUser = "",
+    shared: Shared = False,
     everything: Annotated[bool, typer.Option("--all", help="All that is remembered of the user.")] = False,
     tenant: Tenant = "default",
     database_url: DatabaseUrl = None,
@@ -111,7 +116,7 @@ def remove(
     from drsai_backend.errors import InvalidRequest
     from drsai_backend.features.memory.extension import Memory
 
-    owner = owner_of(tenant, user)
+    owner = _owner(tenant, user, shared=shared)
     if everything is (memory_id is not None):
         raise InvalidRequest("name one memory, or say --all", param="memory_id")
     with opened(database_url) as drsai, _missing(owner):
@@ -128,16 +133,27 @@ def remove(
 
 
 @app.command()
-def export(user: OfUser, tenant: Tenant = "default", database_url: DatabaseUrl = None) -> None:
+def export(
+    user: OfUser = "", shared: Shared = False, tenant: Tenant = "default", database_url: DatabaseUrl = None
+) -> None:
     """Print all that is remembered of a user, as lines of JSON. `drsai users export` has past versions, too."""
     from drsai_backend.features.memory.extension import Memory
 
-    owner = owner_of(tenant, user)
+    owner = _owner(tenant, user, shared=shared)
     with opened(database_url) as drsai:
         memory = drsai.drsai.extension(Memory)
         found = lists.read(lambda after, many: drsai.wait_for(lambda: memory.list(owner, None, after, many)), None)
     for each in found.items:
         sys.stdout.write(each.model_dump_json() + "\n")
+
+
+def _owner(tenant: str, user: str, *, shared: bool) -> Owner:
+    """Return whose memories are meant. Raises InvalidRequest: not one of the two is named."""
+    from drsai_backend.errors import InvalidRequest
+
+    if shared is bool(user):
+        raise InvalidRequest("name a user, or say --shared", param="user")
+    return owner_of(tenant, user)
 
 
 def _print(console: Console, item: MemoryInfo) -> None:

@@ -21,9 +21,9 @@ from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import MESSAGE_SCHEMA, message_object
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
-from drsai_backend.errors import DrSaiError, NotFound
+from drsai_backend.errors import DrSaiError, Forbidden, NotFound
 from drsai_backend.estimates import estimate_text
-from drsai_backend.features.memory.base import Remembered
+from drsai_backend.features.memory.base import FoundMemories, Remembered
 from drsai_backend.features.memory.checks import share_of_words
 from drsai_backend.json_types import JsonObject
 
@@ -153,7 +153,7 @@ def _of_engine(memory: Memory, web: Web) -> APIRouter:
         name = check_name(conversation_id, "conversation_id")
         detail = await _conversation(web, who, name)
         recent, found = await asyncio.gather(
-            _recent(web, who, name, idle, limit), memory.search(who.owner, query or ""), return_exceptions=True
+            _recent(web, who, name, idle, limit), _known(memory, who, query or ""), return_exceptions=True
         )
         short = [] if isinstance(recent, BaseException) else _turns(recent, query or "")
         long = [] if isinstance(found, BaseException) else [*map(_entry, found.items)]
@@ -190,6 +190,14 @@ async def _conversation(web: Web, who: Principal, name: str) -> str:
 async def _recent(web: Web, who: Principal, name: str, idle: float, limit: int) -> ShortTerm:
     who.require(Scope.THREADS_READ)
     return await short_term(web.engine, who, name, idle, limit)
+
+
+async def _known(memory: Memory, who: Principal, query: str) -> FoundMemories:
+    from drsai_backend.features.memory.extension import UNKNOWN_PERSON
+
+    if not who.is_one_person:
+        raise Forbidden(UNKNOWN_PERSON)
+    return await memory.search(who.owner, query)
 
 
 def _said(error: BaseException) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
@@ -12,7 +12,15 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database.locks import alone
 from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest, NotFound
 from drsai_backend.features.base import Extension
-from drsai_backend.features.memory.base import KIND, FoundMemories, MemoryInfo, MemoryKind, NewMemory, Source
+from drsai_backend.features.memory.base import (
+    KIND,
+    FoundMemories,
+    MemoryInfo,
+    MemoryKind,
+    NewMemory,
+    Source,
+    shared_by,
+)
 from drsai_backend.features.memory.checks import check_text
 from drsai_backend.tools.options import ToolOptions
 from drsai_backend.work.jobs import enqueue, finish
@@ -45,7 +53,7 @@ _MOST_FORGOTTEN: Final = 5
 
 class Memory(Extension):
     """What people have said of themselves, across threads. Whoever asks sees their own; those of others do not exist
-    here (NotFound)."""
+    here (NotFound). The owner of what all users of a tenant share is `base.shared_by(tenant)`."""
 
     name = "memory"
     tools = {
@@ -75,20 +83,26 @@ class Memory(Extension):
         return await self.host.database.act(partial(rows.add_memory, owner=owner, new=new, vectors=vectors))
 
     async def change(
-        self, owner: Owner, memory_id: str, text: str, kind: MemoryKind | None = None, importance: float | None = None
+        self,
+        owner: Owner,
+        memory_id: str,
+        text: str | None = None,
+        kind: MemoryKind | None = None,
+        importance: float | None = None,
     ) -> MemoryInfo:
-        """Say something anew: the version before stays in the history. Raises as `add`, and NotFound."""
+        """Say something anew: what is None stays, and so does the version before, in the history. Raises as `add`, and
+        NotFound."""
         from drsai_backend.features.memory import rows
 
-        text = check_text(text)
-        vectors = await self._vectors(owner, [text])
+        known = (await self.history(owner, memory_id))[0].text if text is None else check_text(text)
+        vectors = await self._vectors(owner, [known])
 
         def changed(session: Session) -> MemoryInfo:
             before = rows.find(session, owner, [memory_id]).get(memory_id)
             if before is None:
                 raise NotFound(f"there is no memory {memory_id!r}", param="memory_id")
             new = NewMemory(
-                text=text,
+                text=text or before.text,
                 kind=kind or before.kind,
                 importance=before.importance if importance is None else importance,
                 scope=before.scope,
@@ -126,7 +140,10 @@ class Memory(Extension):
         """
         from drsai_backend.features.memory.recall import RecallOptions
 
-        return await self._recaller.find(owner, question, options or RecallOptions())
+        given = options or RecallOptions()
+        # Of what is shared, each team has a scope of its own.
+        scopes = ("", given.scope) if owner.user_id or given.scope else None
+        return await self._recaller.find({owner: scopes}, question, given)
 
     async def history(self, owner: Owner, memory_id: str) -> Sequence[MemoryInfo]:
         """Return all versions of a memory, the newest first. Raises NotFound."""
@@ -198,10 +215,17 @@ class Memory(Extension):
 
         # What is being learnt may be what is to be forgotten.
         await self.host.database.act(lambda session: cancel(session, who.owner, KIND))
-        found, _ = await self._recaller.matching(who.owner, text, 20)
-        fits = [each for each in found if share_of_words(text, each.text) >= _FORGOTTEN][:_MOST_FORGOTTEN]
+        owners = [who.owner, *([shared_by(who.tenant)] if self.host.settings.memory_shared else [])]
+        found, _ = await self._recaller.matching(dict.fromkeys(owners), text, 20)
+        fits = [
+            each
+            for each in found
+            if share_of_words(text, each.text) >= _FORGOTTEN
+            # Of what is shared, what others said, too, is not theirs to forget.
+            and (not each.shared or {source.said_by for source in each.sources} == {who.user_id})
+        ][:_MOST_FORGOTTEN]
         for each in fits:
-            await self.delete(who.owner, each.memory_id)
+            await self.delete(owners[each.shared], each.memory_id)
         if not fits:
             return "Nothing like that is remembered."
         return "Forgotten:\n" + "\n".join(f"- {each.text}" for each in fits)
@@ -212,11 +236,15 @@ class Memory(Extension):
         from drsai_backend.features.memory.recall import RecallOptions
 
         given, who = RecallOptions.of(options), run.principal
+        whose: dict[Owner, Sequence[str]] = {}
         # On another one's thread, they would read what is remembered of whoever asks.
-        is_shared = run.owner not in (None, who.owner)
-        if is_shared or not who.is_one_person or not who.may(Scope.MEMORY_READ):
+        if who.is_one_person and run.owner in (None, who.owner):
+            whose[who.owner] = ("", given.scope)
+        if (level := self.host.settings.memory_shared.get(run.team)) is not None:
+            whose[shared_by(who.tenant)] = ("", _shared_scope(level, run.team))
+        if not whose or not who.may(Scope.MEMORY_READ):
             return _nothing
-        return partial(self._recaller.shown, who.owner, given)
+        return partial(self._recaller.shown, whose, given)
 
     @cached_property
     def _recaller(self) -> Recaller:
@@ -254,22 +282,33 @@ class Memory(Extension):
         from drsai_backend.database.users import owns_anything
         from drsai_backend.features.memory import rows
 
-        if not run.status.is_final:
+        if not run.status.is_final or (asked := rows.asker_of(session, run.name.owner, run.run_id)) is None:
             return
-        who = rows.asker_of(session, run.name.owner, run.run_id)
-        if who is None or not who.is_one_person or not rows.person_of(session, who.owner).learns:
+        who, team = asked
+        if not who.is_one_person or not rows.person_of(session, who.owner).learns:
             return
         if who.owner != run.name.owner and not owns_anything(session, who.owner):
             return  # They were deleted meanwhile.
         where = {"thread_id": run.name.thread_id, "user_id": run.name.user_id, "run_id": run.run_id}
         enqueue(session, who.owner, NewJob(KIND, f"{run.run_id}:{run.epoch}", where))
+        if (level := self.host.settings.memory_shared.get(team)) is not None:
+            of_all = NewJob(KIND, f"{run.run_id}:{run.epoch}:shared", {**where, "shared": _shared_scope(level, team)})
+            enqueue(session, who.owner, of_all)
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
-        """Forget everything, with what is being learnt: a job that stores it now is waited for."""
+        """Forget everything, with what is being learnt: a job that stores it now is waited for; and of what is shared,
+        what they have said."""
         from drsai_backend.features.memory import rows
         from drsai_backend.work.jobs import cancel
 
-        return cancel(session, owner, KIND) + rows.delete_all(session, owner)
+        return cancel(session, owner, KIND) + rows.delete_all(session, owner) + rows.delete_said_by(session, owner)
+
+    def export_user(self, session: Session, owner: Owner) -> Iterable[tuple[str, bytes]]:
+        """Return what is shared of their words; what is theirs alone is in the rows of the table."""
+        from drsai_backend.features.memory import rows
+
+        lines = [each.model_dump_json().encode() + b"\n" for each in rows.said_by(session, owner)]
+        return [("shared.jsonl", b"".join(lines))] if lines else []
 
     async def learn(self, job: Job) -> None:
         """Learn from a run. All that comes of it is stored with the end of the job, or nothing is.
@@ -279,6 +318,7 @@ class Memory(Extension):
         """
         from drsai_backend.datamodel.owner import ThreadName
         from drsai_backend.features.memory import rows
+        from drsai_backend.features.memory.extraction import NEAREST
 
         where = job.payload
         thread = ThreadName(job.owner.tenant, where["user_id"], where["thread_id"])
@@ -287,23 +327,21 @@ class Memory(Extension):
         if not said or not await self.learns(job.owner):
             return
         source = Source(thread_id=thread.thread_id, run_id=where["run_id"], seq=0, quote="", user_id=other)
-        found = await self._extractor.candidates(said, source)
+        owner, scope = job.owner, where.get("shared", "")
+        if "shared" in where:
+            owner, source.said_by = shared_by(owner.tenant), owner.user_id
+        found = await self._extractor.candidates(said, source, scope)
         if not found:
             return
-        vectors = await self._vectors(job.owner, [each.text for each in found])
+        vectors = await self._vectors(owner, [each.text for each in found])
         near: list[tuple[NewMemory, Sequence[MemoryInfo]]] = []
         for each in found:
             vector = None if vectors is None else vectors.of[each.text]
-            near.append((each, await self._near(job.owner, each.text, vector)))
+            known, _ = await self._recaller.matching({owner: [scope]}, each.text, NEAREST, vector)
+            near.append((each, known))
         changes = await self._extractor.decide(near)
         if changes:
-            await self.host.database.write(partial(store, job=job, changes=changes, vectors=vectors))
-
-    async def _near(self, owner: Owner, text: str, vector: bytes | None) -> Sequence[MemoryInfo]:
-        from drsai_backend.features.memory.extraction import NEAREST
-
-        found, _ = await self._recaller.matching(owner, text, NEAREST, "", vector)
-        return found
+            await self.host.database.write(partial(store, job=job, changes=changes, vectors=vectors, owner=owner))
 
     @cached_property
     def _extractor(self) -> Extractor:
@@ -325,38 +363,28 @@ async def _nothing(_: str) -> None:
     """Recall nothing: who asks may be many people, or may not see it, or others would."""
 
 
-def store(session: Session, job: Job, changes: Sequence[Change], vectors: Vectors | None) -> None:
-    """Store what was decided, with the end of the job: once, whoever is killed."""
+def store(session: Session, job: Job, changes: Sequence[Change], vectors: Vectors | None, owner: Owner) -> None:
+    """Store what was decided of an owner's memories, with the end of the job: once, whoever is killed."""
     from drsai_backend.features.memory import rows
 
     finish(session, job)
-    alone(session, KIND, *job.owner)
+    alone(session, KIND, *owner)
     for each in changes:
+        since = each.new.valid_from
+        known = rows.find(session, owner, [each.memory_id or ""]).get(each.memory_id or "")
+        if known is not None and since is not None and known.valid_from > since:
+            continue  # It was said before the memory that it would end or take the place of.
         try:
-            if each.action == "invalidate" and each.memory_id is not None:
-                if not _is_older(session, job.owner, each):
-                    rows.end_memory(session, job.owner, each.memory_id, "invalidate", each.new.valid_from)
-            elif not _is_older(session, job.owner, each):
-                _add(session, job.owner, each, vectors)
-        except NotFound:
-            continue  # The person has forgotten it meanwhile.
+            if each.action != "invalidate":
+                # What would take the place of a memory that was forgotten meanwhile is new.
+                rows.add_memory(session, owner, each.new, vectors, replaces=known and known.memory_id)
+            elif known is not None:
+                rows.end_memory(session, owner, known.memory_id, "invalidate", since)
         except Conflict as error:
             log.warning("something was not learnt: %s", error.message)
             return
 
 
-def _is_older(session: Session, owner: Owner, change: Change) -> bool:
-    """Return whether something was said before the memory that it would end or take the place of."""
-    from drsai_backend.features.memory import rows
-
-    known = rows.find(session, owner, [change.memory_id or ""]).get(change.memory_id or "")
-    return known is not None and change.new.valid_from is not None and known.valid_from > change.new.valid_from
-
-
-def _add(session: Session, owner: Owner, change: Change, vectors: Vectors | None) -> None:
-    from drsai_backend.features.memory import rows
-
-    named = change.memory_id
-    if named is not None and named not in rows.find(session, owner, [named]):
-        named = None
-    rows.add_memory(session, owner, change.new, vectors, replaces=named)
+def _shared_scope(level: str, team: str) -> str:
+    """Return under which name a team's runs keep what is shared: its own, or that of all teams of the tenant."""
+    return team if level == "team" else ""

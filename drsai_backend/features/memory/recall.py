@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,12 +22,16 @@ from drsai_backend.search.base import Query
 from drsai_backend.search.filters import Comparison
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from drsai_backend.database import Database
     from drsai_backend.search import Embedder, Search
     from drsai_backend.search.base import Found
 
 log = logging.getLogger("drsai.memory")
 
+Whose: TypeAlias = Mapping[Owner, Collection[str] | None]
+"""Whose memories are looked at, and of which scopes of theirs; None: of all."""
 HALF_LIFE_DAYS: Final = 30.0
 """After so long, a memory that nobody has used counts half of what time takes away."""
 TOP_K: Final = 5
@@ -93,10 +97,10 @@ class Recaller:
     ) -> None:
         self._database, self._search, self._embedder, self._tokens = database, search, embedder, tokens
 
-    async def find(self, owner: Owner, question: str, options: RecallOptions = RecallOptions()) -> FoundMemories:  # noqa: B008 - it is frozen in use
+    async def find(self, whose: Whose, question: str, options: RecallOptions) -> FoundMemories:
         """Return the memories that fit a question, the best first, of current ones. Without vectors it is by keywords
         alone, and the notes say so."""
-        found, notes = await self.matching(owner, question, options.top_k * _LOOKED_AT, options.scope)
+        found, notes = await self.matching(whose, question, options.top_k * _LOOKED_AT)
         now = utcnow()
         scored = [
             Remembered(memory=each, score=round(weight(each, place, now), 6), days_ago=(now - each.created_at).days)
@@ -107,40 +111,60 @@ class Recaller:
         return FoundMemories(items=kept[: options.top_k], notes=notes)
 
     async def matching(
-        self, owner: Owner, question: str, most: int, scope: str | None = None, vector: bytes | None = None
+        self, whose: Whose, question: str, most: int, vector: bytes | None = None
     ) -> tuple[list[MemoryInfo], list[str]]:
-        """Return current memories by how well their texts fit a question, and what could not be done for it. `scope`:
-        those of it, and those of none; None: of any."""
-        person = await self._database.read(partial(rows.person_of, owner=owner))
-        if person.index is None or not question.strip():
+        """Return current memories by how well their texts fit a question, and what could not be done for it."""
+        persons = await self._database.read(lambda session: [rows.person_of(session, each) for each in whose])
+        indexes = [each.index for each in persons if each.index is not None]
+        if not indexes or not question.strip():
             return [], []
         notes: list[str] = []
-        embedder = self._embedder()
-        if vector is None and person.model is not None and embedder.available and embedder.model == person.model:
+        embedder, there = self._embedder(), [each for each in persons if each.index is not None]
+        if not embedder.available or not all(
+            each.has_vectors_of(embedder.model, embedder.dimensions) for each in there
+        ):
+            vector = None
+        elif vector is None:
             try:
-                [vector] = await embedder.embed(owner, [question])
+                [vector] = await embedder.embed(next(iter(whose)), [question])
             except DrSaiError as error:
                 notes.append(f"It was searched by keywords alone: {error.message}")
-        filters = None if scope is None else Comparison(type="in", key="scope", value=["", scope])
-        query = Query(question, vector, top_k=min(most, 100), filters=filters)
-        found: Found = await self._search().find([person.index], query)
-        known = await self._database.read(partial(rows.find, owner=owner, memory_ids=[hit.ref for hit in found.hits]))
-        return [known[hit.ref] for hit in found.hits if hit.ref in known], [*notes, *found.notes]
+        filters = None
+        if None not in whose.values():
+            scopes = {scope for given in whose.values() for scope in given or ()}
+            filters = Comparison(type="in", key="scope", value=[*sorted(scopes)])
+        found: Found = await self._search().find(
+            indexes, Query(question, vector, top_k=min(most, 100), filters=filters)
+        )
+        names = [hit.ref for hit in found.hits]
+        known = await self._database.read(lambda session: _known(session, whose, names))
+        return [known[name] for name in names if name in known], [*notes, *found.notes]
 
-    async def shown(self, owner: Owner, options: RecallOptions, question: str) -> str | None:
+    async def shown(self, whose: Whose, options: RecallOptions, question: str) -> str | None:
         """Return the message in which an agent is shown memories, and count that it was; None: there are none. What
         fails is logged: the agent answers without."""
         try:
             async with asyncio.timeout(_SECONDS):
-                found = await self.find(owner, question, options)
+                found = await self.find(whose, question, options)
                 message, shown = written([each.memory for each in found.items], self._tokens)
                 if shown:
                     used = [each.version_id for each in shown]
-                    await self._database.write(partial(rows.count_use, owner=owner, version_ids=used))
+                    tenant = next(iter(whose)).tenant
+                    await self._database.write(partial(rows.count_use, tenant=tenant, version_ids=used))
         except (DrSaiError, TimeoutError) as error:
             log.warning("memories of a user were not recalled: %s", type(error).__name__, exc_info=error)
             return None
         return message
+
+
+def _known(session: Session, whose: Whose, names: Sequence[str]) -> dict[str, MemoryInfo]:
+    """Return current memories by their names: those of the scopes that are looked at."""
+    return {
+        name: each
+        for owner, scopes in whose.items()
+        for name, each in rows.find(session, owner, names).items()
+        if scopes is None or each.scope in scopes
+    }
 
 
 def written(memories: Sequence[MemoryInfo], tokens: int) -> tuple[str | None, list[MemoryInfo]]:
@@ -150,9 +174,10 @@ def written(memories: Sequence[MemoryInfo], tokens: int) -> tuple[str | None, li
     shown: list[MemoryInfo] = []
     lines: list[str] = []
     for each in memories:
+        by = ", ".join(sorted({source.said_by for source in each.sources if source.said_by is not None}))
+        of = f"{each.kind}{', known to all users' if each.shared else ''}{by and f', said by {by}'}"
         # Nobody ends the message from inside.
-        text = each.text.replace("[", "(").replace("]", ")")
-        line = f"- {text} ({each.kind}, since {each.valid_from.date().isoformat()})"
+        line = f"- {each.text} ({of}, since {each.valid_from:%Y-%m-%d})".replace("[", "(").replace("]", ")")
         if (left := left - estimate_text(line) - 1) < 0:
             break
         lines.append(line)

@@ -19,9 +19,9 @@ from drsai_backend.api.http.parameters import (
 )
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of
-from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Forbidden
-from drsai_backend.features.memory.base import ID, MAX_TEXT, SCOPE, FoundMemories, MemoryInfo, MemoryKind, NewMemory
+from drsai_backend.features.memory.base import ID, MAX_TEXT, SCOPE, MemoryInfo, MemoryKind, NewMemory, shared_by
 from drsai_backend.features.memory.conversations import conversation_routes
 from drsai_backend.features.memory.extension import UNKNOWN_PERSON
 from drsai_backend.features.memory.recall import TOP_K, RecallOptions
@@ -30,8 +30,6 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from drsai_backend.features.memory.extension import Memory
 
 
@@ -44,10 +42,9 @@ def _date(value: object) -> object:
 Reader = Annotated[Principal, allowed(Scope.MEMORY_READ)]
 Writer = Annotated[Principal, allowed(Scope.MEMORY_WRITE)]
 Deleter = Annotated[Principal, allowed(Scope.MEMORY_DELETE)]
-ThreadReader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 _ID: Final[JsonObject] = {"type": "string", "pattern": ID}
 MemoryId = Annotated[str, Path(json_schema_extra=_ID)]
-ConversationId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA)]
+Shared = Annotated[bool, Query(description="What all users of the tenant share, in place of one's own.")]
 InScope = Annotated[str | None, Query(pattern=SCOPE, description="Only those of this scope; empty: those for all.")]
 OfKind = Annotated[MemoryKind | None, Query(description="Only those of this kind.")]
 At = Annotated[
@@ -79,6 +76,7 @@ _MEMORY: Final[JsonObject] = {
         "text": {"type": "string"},
         "kind": {"enum": ["fact", "preference", "episode"]},
         "scope": {"type": "string"},
+        "shared": {"type": "boolean", "description": "It belongs to all users of the tenant."},
         "importance": {"type": "number"},
         "origin": {"enum": ["run", "api", "tool"]},
         "sources": {"type": "array", "items": {"type": "object"}, "description": "Messages, and the words in them."},
@@ -127,12 +125,13 @@ class NewMemoryBody(Body):
     kind: MemoryKind = "fact"
     importance: float = Field(default=0.8, ge=0, le=1)
     scope: str = Field(default="", pattern=SCOPE, description="Empty: for all agents.")
+    shared: bool = Field(default=False, description="For all users of the tenant: needs `knowledge:write`, too.")
 
 
 class MemoryBody(Body):
-    """The next version of a memory."""
+    """The next version of a memory: what is not there stays."""
 
-    text: str = Field(min_length=1, max_length=MAX_TEXT)
+    text: str | None = Field(default=None, min_length=1, max_length=MAX_TEXT)
     kind: MemoryKind | None = None
     importance: float | None = Field(default=None, ge=0, le=1)
 
@@ -144,7 +143,8 @@ class SettingsBody(Body):
 
 
 def memory_routes(memory: Memory, web: Web) -> APIRouter:
-    """Return the routes. Whoever asks here sees and changes what is remembered of themselves."""
+    """Return the routes. Whoever asks here sees and changes what is remembered of themselves; with `shared`, what all
+    users of the tenant share, which those change who may change its knowledge."""
     router, bodies = new_router(tags=["memories"]), web.bodies
     _add_settings(router, memory, web)
 
@@ -154,61 +154,69 @@ def memory_routes(memory: Memory, web: Web) -> APIRouter:
     async def add_memory(request: Request, who: Writer, once: Once) -> Response:
         """Remember something. The same text is remembered once; what looks like a secret is refused."""
         body = await read_fields(bodies, request, NewMemoryBody)
-        _check_person(who)
+        owner = _whose(who, shared=body.shared, changes=True)
         new = NewMemory(text=body.text, kind=body.kind, importance=body.importance, scope=body.scope)
-        return await once(who, body, lambda: memory.add(who.owner, new), plain(_object))
+        return await once(who, body, lambda: memory.add(owner, new), plain(_object))
 
     @router.get("/v1/memories", responses=answers(200, page_of(_MEMORY)))
-    async def list_memories(
+    async def list_memories(  # noqa: PLR0913 - a query has many parameters
         who: Reader,
         limit: Limit = 20,
         after: AfterNumber = None,
         scope: InScope = None,
         kind: OfKind = None,
         at: At = None,
+        shared: Shared = False,
     ) -> Response:
         """What is remembered, newest first."""
-        return page_response(await memory.list(who.owner, Listed(scope, kind, at), after, limit), _object)
+        only = Listed(scope, kind, at)
+        return page_response(await memory.list(_whose(who, shared=shared), only, after, limit), _object)
 
     @router.get("/v1/memories/search", responses=answers(200, page_of(_FOUND)))
-    async def search_memories(who: Reader, query: Question, top_k: TopK = TOP_K, scope: InScope = None) -> Response:
+    async def search_memories(
+        who: Reader, query: Question, top_k: TopK = TOP_K, scope: InScope = None, shared: Shared = False
+    ) -> Response:
         """What fits a question, the best first, as agents are shown it."""
-        found = await memory.search(who.owner, query, RecallOptions(top_k=top_k, scope=scope or ""))
-        return page_response(Page[JsonObject](items=found_objects(found)))
+        options = RecallOptions(top_k=top_k, scope=scope or "")
+        found = await memory.search(_whose(who, shared=shared), query, options)
+        items = [{**_object(each.memory), "score": each.score, "days_ago": each.days_ago} for each in found.items]
+        return page_response(Page[JsonObject](items=items))
 
     @router.get("/v1/memories/export", responses=_EXPORT, response_class=Response)
-    async def export_memories(who: Reader) -> Response:
+    async def export_memories(who: Reader, shared: Shared = False) -> Response:
         """All that is remembered, as lines of JSON."""
-        return StreamingResponse(_lines(memory, who), media_type="application/x-ndjson")
+        found = memory.every(_whose(who, shared=shared))
+        lines = (dumps(_object(each)) + b"\n" async for each in found)
+        return StreamingResponse(lines, media_type="application/x-ndjson")
 
     @router.delete("/v1/memories", responses=answers(200, _ALL_DELETED))
-    async def delete_memories(who: Deleter) -> Response:
+    async def delete_memories(who: Deleter, shared: Shared = False) -> Response:
         """Forget everything, with all versions."""
-        gone = await memory.delete_all(who.owner)
+        gone = await memory.delete_all(_whose(who, shared=shared, changes=True))
         return json_response({"object": "memory.list.deleted", "deleted": True, "versions": gone})
 
     @router.get("/v1/memories/{memory_id}", responses=answers(200, _MEMORY))
-    async def get_memory(memory_id: MemoryId, who: Reader) -> Response:
+    async def get_memory(memory_id: MemoryId, who: Reader, shared: Shared = False) -> Response:
         """The newest version of a memory, also of one that is believed no more."""
-        return json_response(_object((await memory.history(who.owner, memory_id))[0]))
+        return json_response(_object((await memory.history(_whose(who, shared=shared), memory_id))[0]))
 
     @router.get("/v1/memories/{memory_id}/history", responses=answers(200, page_of(_MEMORY)))
-    async def memory_history(memory_id: MemoryId, who: Reader) -> Response:
+    async def memory_history(memory_id: MemoryId, who: Reader, shared: Shared = False) -> Response:
         """All versions of a memory, newest first."""
-        found = await memory.history(who.owner, memory_id)
+        found = await memory.history(_whose(who, shared=shared), memory_id)
         return page_response(Page[MemoryInfo](items=[*found]), _object)
 
     @router.patch("/v1/memories/{memory_id}", responses=answers(200, _MEMORY), openapi_extra=described(MemoryBody))
-    async def change_memory(memory_id: MemoryId, request: Request, who: Writer) -> Response:
-        """Say it anew; the version before stays in the history."""
+    async def change_memory(memory_id: MemoryId, request: Request, who: Writer, shared: Shared = False) -> Response:
+        """Say it anew, or that it matters more or less; the version before stays in the history."""
         body = await read_fields(bodies, request, MemoryBody)
-        _check_person(who)
-        return json_response(_object(await memory.change(who.owner, memory_id, body.text, body.kind, body.importance)))
+        owner = _whose(who, shared=shared, changes=True)
+        return json_response(_object(await memory.change(owner, memory_id, body.text, body.kind, body.importance)))
 
     @router.delete("/v1/memories/{memory_id}", responses=answers(200, deletion("memory.deleted")))
-    async def delete_memory(memory_id: MemoryId, who: Deleter) -> Response:
+    async def delete_memory(memory_id: MemoryId, who: Deleter, shared: Shared = False) -> Response:
         """Forget it, with all versions."""
-        await memory.delete(who.owner, memory_id)
+        await memory.delete(_whose(who, shared=shared, changes=True), memory_id)
         return deleted(memory_id, "memory.deleted")
 
     router.routes.extend(conversation_routes(memory, web).routes)
@@ -235,22 +243,18 @@ async def _settings(memory: Memory, who: Principal) -> JsonObject:
     return {"object": "memory.settings", "enabled": memory.is_on, "learns": learns and note is None, "note": note}
 
 
-def _check_person(who: Principal) -> None:
-    """Raise Forbidden where the user may be many people."""
+def _whose(who: Principal, *, shared: bool, changes: bool = False) -> Owner:
+    """Return whose memories a request means. Raises Forbidden: those of its user, who may be many people; and
+    InsufficientScope: it changes what is shared, and may not."""
+    if shared:
+        if changes:
+            who.require(Scope.KNOWLEDGE_WRITE)
+        return shared_by(who.tenant)
     if not who.is_one_person:
         raise Forbidden(UNKNOWN_PERSON)
-
-
-async def _lines(memory: Memory, who: Principal) -> AsyncIterator[bytes]:
-    async for each in memory.every(who.owner):
-        yield dumps(_object(each)) + b"\n"
+    return who.owner
 
 
 def _object(info: MemoryInfo) -> JsonObject:
     fields = fields_of(info)
     return {"id": fields.pop("memory_id"), "object": "memory", **fields}
-
-
-def found_objects(found: FoundMemories) -> list[JsonObject]:
-    """Return what was found as the API has it."""
-    return [{**_object(each.memory), "score": each.score, "days_ago": each.days_ago} for each in found.items]

@@ -35,6 +35,7 @@ from drsai_backend.features.memory.base import (
     NewMemory,
     Said,
     digest_of,
+    shared_by,
 )
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
@@ -75,7 +76,7 @@ class Person:
     model: str | None = None
     dimensions: int | None = None
 
-    def has_vectors_of(self, model: str, dimensions: int | None) -> bool:
+    def has_vectors_of(self, model: str | None, dimensions: int | None) -> bool:
         """Whether vectors of a model fit the index; `dimensions`: None: any."""
         return self.model == model and dimensions in (None, self.dimensions)
 
@@ -152,7 +153,7 @@ def _rows(session: Session, owner: Owner, *terms: sa.ColumnElement[bool]) -> Seq
 
 
 def _info(row: Any) -> MemoryInfo:
-    return MemoryInfo.model_validate(dict(row))
+    return MemoryInfo.model_validate({**row, "shared": not row["user_id"]})
 
 
 def current_texts(session: Session, owner: Owner) -> list[str]:
@@ -287,20 +288,38 @@ def delete_all(session: Session, owner: Owner) -> int:
     return gone
 
 
-def count_use(session: Session, owner: Owner, version_ids: Collection[str]) -> None:
+def count_use(session: Session, tenant: str, version_ids: Collection[str]) -> None:
     """Count that memories were shown to an agent."""
-    mine = (*owned_by(_memory, owner), _memory.c.version_id.in_(sorted(version_ids)))
+    mine = (_memory.c.tenant == tenant, _memory.c.version_id.in_(sorted(version_ids)))
     session.connection().execute(sa.update(_memory).where(*mine).values(uses=_memory.c.uses + 1, used_at=utcnow()))
+
+
+def said_by(session: Session, owner: Owner) -> list[MemoryInfo]:
+    """Return all versions of what the owner's tenant shares in which their words are."""
+    shared = map(_info, _rows(session, shared_by(owner.tenant)))
+    return [each for each in shared if any(source.said_by == owner.user_id for source in each.sources)]
+
+
+def delete_said_by(session: Session, owner: Owner) -> int:
+    """Forget what a tenant shares of a user's words, and return how many versions there were."""
+    shared = shared_by(owner.tenant)
+    if person_of(session, shared).index is None:
+        return 0
+    alone(session, KIND, *shared)
+    found = said_by(session, owner)
+    for memory_id in {each.memory_id for each in found}:
+        delete_memory(session, shared, memory_id)
+    return len(found)
 
 
 # --- what was said in a run ---
 
 
-def asker_of(session: Session, owner: Owner, run_id: str) -> Principal | None:
-    """Return who asked for a run on a thread of `owner`; None: it is gone."""
-    query = sa.select(_run.c.principal).where(_run.c.run_id == run_id)
+def asker_of(session: Session, owner: Owner, run_id: str) -> tuple[Principal, str] | None:
+    """Return who asked for a run on a thread of `owner`, and which team; None: it is gone."""
+    query = sa.select(_run.c.principal, _run.c.team).where(_run.c.run_id == run_id)
     row = session.connection().execute(query).first()
-    return None if row is None else Principal.load(owner, row.principal)
+    return None if row is None else (Principal.load(owner, row.principal), row.team)
 
 
 def said_in(session: Session, name: ThreadName, run_id: str, author: str | None) -> list[Said]:

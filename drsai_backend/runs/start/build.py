@@ -261,6 +261,7 @@ def context_of(
         own_tools=services.own_tools,
         sources=services.sources,
         mcp=services.mcp,
+        team=ask.team,
     )
 
 

@@ -12,6 +12,7 @@ from drsai_backend import DrSai
 from drsai_backend.access.principal import Scope
 from drsai_backend.datamodel import UserInput
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.memory.extension import Memory
 from tests.api.access.conftest import GUARDED, HELLO, OPERATIONS, SECRET, World
 from tests.support.threads import settings
 
@@ -20,6 +21,7 @@ from tests.support.threads import settings
 EMBEDDINGS = "/v1/embeddings"
 # Their bodies name whom they act as, if anybody; their queries do not.
 SAID = ("/v1/chat/completions", "/v1/completions", "/v1/messages")
+EMAIL, ID = "X-OpenWebUI-User-Email", "X-OpenWebUI-User-Id"
 OF_ADMINS = ("/v1/keys", "/v1/users", "/v1/audit", "/v1/tools")
 
 
@@ -155,6 +157,39 @@ async def test_user_in_a_chat_request_is_a_tag_of_an_end_user(world: World) -> N
     [given] = await world.drsai.db.get(UserInput, {"tenant": "acme", "user_id": "bob", "thread_id": "t"})
     assert given.extra_requests == {"user": "ann"}
     assert (await world.drsai.user("ann", tenant="acme").get_thread("t")).message_count == 2
+
+
+OF_A_PERSON = [each for each in GUARDED if each[1].startswith("/v1/memories") and not each[1].endswith("/settings")]
+
+
+@pytest.mark.parametrize(("method", "path", "needed"), OF_A_PERSON)
+@pytest.mark.parametrize("header", [EMAIL, ID])
+async def test_what_is_remembered_of_a_keys_user_is_not_an_end_users(
+    world: World, method: str, path: str, needed: Scope, header: str
+) -> None:
+    """A key that may not act as others brings somebody's name, or a gateway's key names nobody: they are told so, and
+    neither shown what is the key's user's own, nor let delete it."""
+    ann = Owner("acme", "ann")
+    memory = world.drsai.extension(Memory)
+    before = [each async for each in memory.every(ann)]
+    assert before
+    for who, headers in (("ann", {header: "eve"}), (needed, {header: "eve"}), ("gateway", {})):
+        response = await world.ask(who, method, path, headers=headers)
+        assert _error(response)[0] == 403, response.text
+        assert "may be many people" in response.text
+        assert SECRET not in response.text
+    assert [each async for each in memory.every(ann)] == before
+    assert (await world.ask("ann", method, path, headers={header: "ann"})).status_code < 300
+
+
+async def test_a_gateway_that_names_somebody_twice_names_nobody(world: World) -> None:
+    """Of a key that may not act as others this is no error elsewhere: no header of it is believed."""
+    headers = [("Authorization", f"Bearer {world.keys['ann']}"), (EMAIL, "ann"), (EMAIL, "bob")]
+    assert (await world.http.get("/v1/threads", headers=headers)).status_code == 200
+    assert (await world.http.get("/v1/memories", headers=headers)).status_code == 403
+    told = await world.http.get("/api/v1/agent/memory/t", headers=headers, params={"query": "name"})
+    assert told.json()["long_term"] == []
+    assert "may be many people" in told.json()["errors"]["long_term"]
 
 
 @pytest.mark.parametrize("header", ["Authorization", "api-key", "x-api-key"])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
-import pytest
 import sqlalchemy as sa
 from autogen_agentchat.teams import RoundRobinGroupChat
-from pydantic import SecretStr
 
 from drsai_backend import AssistantAgent, DrSai
 from drsai_backend.access.principal import Principal
@@ -21,49 +19,14 @@ from drsai_backend.features.memory.base import MemoryInfo, plain
 from drsai_backend.features.memory.extension import Memory
 from drsai_backend.runs import InputMessage
 from drsai_backend.runs.threads.queries import text_of
-from tests.features.memory.scripted import DECIDE, FIND, SURE, YEAR, decide, find
+from tests.features.memory.learning import ANN, current, learnt
+from tests.features.memory.scripted import FIND, SURE, YEAR
 from tests.support.asks import asks
 from tests.support.model_server import Failure, ModelServer
 from tests.support.scripted import ScriptedClient
-from tests.support.threads import settings, until
 
-ANN = Owner("default", "ann")
 BOB = Owner("default", "bob")
 TABLE = table_of(StoredMemory)
-FAST: dict[str, Any] = {"sweep_seconds": 0.05, "heartbeat_seconds": 1, "lease_seconds": 5}
-
-
-@pytest.fixture
-def model() -> Iterator[ModelServer]:
-    with ModelServer() as server:
-        server.script(FIND, find)
-        server.script(DECIDE, decide)
-        yield server
-
-
-@pytest.fixture
-def make(database_url: str, model: ModelServer) -> Callable[..., DrSai]:
-    """Makes a DrSai that learns, at that model."""
-
-    def made(teams: Any = None, **values: Any) -> DrSai:
-        endpoint = {"openai_base_url": model.base_url, "openai_api_key": SecretStr("k"), "model_max_retries": 0}
-        return DrSai(teams, database_url, settings=settings(**{**FAST, **endpoint, "memory": True, **values}))
-
-    return made
-
-
-async def learnt(drsai: DrSai) -> None:
-    """Wait until no job is left that is not done, or given up."""
-    jobs = sa.select(sa.func.count()).select_from(table_of(WorkJob)).where(table_of(WorkJob).c.next_at.is_not(None))
-
-    async def is_done() -> bool:
-        return not await drsai.database.read(lambda session: session.execute(jobs).scalar_one())
-
-    await until(is_done)
-
-
-async def current(drsai: DrSai, owner: Owner = ANN) -> list[str]:
-    return sorted([each.text async for each in drsai.extension(Memory).every(owner)])
 
 
 async def all_versions(drsai: DrSai) -> list[MemoryInfo]:

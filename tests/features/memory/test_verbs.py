@@ -109,7 +109,7 @@ async def test_what_was_said_before_does_not_replace_what_was_said_later(drsai: 
         [(key, epoch)] = await drsai.database.read(lambda session: [*session.execute(sa.select(j.id, j.epoch))])
         job = Job(key, ANN, KIND, "run:1", {}, 1, epoch, 1, is_last=False)
         change = Change(action, old, made.memory_id)
-        await drsai.database.act(partial(store, job=job, changes=[change], vectors=None))
+        await drsai.database.act(partial(store, job=job, changes=[change], vectors=None, owner=ANN))
         assert await memory.history(ANN, made.memory_id) == [made]
 
 
