@@ -81,7 +81,7 @@ class Search:
             candidates = nearest(session, self._columns, vectored, vector, most, allowed)
             near = cosines(session, vectored, vector, {*keywords, *candidates})
             ranked = sorted((place for place in candidates if place in near), key=lambda place: (-near[place], place))
-            scores = near if mode == "vector" else fused([*keywords], ranked[:depth])
+            scores = near if mode == "vector" else fused(keywords, ranked[:depth], near)
             if query.score_threshold is not None:
                 lowest = query.score_threshold
                 scores = {place: score for place, score in scores.items() if near.get(place, lowest) >= lowest}

@@ -296,14 +296,24 @@ def test_both_databases_find_the_same(both: list[Shelf], held: Any, value: Any, 
         assert (ref in [each[0] for each in found[0]]) == is_there
 
 
-def test_weak_vectors_draw_nothing_away() -> None:
-    keywords = [Place(1, number) for number in range(10)]
-    strong, weak = [*reversed(keywords[:1] + keywords[5:])], [Place(1, number) for number in range(50, 90)]
-    assert max(fused(keywords, weak).items(), key=lambda item: item[1])[0] == keywords[0]
-    best = sorted(fused(keywords, weak).items(), key=lambda item: -item[1])[:5]
-    assert [place for place, _ in best] == keywords[:5]
-    assert fused(keywords, keywords)[keywords[0]] == 2 / 31
-    assert [*fused([], strong)] == strong
+def test_vectors_that_know_nothing_draw_nothing_away() -> None:
+    keywords = {Place(1, number): 10.0 - number for number in range(10)}
+    flat = [Place(1, number) for number in range(50, 90)]
+    cosines = {place: 0.3 + 0.001 * (place.number % 5) for place in [*keywords, *flat]}
+    best = sorted((scores := fused(keywords, flat, cosines)), key=lambda place: -scores[place])
+    assert best[:5] == [*keywords][:5]
+
+
+def test_a_vector_that_stands_out_wins_over_keywords_that_are_alike() -> None:
+    keywords = {Place(1, number): 10.0 - number / 100 for number in range(10)}
+    near = [Place(1, 7), *(Place(1, number) for number in range(50, 90))]
+    cosines = dict.fromkeys([*keywords, *near], 0.3) | {Place(1, 7): 0.9}
+    scores = fused(keywords, near, cosines)
+    assert max(scores, key=lambda place: scores[place]) == Place(1, 7)
+    # At any scale of a model's cosines, and where nothing was found by keywords.
+    assert fused(keywords, near, {place: 0.7 + each / 4 for place, each in cosines.items()}) == scores
+    assert max(found := fused({}, near, cosines), key=lambda place: found[place]) == Place(1, 7)
+    assert set(fused(keywords, [], {}).values()) == {round(each / 10, 6) for each in keywords.values()}
 
 
 async def test_it_is_found_in_a_thread(shelf: Shelf) -> None:
