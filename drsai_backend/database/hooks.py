@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Final, TypeAlias
 
 import sqlalchemy as sa
@@ -16,6 +17,7 @@ from drsai_backend.database.backends.errors import RACES, sqlstate_of, translate
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DatabaseUnavailable
+from drsai_backend.json_types import JsonObject
 
 log = logging.getLogger("drsai.extensions")
 
@@ -42,6 +44,7 @@ class EndedRun:
 RunEnded: TypeAlias = Callable[[Session, EndedRun], None]
 UserDeleted: TypeAlias = Callable[[Session, Owner], int]
 FileDeleted: TypeAlias = Callable[[Session, Owner, str], None]
+ToolGiven: TypeAlias = Callable[[Session, Owner, str, JsonObject], None]
 ExportUser: TypeAlias = Callable[[Session, Owner], Iterable[tuple[str, bytes]]]
 
 
@@ -54,6 +57,7 @@ class Hooks:
         user_deleted: deletes some of what is a user's, and returns how many of what it counts.
         export_user: files of a user's, names and contents, for their archive.
         file_deleted: forgets what was made of a file of a user's, by its id.
+        tool_given: looks at a tool that a request gives to its agent, by its name and arguments.
         tables: tables of features whose rows belong to a user, by their columns `tenant` and `user_id`.
     """
 
@@ -62,6 +66,12 @@ class Hooks:
     export_user: Mapping[str, ExportUser] = field(default_factory=dict[str, ExportUser])
     tables: Sequence[sa.Table] = ()
     file_deleted: Mapping[str, FileDeleted] = field(default_factory=dict[str, FileDeleted])
+    tool_given: Mapping[str, ToolGiven] = field(default_factory=dict[str, ToolGiven])
+
+    def check_given(self, session: Session, owner: Owner, tools: JsonObject) -> None:
+        """Call `tool_given` of all for each of the tools, by their names. Raises what one of them does."""
+        for (name, arguments), hook in product(tools.items(), self.tool_given.values()):
+            hook(session, owner, name, arguments)
 
     def tell_end(self, session: Session, ended: EndedRun) -> None:
         """Call `run_ended` of all, each in a savepoint of its own: what one raises undoes what that one has written,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from drsai_backend.database import Database, DatabaseManager
     from drsai_backend.database.hooks import EndedRun
     from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.json_types import JsonObject
     from drsai_backend.models import ModelClientFactory
     from drsai_backend.models.embeddings import Embeddings
     from drsai_backend.runs import Engine
@@ -151,6 +152,10 @@ class Extension:
     def file_deleted(self, session: Session, owner: Owner, file_id: str) -> None:
         """Forget what was made of a file of a user's, which is deleted in this transaction, by whomever or because its
         time is over. What it raises keeps the file."""
+
+    def tool_given(self, session: Session, owner: Owner, tool: str, arguments: JsonObject) -> None:
+        """A request gives its agent a tool of an extension's (`file_search` of Responses), and is stored in this
+        transaction. What it raises refuses the request, of which nothing is stored."""
 
     def export_user(self, session: Session, owner: Owner) -> Iterable[tuple[str, bytes]]:
         """Return what is a user's and in none of `tables`: names and contents of files for their archive, below

@@ -74,6 +74,7 @@ class Extensions:
                 if {"tenant", "user_id"} <= {*table.c.keys()}
             ],
             {each.name: each.file_deleted for each in self._overriding("file_deleted")},
+            {each.name: each.tool_given for each in self._overriding("tool_given")},
         )
 
     def _overriding(self, name: str) -> Iterator[Extension]:

@@ -63,6 +63,7 @@ async def opened(tmp_path: Path, model: ModelServer, monkeypatch: pytest.MonkeyP
     """`await opened(knowledge)` opens a `DrSai` whose agent `ann` has that knowledge; returns it and a client."""
     Stub.asked.clear()
     monkeypatch.setattr(Knowledge, "search", Stub.search)
+    monkeypatch.setattr(Knowledge, "tool_given", lambda *_, **__: None)
     async with AsyncExitStack() as stack:
 
         async def made(knowledge: Any) -> tuple[DrSai, openai.AsyncOpenAI]:

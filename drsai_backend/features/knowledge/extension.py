@@ -24,6 +24,7 @@ from drsai_backend.features.knowledge.base import (
     StoreFile,
     StoreInfo,
 )
+from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.work.kinds import Job, JobOptions, Kind
 
@@ -277,6 +278,13 @@ class Knowledge(ForAgents):
         from drsai_backend.features.knowledge.rows import files as rows
 
         rows.forget_file(session, owner, file_id)
+
+    def tool_given(self, session: Session, owner: Owner, tool: str, arguments: JsonObject) -> None:
+        """Raise NotFound, as OpenAI does: there is no such store for `file_search`."""
+        from drsai_backend.features.knowledge.rows import stores
+
+        if tool == "file_search":
+            stores.resolve(session, owner, arguments["vector_store_ids"])
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
         """Delete chunks in parts, which one statement would take minutes for, and stores."""

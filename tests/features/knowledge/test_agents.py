@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -15,7 +16,7 @@ from drsai_backend import DrSai
 from drsai_backend.datamodel.citations import DATA, passages_in
 from tests.api.conftest import openai_client
 from tests.features.knowledge.conftest import QUICK, upload
-from tests.support.model_server import ModelServer, Reply, ToolCall
+from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
 from tests.support.threads import settings
 
 HANDBOOK = "# Leave\n\nEverybody has thirty days of paid leave a year.\n"
@@ -93,9 +94,29 @@ async def test_file_search_finds_what_the_user_has_and_nothing_of_others(opened:
     assert message.type == "message"
     assert message.content[0].type == "output_text"
     assert [each.model_dump()["file_id"] for each in message.content[0].annotations] == [file]
-    model.script(None, [*calls])
     asked: Any = {"model": "ann", "input": "How long?", "tools": tools, "user": "bob"}
-    response = await client.responses.create(**asked)
+    for more in ({}, {"store": False}, {"background": True}, {"extra_headers": {"Idempotency-Key": "a"}}):
+        with pytest.raises(openai.NotFoundError, match=store):
+            await client.responses.create(**asked, **more)
+    assert len(model.requests) == 2
+    listed: Any = await client.get("/threads", cast_to=object, options={"params": {"user": "bob"}})
+    assert listed["data"] == []
+
+
+async def test_a_store_that_goes_away_meanwhile_is_a_search_that_fails(opened: Opened, model: ModelServer) -> None:
+    client, _, _ = await opened(None)
+    store = (await client.vector_stores.create(name="empty")).id
+    loop = asyncio.get_running_loop()
+
+    def answer(request: ModelRequest) -> Reply | str:
+        if request.messages[-1]["role"] == "tool":
+            return "So."
+        asyncio.run_coroutine_threadsafe(client.vector_stores.delete(store), loop).result(30)
+        return Reply(tool_calls=[ToolCall("file_search", {"queries": ["thirty days"]})])
+
+    model.script(None, answer)
+    tools: Any = [{"type": "file_search", "vector_store_ids": [store]}]
+    response = await client.responses.create(model="ann", input="How long?", tools=tools)
     assert [getattr(each, "status", None) for each in response.output] == ["failed", "completed"]
     told = next(str(each["content"]) for each in model.requests[-1].messages if each["role"] == "tool")
     assert "thirty days" not in told

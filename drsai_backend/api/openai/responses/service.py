@@ -50,7 +50,7 @@ from drsai_backend.api.openai.responses.wire import Subject
 from drsai_backend.database.responses import drop_response, is_temporary, row_of, save_response, take_items
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.models import ModelParams
 from drsai_backend.runs import Ask, Engine, Handle, How, Origin, Where
 from drsai_backend.runs.feed.live_run import as_done
@@ -58,6 +58,7 @@ from drsai_backend.runs.intake.request_digest import digest_of_own
 from drsai_backend.runs.requests import ForkOf, InputMessage, RunLimits
 from drsai_backend.state.travel import Place
 from drsai_backend.teams.client_tools.definitions import ClientTools, ToolOutput
+from drsai_backend.teams.hosted_tools import HOSTED_AS
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -153,7 +154,9 @@ class Responses:
         if known is not None and prompt is None:
             prompt = ""  # Instructions of a request before this one do not count any more.
         given = partial(_given, read.messages, results)
-        storing = _Storing(place, record_of(asked, place.conversation, system, read.system), given)
+        extra = extra_of(asked)
+        check_tools = partial(engine.hooks.check_given, owner=call.who.owner, tools=as_object(extra.get(HOSTED_AS)))
+        storing = _Storing(place, record_of(asked, place.conversation, system, read.system), given, check_tools)
         messages, raw = with_system(read.after(waiting), prompt)
         limits = RunLimits(asked.max_turns, asked.max_run_seconds, asked.max_run_tokens)
         ask = Ask(
@@ -163,7 +166,7 @@ class Responses:
             made,
             asked.api_key,
             stream=bool(asked.stream),
-            extra=extra_of(asked),
+            extra=extra,
             client_tools=tools,
             tool_results=results,
             shown=asked.shown,
@@ -324,16 +327,18 @@ class Responses:
 class _Storing:
     """What a request at that place stores besides itself: in the transaction that stores the request, so that neither
     is there without the other, whatever dies in between. `record`: what it tells again (`inputs.record_of`); `given`
-    makes its items, kept where no messages of its own are stored. `row_id`: the row that it has got; None: none yet, or
-    its run was there already."""
+    makes its items, kept where no messages of its own are stored; `check` refuses it by raising. `row_id`: the row that
+    it has got; None: none yet, or its run was there already."""
 
     place: Continued
     record: JsonObject
     given: Callable[[], Sequence[JsonObject]]
+    check: Callable[[Session], None] = lambda _: None
     row_id: str | None = field(default=None, init=False)
 
     def __call__(self, session: Session, stored: StoredInput) -> None:
-        """Raise PlaceMoved."""
+        """Raise PlaceMoved, and what `check` does."""
+        self.check(session)
         check_unmoved(self.place, stored.head)
         if self.place.waiting and not take_items(session, stored.key, self.place.waiting):
             raise PlaceMoved
