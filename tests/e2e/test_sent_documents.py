@@ -15,13 +15,16 @@ import openai
 import pytest
 
 from drsai_backend import AssistantAgent, RunContext
+from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.openai.files import request_files
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.documents import Block, Reader
-from drsai_backend.documents.excerpts import LIMITS, Excerpts, beginning, shares
+from drsai_backend.documents.excerpts import LIMITS, REST, Excerpts, beginning, shares
 from drsai_backend.errors import DocumentTooLarge
 from drsai_backend.estimates import estimate_text
 from drsai_backend.features.files import extension
+from drsai_backend.runs import Ask
+from drsai_backend.runs.requests import InputMessage
 from drsai_backend.tools.builtin import builtin_tools
 from tests.documents.made import make_pdf, simple_page
 from tests.e2e.conftest import Serve, Service
@@ -131,7 +134,7 @@ async def test_what_is_longer_is_cut_before_a_block_and_says_so(serve: Serve, mo
     assert last.endswith(" is a pelican.")
     page = int(last.split()[1]) + 1
     assert rest.startswith("[The file is longer than what is shown: about ")
-    assert rest.endswith(f"tokens are left out, from page {page} of 60 on.]")
+    assert rest.endswith(f"tokens are left out, from page {page} of 60 on. {REST}]")
     # Two of a message share; a short one leaves what it does not need, and a text in UTF-8 is shown as it is.
     note = chat_part(b"Only a note.", "note.txt", "text/plain")
     await chat(
@@ -141,8 +144,8 @@ async def test_what_is_longer_is_cut_before_a_block_and_says_so(serve: Serve, mo
     assert "Its nest is on an island." in said
     assert "note.txt\n\nOnly a note." in said
     assert 'name="long.pdf" pages="60">\nPage 1 says' in said
-    assert said.endswith("tokens are left out.]")
-    assert len(said.encode()) < 4 * 100 + 1500
+    assert said.endswith(f"tokens are left out. {REST}]")
+    assert len(said.encode()) < 4 * 100 + 1700
 
 
 async def test_a_history_that_is_sent_again_and_a_run_taken_over_see_the_same(
@@ -361,3 +364,76 @@ async def test_a_tool_reads_the_parts_of_a_document(
     assert f"`part` is from 1 to {count}" in await told(file="long.pdf", part=99)
     assert "There is no file 'x.pdf' in this chat. There are: long.pdf." in await told(file="x.pdf")
     assert "There is no file 'file-1' in this chat" in await told(file="file-1")
+
+
+def call(**arguments: Any) -> Reply:
+    return Reply(tool_calls=[ToolCall("document_reader", arguments)])
+
+
+def results(model: ModelServer) -> list[str]:
+    return [str(each["content"]) for each in model.requests[-1].messages if each["role"] == "tool"]
+
+
+def tools(model: ModelServer) -> list[str]:
+    """The names of those that a model was offered last, before it was told their results."""
+    asked = next(each for each in reversed(model.requests) if each.messages[-1]["role"] == "user")
+    return [each["function"]["name"] for each in asked.body.get("tools", ())]
+
+
+def plain(context: RunContext) -> AssistantAgent:
+    return AssistantAgent("plain", context.model_client())
+
+
+async def test_what_is_left_out_can_be_searched(serve: Serve, model: ModelServer) -> None:
+    """By an agent that has no tools, in this turn and in later ones, in any process; the file is kept for it."""
+    service, other = [await serve({"assistant": plain}, max_file_tokens=100) for _ in range(2)]
+    find = call(file="report.pdf", query="birds numbered 47")
+    model.script(None, lambda request: "Read.")
+    await chat(service, chat_part(PDF))
+    assert not tools(model), "a short one is shown whole"
+    model.script(None, [find, "It is a pelican."])
+    await chat(service, chat_part(LONG), extra_body={"thread_id": "t"})
+    assert tools(model) == ["document_reader"]
+    [found] = results(model)
+    assert "bird 47 is a pelican" in found
+    assert HEAD in found
+    [kept] = (await service.drsai.files.list(Owner("default", "anonymous"))).items
+    assert (kept.filename, kept.bytes) == ("report.pdf", len(LONG))
+    for process in (service, other):
+        model.script(None, [find, "A pelican."])
+        said: Any = [{"role": "user", "content": "Which one?"}]
+        await process.client.chat.completions.create(model="assistant", messages=said, extra_body={"thread_id": "t"})
+        assert "bird 47 is a pelican" in results(model)[-1]
+    content: Any = [{"type": "input_file", "file_data": encoded(LONG), "filename": ""}]
+    model.script(None, [call(file="document", query="island heron"), call(file="document", query="47"), "So."])
+    await service.client.responses.create(model="assistant", input=[{"role": "user", "content": content}])
+    nothing, found = results(model)
+    assert nothing.startswith("0 of ")
+    assert "bird 47 is a pelican" in found
+    assert len((await service.drsai.files.list(Owner("default", "anonymous"))).items) == 2
+
+
+async def test_an_agent_that_has_the_tool_gets_it_once(serve: Serve, model: ModelServer) -> None:
+    service = await serve({"assistant": reader}, max_file_tokens=100)
+    model.script(None, lambda request: "Read.")
+    await chat(service, chat_part(LONG))
+    assert tools(model) == ["document_reader"]
+
+
+async def test_a_long_file_is_read_although_there_is_no_room_to_keep_it(serve: Serve, model: ModelServer) -> None:
+    service = await serve({"assistant": plain}, max_file_tokens=100, max_files_bytes=100)
+    model.script(None, [call(file="report.pdf", query="bird"), "Read."])
+    await chat(service, chat_part(LONG))
+    assert "There is no file 'report.pdf' in this chat" in results(model)[0]
+
+
+async def test_a_file_is_named_by_its_id_only_by_who_may_read_files(serve: Serve, model: ModelServer) -> None:
+    service = await serve({"assistant": reader})
+    ada = Owner("default", "ada")
+    kept = await service.drsai.files.create(ada, "report.pdf", PDF)
+    for scopes, is_read in (({Scope.CHAT}, False), ({Scope.CHAT, Scope.FILES_READ}, True)):
+        model.script(None, [call(file=kept.file_id), "Read."])
+        ask = Ask("assistant", InputMessage.of_task("Read it."))
+        handle = await service.drsai.engine.start(ask, Principal("ada", scopes=frozenset(scopes)))
+        await handle.wait()
+        assert ("The word is pelican." in results(model)[0]) is is_read

@@ -28,15 +28,16 @@ from drsai_backend.agents import RunBound, bind
 from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, OutputsContext
 from drsai_backend.catalog import Recipe
 from drsai_backend.datamodel import utcnow
+from drsai_backend.documents.excerpts import REST
 from drsai_backend.errors import ConfigurationError, DrSaiError, InvalidRequest, TeamBuildError
-from drsai_backend.json_types import as_object
+from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.models import CallRecord, RunModelClient, facade, run_client_of
 from drsai_backend.models.calls.run_client import AgentCalls
 from drsai_backend.models.calls.seen_images import SeenImages
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.feed.live_run import Continued, LiveRun
 from drsai_backend.runs.messages import CONTINUES, SHOWN
-from drsai_backend.runs.requests import Ask, InputMessage, Placed, new_run_id
+from drsai_backend.runs.requests import InputMessage, Placed, new_run_id
 from drsai_backend.runs.start.parameters import NO_RECIPIENTS, RequestRecipients, allot
 from drsai_backend.runs.start.plan import Plan
 from drsai_backend.runs.start.read import Services, StoredThread
@@ -45,7 +46,7 @@ from drsai_backend.teams.client_tools.definitions import STORED_AS
 from drsai_backend.teams.client_tools.policy import agent_for_tools
 from drsai_backend.teams.client_tools.workbench import give_tools
 from drsai_backend.teams.context import BuiltTeam, RunContext, build_team
-from drsai_backend.teams.hosted_tools import HOSTED_AS, give_hosted_tools
+from drsai_backend.teams.hosted_tools import HOSTED_AS, READER, give_hosted_tools
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.limits import LimitReached, RunLimits
 from drsai_backend.teams.recall import shown_to
@@ -115,8 +116,11 @@ async def build(
     recorded = () if resumed is None else resumed.steps
     if ask.continues is not None and (recorded or turns):
         ask = replace(ask, continues=None)  # It is continued already.
-    if HOSTED_AS in ask.extra:
-        _host_tools(services, tree, ask, given.recipe)
+    hosted = as_object(ask.extra.get(HOSTED_AS))
+    if any(REST in text for text in plan.texts):
+        hosted = hosted | {READER: JsonObject()}
+    if hosted:
+        _host_tools(services, tree, hosted, given.recipe)
     allotted = allot(
         tree,
         ask,
@@ -152,12 +156,12 @@ async def build(
     return BuiltRun(tree.team, tree, session, *of_run, allotted.client is not None, context.input_values, at)
 
 
-def _host_tools(services: Services, tree: TeamTree, ask: Ask, recipe: Recipe) -> None:
+def _host_tools(services: Services, tree: TeamTree, hosted: JsonObject, recipe: Recipe) -> None:
     """Give the agent that answers what the request brings of hosted tools. Nobody gets them where the team leaves tools
     of its clients aside, or its model calls none."""
     agent = agent_for_tools(tree, answering_agent(tree.team, recipe.options.answered_by), recipe.client_tools)
     if agent is not None and recipe.client_tools.mode == "offer":
-        give_hosted_tools(agent, as_object(ask.extra[HOSTED_AS]), services.own_tools)
+        give_hosted_tools(agent, hosted, services.own_tools)
 
 
 def _has_calls(thread: StoredThread | None, plan: Plan) -> bool:

@@ -20,7 +20,7 @@ from drsai_backend.api.openai.files.contents import DATA_URL, IMAGES, Noted, is_
 from drsai_backend.database.files import FileInfo
 from drsai_backend.datamodel.file import MessageFile, to_note
 from drsai_backend.documents.excerpts import Excerpt, Excerpts, shares
-from drsai_backend.errors import DocumentTooLarge, DocumentUnreadable, FileTooLarge, InvalidRequest
+from drsai_backend.errors import DocumentTooLarge, DocumentUnreadable, FilesFull, FileTooLarge, InvalidRequest
 from drsai_backend.estimates import estimate_text
 from drsai_backend.files.store import noted
 from drsai_backend.json_types import JsonObject, as_list, as_object, with_parts
@@ -58,6 +58,8 @@ _DOCUMENTS: Final = ("input_file", "file", "document")
 """The kinds of parts whose file may be a document."""
 READ: Final = "text, PDF, DOCX, PPTX, XLSX"
 """What is read of files, besides images."""
+_UNNAMED: Final = "document"
+"""The name of a file that is kept and has none."""
 _OWN: Final = frozenset(
     ("type", "file", "source", "title", "context", "file_data", "filename", "file_id", "file_url", *recordings.KINDS)
 )
@@ -89,6 +91,7 @@ class _Part:
         name: the id, the URL, or the name of the file that it brings.
         source: the file, once it is there.
         is_told: a text is in its place.
+        is_cut: the text is only the beginning of the file, which is kept for whoever reads on.
     """
 
     holder: list[object]
@@ -100,6 +103,7 @@ class _Part:
     name: str = ""
     source: _Source | None = None
     is_told: bool = False
+    is_cut: bool = False
 
     @property
     def given(self) -> JsonObject:
@@ -112,7 +116,7 @@ class _Part:
     @property
     def is_kept(self) -> bool:
         """Whether its file becomes one of the user's, if it is none."""
-        return self.way != "inline" or self.kind in recordings.KINDS
+        return self.way != "inline" or self.kind in recordings.KINDS or self.is_cut
 
     @property
     def field(self) -> str:
@@ -181,16 +185,21 @@ class _Taking:
         for part in parts:
             if part.source is not None and part.kind in recordings.KINDS:
                 part.source.media_type = recordings.check(part.source.name, part.source.media_type, part.field)
+        return {message: to_note(given) for message, given in (await self._sent(parts)).items()}
+
+    async def _sent(self, parts: list[_Part]) -> dict[str, list[MessageFile]]:
+        """Keep what is to be kept, and return the files of each message."""
         sent: dict[str, list[MessageFile]] = {}
         for part in parts:
             if (source := part.source) is not None and part.is_kept:
                 info = source.info = source.info or await self._keep(part, source)
-                sent.setdefault(part.message, []).append(noted(info))
-                if part.kind in recordings.KINDS:
+                if info is not None:
+                    sent.setdefault(part.message, []).append(noted(info))
+                if info is not None and part.kind in recordings.KINDS:
                     part.say(reference(info))
                 elif not part.is_told:
                     _show(part, source)
-        return {message: to_note(given) for message, given in sent.items()}
+        return sent
 
     async def _name(self, parts: list[_Part]) -> None:
         files, owner, found = self.engine.files, self.who.owner, dict[str, FileInfo]()
@@ -228,10 +237,18 @@ class _Taking:
             info = await fetched.image_at(files, files.reachable, owner, url, part.field, end)
         return _Source(info.filename, await files.read(owner, info.file_id), info.media_type, info)
 
-    async def _keep(self, part: _Part, source: _Source) -> FileInfo:
+    async def _keep(self, part: _Part, source: _Source) -> FileInfo | None:
+        """Keep a file; None: there is no room, and what is shown of it is there without."""
         origin = fetched.origin_of(part.name) if part.way == "url" else f"sent/{await _digest(source.data)}"
+        if part.is_cut and part.way == "inline":
+            origin += f"/{source.name}"  # By which an agent is told of it.
         create = self.engine.files.create
-        return await create(self.who.owner, source.name, source.data, media_type=source.media_type, origin=origin)
+        try:
+            return await create(self.who.owner, source.name, source.data, media_type=source.media_type, origin=origin)
+        except (FileTooLarge, FilesFull):
+            if part.is_cut and part.way == "inline":
+                return None
+            raise
 
     def _add(self, size: int) -> None:
         self.total += size
@@ -248,6 +265,9 @@ class _Taking:
         budget = self.engine.excerpts.budget
         for read in found.values():
             for (part, excerpt), share in zip(read, shares([each.tokens for _, each in read], budget), strict=True):
+                if (source := part.source) is not None and excerpt.tokens > share:
+                    part.is_cut, source.name = True, source.name or _UNNAMED
+                    excerpt = replace(excerpt, name=source.name)
                 part.say(excerpt.shown(share))
 
     async def _excerpt(self, part: _Part, source: _Source) -> Excerpt | None:
