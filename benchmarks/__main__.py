@@ -89,7 +89,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "long": lambda: long.measure(server, rounds, *((60, 50) if quick else ())),
         "contexts": lambda: contexts.measure(100 if quick else contexts.TURNS),
         "many": lambda: many.measure(*((100, 1.0, 0.5) if quick else (10_000,))),
-        "search": lambda: asyncio.to_thread(search.measure, server, *((1_000, 3) if quick else ())),
+        "search": lambda: search.measure(server, *((1_000, 2, 1) if quick else ())),
         "beside": lambda: beside.measure(server, *((1, (10, 20), 4) if quick else (3,))),
     }
 

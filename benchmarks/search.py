@@ -1,15 +1,16 @@
-"""Search by keywords: whether it finds the paragraph that answers a question, beside SQLite's FTS5 in the same run; and
-how long a search takes in a large index."""
+"""Search: whether it finds the paragraph that answers a question by keywords, beside SQLite's FTS5; and how long it
+takes in a large index, beside LanceDB and Chroma."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -17,10 +18,12 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.databases import Postgres, sqlite
+from benchmarks.measure import Paired, Spent, alternate, milliseconds, timed
 from benchmarks.report import Section
+from benchmarks.search_peers import PYTHON, TOP, Peers, peers
 from drsai_backend.database import Database
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.search import Entry, Mode, Query, Search, add, create_index, prepare
+from drsai_backend.search import Entry, Mode, Query, Search, add, create_index, prepare, speed_up
 from drsai_backend.search.tokens import tokens
 
 FOLDER: Final = "DRSAI_BENCH_SEARCH_DATA"
@@ -127,8 +130,25 @@ def quality(server: Postgres | None, folder: Path) -> Section:
     return section
 
 
-def _corpus(count: int) -> tuple[list[str], Any, Callable[[], str]]:
-    """Texts of a hundred words that are as frequent as those of a language, vectors in clusters, and questions."""
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """What is searched and asked.
+
+    Attributes:
+        texts, vectors: of each chunk.
+        questions, asked: texts, and vectors near to some chunks'.
+        nearest: for each question, which chunks are the nearest, exactly.
+    """
+
+    texts: list[str]
+    vectors: Any
+    questions: list[str]
+    asked: Any
+    nearest: list[set[int]]
+
+
+def _corpus(count: int, questions: int) -> Corpus:
+    """Texts of a hundred words that are as frequent as those of a language, and vectors of length 1 in clusters."""
     random = np.random.default_rng(1)
     words = [f"{chr(97 + at % 26)}{chr(97 + at // 26 % 26)}{chr(97 + at // 676)}" for at in range(15_000)]
     weights = 1 / np.arange(1, len(words) + 1)
@@ -137,57 +157,132 @@ def _corpus(count: int) -> tuple[list[str], Any, Callable[[], str]]:
     def text(length: int) -> str:
         return " ".join(words[at] for at in random.choice(len(words), length, p=weights))
 
-    middles = random.standard_normal((200, DIMENSIONS), dtype=np.float32)
-    vectors = middles[random.integers(0, 200, count)] + random.standard_normal((count, DIMENSIONS), dtype=np.float32)
-    return [text(100) for _ in range(count)], vectors, partial(text, 8)
+    def noise(many: int) -> Any:
+        return random.standard_normal((many, DIMENSIONS), dtype=np.float32)
+
+    vectors = noise(200)[random.integers(0, 200, count)] + noise(count)
+    asked = vectors[random.integers(0, count, questions)] + noise(questions) / 2
+    for each in (vectors, asked):
+        each /= np.linalg.norm(each, axis=1, keepdims=True)
+    nearest = [{*np.argpartition(-(vectors @ each), TOP)[:TOP].tolist()} for each in asked]
+    return Corpus([text(100) for _ in range(count)], vectors, [text(8) for _ in range(questions)], asked, nearest)
 
 
-def speed(url: str, name: str, count: int, tries: int) -> Section:
+class _Ours:
+    """This package's search of a corpus, in a database."""
+
+    def __init__(self, url: str, corpus: Corpus) -> None:
+        self.database, self._corpus = Database(url), corpus
+        self._search = Search(self.database)
+        self._index = self.database.write_sync(lambda session: create_index(session, _OWNER, "benchmark", model="m"))
+        start, texts = time.perf_counter(), corpus.texts
+        for at in range(0, len(texts), 200):
+            ready = prepare([Entry(f"{at + n}", text) for n, text in enumerate(texts[at : at + 200])])
+            given = [each.tobytes() for each in corpus.vectors[at : at + 200]]
+            self.database.write_sync(lambda session, ready=ready, given=given: add(session, self._index, ready, given))
+        self.rate = len(texts) / (time.perf_counter() - start)
+        """Texts indexed in a second."""
+
+    def speed_up(self) -> bool:
+        return speed_up(self.database, self._index)
+
+    async def block(self, mode: Mode, first: int, count: int, found: list[list[int]]) -> Spent:
+        """Ask questions, as a server does."""
+        asked = iter(range(first, first + count))
+
+        async def ask() -> None:
+            at = next(asked)
+            query = Query(self._corpus.questions[at], self._corpus.asked[at].tobytes(), TOP, mode)
+            found.append([int(hit.ref) for hit in (await self._search.find([self._index], query)).hits])
+
+        return await timed(ask, count)
+
+
+async def speed(server: Postgres | None, count: int, tries: int, rounds: int) -> Section:
     section = Section(
-        f"Search: speed, {name}",
-        f"Milliseconds of a search of {count:,} texts of 100 words with vectors of {DIMENSIONS} numbers: the median; "
-        "and what numpy takes to multiply all vectors as floats, which are four times the memory.",
-        ("what", "ms"),
+        "Search: speed",
+        f"A search of {count:,} texts of 100 words with vectors of {DIMENSIONS} numbers in 200 clusters, for {TOP},\n"
+        f"in blocks of {tries} that alternate with LanceDB's and Chroma's of the same ones, in a process of their own\n"
+        f"(of the Python that `{PYTHON}` names: {{}}). LanceDB without an index of vectors compares all,\n"
+        "as this package does on SQLite; with HNSW it reads the best anew, and so do we. *CPU*: milliseconds of the\n"
+        "processor, all threads together, without PostgreSQL's own. *recall*: of the nearest, exactly.",
+        ("database", "by", "ms", "CPU", "recall", "beside", "ms", "CPU", "recall", "÷", "÷ CPU"),
     )
-    texts, vectors, question = _corpus(count)
-    database = Database(url)
-    search = Search(database)
-    index = database.write_sync(lambda session: create_index(session, _OWNER, "benchmark", model="m"))
-    start = time.perf_counter()
-    for at in range(0, count, 200):
-        ready = prepare([Entry(f"{at + n}", text) for n, text in enumerate(texts[at : at + 200])])
-        given = [each.tobytes() for each in vectors[at : at + 200]]
-        database.write_sync(lambda session, ready=ready, given=given: add(session, index, ready, given))
-    section.reported(f"texts indexed in a second, {name}", f"{count / (time.perf_counter() - start):,.0f}")
-
-    def timed(act: Callable[[int], object]) -> float:
-        act(0)
-        taken: list[float] = []
-        for number in range(tries):
-            begun = time.perf_counter()
-            act(number)
-            taken.append((time.perf_counter() - begun) * 1000)
-        return median(taken)
-
-    def find(mode: Mode, number: int) -> object:
-        query = Query(question(), (vectors[number] + 0.5).tobytes(), mode=mode)
-        return database.read_sync(lambda session: search.search(session, [index], query))
-
-    plain = timed(lambda number: np.argpartition(vectors @ vectors[number], -10)[-10:])
-    section.rows.append(("numpy, floats in memory", f"{plain:.1f}"))
-    modes: tuple[Mode, ...] = ("vector", "keyword", "hybrid")
-    for mode in modes:
-        section.rows.append((f"by {mode}", f"{timed(partial(find, mode)):.1f}"))
-    database.close_sync()
+    corpus = _corpus(count, tries * (rounds + 1))
+    # LanceDB and Chroma are filled once, for both databases.
+    with peers(corpus.texts, corpus.vectors, corpus.questions, corpus.asked) as beside, sqlite() as url:
+        section.note = section.note.format(", ".join(" ".join(each) for each in beside.names.items()))
+        await _compare(section, "SQLite", _Ours(url, corpus), corpus, beside, (tries, rounds))
+        if server is not None:
+            with server.database() as url:
+                ours = _Ours(url, corpus)
+                if ours.speed_up():
+                    await _compare(section, "PostgreSQL with pgvector", ours, corpus, beside, (tries, rounds))
+                else:
+                    section.reported("PostgreSQL: search beside others", "not measured: there is no pgvector")
+                    ours.database.close_sync()
     return section
 
 
-def measure(server: Postgres | None, count: int = CHUNKS, tries: int = 30) -> list[Section]:
+async def _compare(
+    section: Section, name: str, ours: _Ours, corpus: Corpus, beside: Peers, size: tuple[int, int]
+) -> None:
+    tries, rounds = size
+    section.reported(f"texts indexed in a second, {name}", f"{ours.rate:,.0f}")
+    modes: tuple[Mode, ...] = ("vector", "keyword", "hybrid")
+    for mode in modes:
+        found: list[list[int]] = []
+        ways = [way for way in beside.ways if way[1] == mode]
+        pairs = [await _pair(ours, beside, way, (tries, rounds), found) for way in ways]
+        if not ways:
+            alone = [await ours.block(mode, tries * number, tries, found) for number in range(rounds + 1)][1:]
+            section.rows.append((name, mode, milliseconds(alone), _cpu(alone), _recall(found, corpus, mode), *"------"))
+            section.reported(f"search by {mode} beside others, {name}", "not measured: none of them is installed")
+        for (peer, _), (paired, theirs) in zip(ways, pairs, strict=True):
+            mine = (milliseconds(paired.ours), _cpu(paired.ours), _recall(found, corpus, mode))
+            other = (milliseconds(paired.other), _cpu(paired.other), _recall(theirs, corpus, mode))
+            section.rows.append((name, mode, *mine, peer, *other, str(paired), paired.cpu))
+        if pairs:
+            # Of one of them, it was said: the others are in the table.
+            (peer, _), (best, _) = min(zip(ways, pairs, strict=True), key=lambda pair: pair[1][0].ratio)
+            section.at_most(f"search by {mode} ÷ {peer}'s, {name}", 1.5, best.ratio, best.shown)
+        if mode == "vector":
+            recall = float(_recall(found, corpus, mode))
+            section.at_least(f"nearest that are found, of those there are, {name}", 0.95, recall, f"{recall:.3f}")
+    ours.database.close_sync()
+
+
+async def _pair(
+    ours: _Ours, beside: Peers, way: tuple[str, str], size: tuple[int, int], found: list[list[int]]
+) -> tuple[Paired, list[list[int]]]:
+    """What we and another took for the same questions, and what the other has found."""
+    tries, rounds = size
+    mode: Mode = way[1]  # type: ignore[assignment]
+    firsts = iter(tries * (number // 2) for number in range(2 * rounds + 2))
+    theirs: list[list[int]] = []
+    found.clear()
+
+    async def mine() -> Spent:
+        return await ours.block(mode, next(firsts), tries, found)
+
+    async def other() -> Spent:
+        clock, cpu, shown = await asyncio.to_thread(beside.block, way, next(firsts), tries)
+        theirs.extend(shown)
+        return Spent(clock, cpu)
+
+    return await alternate(mine, other, rounds), theirs
+
+
+def _cpu(spent: Sequence[Spent]) -> str:
+    return f"{median(each.cpu for each in spent) * 1000:.2f}"
+
+
+def _recall(found: Sequence[Sequence[int]], corpus: Corpus, mode: Mode) -> str:
+    """The share of the nearest that was found."""
+    pairs = [*zip(found, corpus.nearest, strict=True)]
+    return f"{sum(len({*each} & there) for each, there in pairs) / (TOP * len(pairs)):.3f}" if mode == "vector" else "-"
+
+
+async def measure(server: Postgres | None, count: int = CHUNKS, tries: int = 20, rounds: int = 6) -> list[Section]:
     folder = os.environ.get(FOLDER)
-    sections = [quality(server, Path(folder))] if folder else []
-    with sqlite() as url:
-        sections.append(speed(url, "SQLite", count, tries))
-    if server is not None:
-        with server.database() as url:
-            sections.append(speed(url, "PostgreSQL", count, tries))
-    return sections
+    return [*([quality(server, Path(folder))] if folder else []), await speed(server, count, tries, rounds)]

@@ -24,6 +24,8 @@ B: Final = 0.75
 """Chosen by the recall on questions in English and Chinese; see docs/benchmarks.md."""
 _AT_ONCE: Final = 64
 """Rows of postings that are fetched at a time: of 6 KB at most."""
+_GROUP: Final = 64
+"""Entries of which the highest score is compared first."""
 _posting = table_of(SearchPosting)
 MAX_TERMS: Final = 256
 """Terms of a query that are looked for."""
@@ -59,7 +61,8 @@ def by_keywords(
         return []
     mean = max(1.0, sum(row.length for row in indexes.values()) / total)
     blocks: dict[tuple[int, int], int] = {}
-    scores = np.zeros(BLOCK)
+    # As many blocks as there are where nothing was removed.
+    scores = np.zeros((total // BLOCK + len(indexes)) * BLOCK)
     for found in _postings(session, [*indexes], wanted):
         postings = np.frombuffer(b"".join(packed for *_, packed in found), "<u2").reshape(-1, 3)
         having = len(postings)
@@ -68,29 +71,39 @@ def by_keywords(
         at = np.repeat(places * BLOCK, [len(packed) // POSTING.size for *_, packed in found]) + postings[:, 0]
         if len(blocks) * BLOCK > len(scores):
             scores = np.concatenate([scores, np.zeros(len(blocks) * 2 * BLOCK - len(scores))])
-        count, length = postings[:, 1].astype(float), postings[:, 2].astype(float)
-        scores[at] += weight * count * (K1 + 1) / (count + K1 * (1 - B + B * length / mean))
-    return _best(scores.reshape(-1, BLOCK), blocks, most, allowed)
+        count, below = postings[:, 1].astype(float), postings[:, 2].astype(float)
+        # In place: of a frequent term, each array that is made takes as long as what is reckoned.
+        below *= K1 * B / mean
+        below += K1 * (1 - B)
+        below += count
+        count *= weight * (K1 + 1)
+        count /= below
+        scores[at] += count
+    return best(scores.reshape(-1, BLOCK), blocks, most, allowed)
 
 
-def _best(
+def best(
     scores: Array, blocks: Mapping[tuple[int, int], int], most: int, allowed: Mapping[int, Array] | None
 ) -> list[tuple[Place, float]]:
     """The best of some blocks, whose rows in `scores` are told."""
     ordered = sorted(blocks)
-    scores = np.round(scores[[blocks[each] for each in ordered]], DIGITS)
+    scores = scores[[blocks[each] for each in ordered]]
     for (index, block), scored in zip(ordered, scores, strict=True):
         if allowed is not None:
             first, end = np.searchsorted(allowed[index], (block * BLOCK, (block + 1) * BLOCK))
             passing = np.zeros(BLOCK)
             passing[allowed[index][first:end] - block * BLOCK] = 1
             scored *= passing
-    flat, found = scores.ravel(), list[tuple[Place, float]]()
-    for at in map(int, top(flat, most)):
-        if flat[at] > 0:
-            index, block = ordered[at // BLOCK]
-            found.append((Place(index, block * BLOCK + at % BLOCK), float(flat[at])))
-    return found
+    flat, highest = scores.ravel(), scores.reshape(-1, _GROUP).max(axis=1)
+    # At least as many have the score of so many groups; all that may be equal to it when rounded are looked at.
+    lowest = np.partition(highest, -most)[-most] - 10**-DIGITS if len(highest) > most else 0.0
+    there = np.flatnonzero((flat >= lowest) & (flat > 0))
+    rounded, found = np.round(flat[there], DIGITS), list[tuple[Place, float]]()
+    for at in top(rounded, most):
+        row, number = divmod(int(there[at]), BLOCK)
+        index, block = ordered[row]
+        found.append((Place(index, block * BLOCK + number), float(rounded[at])))
+    return [each for each in found if each[1] > 0]
 
 
 def top(scores: Array, most: int) -> Array:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.search import Entry, Index
-from drsai_backend.search.keywords import K1, B
+from drsai_backend.search.keywords import K1, B, Place, best
 from drsai_backend.search.postings import BLOCK
 from drsai_backend.search.tokens import asked, terms
 from tests.search.conftest import ANN, Shelf
@@ -180,6 +181,24 @@ STEPS = st.lists(
     ),
     max_size=8,
 )
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.booleans())
+def test_the_best_are_those_of_all(seed: int, most: int, is_chosen: bool) -> None:
+    random = np.random.default_rng(seed)
+    scores = random.integers(0, random.integers(2, 5_000), (3, BLOCK)) / 7  # With some that are equal.
+    scores[random.random((3, BLOCK)) < random.random()] = 0
+    scores += random.random((3, BLOCK)) * 1e-8 * (scores > 0)
+    blocks = {(2, 4): 0, (1, 7): 1, (1, 3): 2}
+    allowed = {index: np.flatnonzero(random.random(8 * BLOCK) < 0.5) for index in (1, 2)} if is_chosen else None
+    every = [
+        (Place(index, block * BLOCK + at), round(float(scores[row, at]), 6))
+        for (index, block), row in sorted(blocks.items())
+        for at in range(BLOCK)
+        if scores[row, at] > 0 and (allowed is None or block * BLOCK + at in allowed[index])
+    ]
+    assert best(scores, blocks, most, allowed) == sorted(every, key=lambda each: -each[1])[:most]
 
 
 def bm25(held: dict[str, tuple[str, str]], query: str) -> dict[str, float]:
