@@ -22,6 +22,7 @@ from benchmarks import (
     fallback,
     footprint,
     histories,
+    indexing,
     lasting,
     long,
     many,
@@ -50,7 +51,19 @@ TARGET = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 QUICK = (10,)
 GOALS = (10, 1000)
 FULL = (10, 100, 1000, 3000)
-_ONLY_FULL = ("rewrite", "timing", "migrate", "long", "many", "contexts", "search", "beside", "processes", "lasting")
+_ONLY_FULL = (
+    "rewrite",
+    "timing",
+    "migrate",
+    "long",
+    "many",
+    "contexts",
+    "search",
+    "indexing",
+    "beside",
+    "processes",
+    "lasting",
+)
 Part = Callable[[], Awaitable[Section | list[Section]]]
 
 
@@ -90,6 +103,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "contexts": lambda: contexts.measure(100 if quick else contexts.TURNS),
         "many": lambda: many.measure(*((100, 1.0, 0.5) if quick else (10_000,))),
         "search": lambda: search.measure(server, *((1_000, 2, 1) if quick else ())),
+        "indexing": lambda: indexing.measure(server, *((1, 20, 2) if quick else (3,))),
         "beside": lambda: beside.measure(server, *((1, (10, 20), 4) if quick else (3,))),
     }
 

@@ -176,8 +176,8 @@ async def cell(url: str, count: int, users: int = 1, pieces: int = _PIECES) -> W
     return found
 
 
-def _spent(pid: int) -> float:
-    """Seconds that the server has had a processor. While one waits, other programs take none of them."""
+def loop_seconds(pid: int) -> float:
+    """Seconds that the server's event loop has had a processor. While one waits, other programs take none of them."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
@@ -185,25 +185,25 @@ async def _watch(port: int, pid: int, told: asyncio.StreamReader, found: Waits) 
     """Ask at a pace, whatever becomes of what was asked before."""
 
     async def chat(waits: dict[str, list[Spent]]) -> None:
-        before = _spent(pid)
+        before = loop_seconds(pid)
         spent: list[float] = []
-        first, whole = await _asked(port, _chat("hello", "bystander"), _TEXT, lambda _: spent.append(_spent(pid)))
+        first, whole = await _asked(port, _chat("hello", "bystander"), _TEXT, lambda _: spent.append(loop_seconds(pid)))
         waits["first text"].append(Spent(first, spent[0] - before))
-        waits["whole chat"].append(Spent(whole, _spent(pid) - before))
+        waits["whole chat"].append(Spent(whole, loop_seconds(pid) - before))
 
     async def get(waits: dict[str, list[Spent]], way: str, path: str) -> None:
-        before = _spent(pid)
+        before = loop_seconds(pid)
         waited = (await _asked(port, _get(path)))[1]
-        waits[way].append(Spent(waited, _spent(pid) - before))
+        waits[way].append(Spent(waited, loop_seconds(pid) - before))
 
     async def task(waits: dict[str, list[Spent]]) -> None:
-        start, before = time.perf_counter(), _spent(pid)
+        start, before = time.perf_counter(), loop_seconds(pid)
         async with connect(f"ws://127.0.0.1:{port}/api/v1/agent/ws?user=bystander", open_timeout=None) as socket:
             await socket.send('{"type": "execute", "mode": "simple", "task": "hello"}')
             async for told in socket:
                 if orjson.loads(told)["type"] == "final":
                     break
-            waits["task over a WebSocket"].append(Spent(time.perf_counter() - start, _spent(pid) - before))
+            waits["task over a WebSocket"].append(Spent(time.perf_counter() - start, loop_seconds(pid) - before))
 
     async def ask() -> None:
         async with asyncio.TaskGroup() as asking:
@@ -218,11 +218,11 @@ async def _watch(port: int, pid: int, told: asyncio.StreamReader, found: Waits) 
                     return
 
     await told.readline()
-    found.spent = -_spent(pid)
+    found.spent = -loop_seconds(pid)
     asking = asyncio.create_task(ask())
     found.began = float(await told.readline())
     found.ended = float(await told.readline())
-    found.spent += _spent(pid)
+    found.spent += loop_seconds(pid)
     await asking
 
 

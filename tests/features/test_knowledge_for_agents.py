@@ -181,6 +181,25 @@ async def test_file_search_of_responses(opened: Opened, model: ModelServer, stre
         ]
 
 
+async def test_the_events_of_several_searches_are_in_order(opened: Opened, model: ModelServer) -> None:
+    _, client = await opened(None)
+    calls = [ToolCall("file_search", {"queries": [each]}) for each in ("leave", "flights", "desks")]
+    model.script(None, [Reply(tool_calls=calls[:2]), Reply(tool_calls=calls[2:]), "30 days."])
+    tools: Any = [{"type": "file_search", "vector_store_ids": ["vs_1"]}]
+    stream: Any = await client.responses.create(model="ann", input="How long?", tools=tools, stream=True)
+    events: list[Any] = [each async for each in stream]
+    numbers = [each.sequence_number for each in events]
+    assert numbers == sorted(set(numbers))
+    begun = [each.output_index for each in events if each.type == "response.file_search_call.searching"]
+    output = events[-1].response.output
+    assert [output[at].queries for at in begun] == [["leave"], ["flights"], ["desks"]]
+    for at in (numbers[0], *numbers[3::5]):
+        rest: Any = await client.responses.retrieve(events[-1].response.id, stream=True, starting_after=at)
+        assert [each.sequence_number async for each in rest if "delta" not in each.type] == [
+            each.sequence_number for each in events if each.sequence_number > at and "delta" not in each.type
+        ]
+
+
 async def test_passages_are_put_before_the_question_and_stored_nowhere(opened: Opened, model: ModelServer) -> None:
     drsai, client = await opened({"stores": ["handbook"], "mode": "context", "top_k": 1, "min_score": 0.4})
     model.script(None, [f"30 days 【{MARK}】.", "Yes."])

@@ -49,7 +49,8 @@ class Knowledge(ForAgents):
 
     name = "knowledge"
     jobs: ClassVar[Mapping[str, JobOptions]] = {
-        "knowledge_ingest": JobOptions(handler="ingest", failed="ingest_failed"),
+        # While one file is stored the next one is read.
+        "knowledge_ingest": JobOptions(handler="ingest", failed="ingest_failed", concurrency=2),
         "knowledge_reindex": JobOptions(handler="embed_anew"),
         "knowledge_speed_up": JobOptions(handler="speed_up"),
         "knowledge_drop": JobOptions(handler="drop"),

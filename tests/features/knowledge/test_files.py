@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -13,12 +15,16 @@ from sqlalchemy.orm import Session
 from drsai_backend import DrSai
 from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchEntry, SearchIndex, table_of
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.documents import Reader
 from drsai_backend.errors import JobLost
+from drsai_backend.features.knowledge import ingestion
 from drsai_backend.features.knowledge.base import Chunking, NewFile, Question
 from drsai_backend.features.knowledge.extension import Knowledge
+from drsai_backend.features.knowledge.ingestion import Ingestion
 from drsai_backend.features.knowledge.rows import files as rows
 from drsai_backend.features.knowledge.rows import stores
 from drsai_backend.search import Entry, add, create_index, prepare
+from drsai_backend.search import search as searching
 from drsai_backend.work.claims import claim
 from drsai_backend.work.kinds import Job, JobOptions, Kind
 from tests.features.knowledge.conftest import Filled, until, upload
@@ -73,6 +79,52 @@ async def test_a_batch_is_told_of_and_a_file_that_cannot_be_read_fails_alone(cli
         assert error.code == code
     assert [each.id async for each in await client.vector_stores.files.list(store.id, filter="completed")] == [good]
     assert (await client.vector_stores.retrieve(store.id)).status == "completed"
+
+
+async def test_the_next_file_is_read_while_one_is_stored(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    both = asyncio.Event()
+    reading, storing = Reader.chunks, Ingestion._store
+
+    async def reads(reader: Reader, name: str, *given: Any, **more: Any) -> Any:
+        read.append(name)
+        if len(read) == 2:
+            both.set()
+        return await reading(reader, name, *given, **more)
+
+    async def stores_when_both_are_read(*given: Any) -> None:
+        async with asyncio.timeout(60):
+            await both.wait()
+        await storing(*given)
+
+    monkeypatch.setattr(Reader, "chunks", reads)
+    monkeypatch.setattr(Ingestion, "_store", stores_when_both_are_read)
+    await filled({"a.md": "A needle.", "b.md": "Another needle."})
+    assert sorted(read) == ["a.md", "b.md"]
+
+
+async def test_what_takes_processor_time_is_not_done_in_the_event_loop(
+    client: openai.AsyncOpenAI, filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, set[str]] = {}
+
+    def watched(module: Any, name: str) -> None:
+        does = getattr(module, name)
+
+        def do(*given: Any, **more: Any) -> Any:
+            threads.setdefault(name, set()).add(threading.current_thread().name)
+            return does(*given, **more)
+
+        monkeypatch.setattr(module, name, do)
+
+    watched(ingestion, "entries_of")
+    watched(ingestion, "prepare")
+    watched(searching, "by_keywords")
+    watched(searching, "_read")
+    store, _ = await filled({"a.md": "A needle."})
+    assert await found(client, store, "needle") == ["a.md"]
+    assert threads.keys() == {"entries_of", "prepare", "by_keywords", "_read"}
+    assert threading.current_thread().name not in set().union(*threads.values())
 
 
 async def test_a_batch_is_cancelled(client: openai.AsyncOpenAI, drsai: DrSai) -> None:
