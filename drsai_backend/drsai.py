@@ -198,6 +198,18 @@ class DrSai(Caller):
         finally:
             await self.close()
 
+    @asynccontextmanager
+    async def looked_at(self) -> AsyncGenerator[None]:
+        """Open, in place of `open`, what a look at all needs that runs nothing and changes nothing: `drsai doctor`. The
+        schema is to be as it should."""
+        self.engine.lifecycle.claim()
+        try:
+            self.mcp.pool.hold()
+            self.engine.lifecycle.opened()
+            yield
+        finally:
+            await self.close()
+
     async def close(self) -> None:
         """Hand the runs under way over at their next turn boundary, so that the next process to open the database
         continues them, and close everything. In the event loop that opened it.

@@ -205,6 +205,29 @@ def serve(
 
 
 @app.command()
+def doctor(
+    teams: Teams = None,
+    no_model: Annotated[bool, typer.Option("--no-model", help="Do not ask the model endpoint a word.")] = False,
+    models: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Model profiles, as YAML or JSON. [default: $DRSAI_MODELS, else none]"),
+    ] = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at all that a deployment needs, change nothing, and say what is wrong: exit code 1 where something is.
+
+    Teams, database and schema, clock, secrets, disk, model endpoint, MCP servers, jobs; and whether the stored state of
+    each thread can be loaded into today's teams.
+    """
+    from drsai_backend.cli import doctor
+
+    settings = read_settings(database_url=database_url, models=models, log_level="ERROR")
+    if not doctor.doctor(settings, teams, ask_model=not no_model, as_json=as_json):
+        raise typer.Exit(1)
+
+
+@app.command()
 def worker(
     teams: TeamsOption = None,
     concurrency: Annotated[

@@ -45,5 +45,7 @@ BUILTIN: Final = (
 )
 """In the order of the help."""
 
-NOUNS: Final = frozenset({"init", "serve", "worker", "mcp", "chat", "demo", *(each.group for each in BUILTIN)})
+NOUNS: Final = frozenset(
+    {"init", "serve", "doctor", "worker", "mcp", "chat", "demo", *(each.group for each in BUILTIN)}
+)
 """What follows `drsai` already: no extension has commands of such a name."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
@@ -88,6 +88,8 @@ from drsai_backend.webhooks.webhooks import Webhooks
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+    from drsai_backend.runs.start.trial import Trial
 
 log = logging.getLogger("drsai.engine")
 
@@ -248,6 +250,13 @@ class Engine(StoredThreads):
         await self.tools.close()
         await self._heartbeat.stop()
         self._warm.clear()
+
+    def try_threads(self) -> AsyncGenerator[Trial]:
+        """Load the state of each stored thread into its team as it is now, one after the other, and run nothing. What
+        cannot be loaded is told, and not raised; DatabaseError is."""
+        from drsai_backend.runs.start.trial import try_threads
+
+        return try_threads(self._services)
 
     def limits_of(self, team: str) -> RunLimits:
         """Return what a run of that team of the registry may use. Raises UnknownModel."""

@@ -82,6 +82,26 @@ async def rotate(
     return result
 
 
+async def examine(database: Database, box: SecretBox) -> Rotated:
+    """Say what a rotation would find, and change nothing. Raises ConfigurationError: there are secrets, and nothing to
+    read them with."""
+    columns = _columns()
+    counts = [sa.select(sa.func.count(column)) for column in columns]
+    if not any(await database.read(lambda session: [session.scalar(count) for count in counts])):
+        return Rotated(0, 0, 0)
+    prefix, left, unreadable = box.prefix(), 0, 0
+    for column in columns:
+        after = 0
+        while rows := await database.read(partial(_read, column=column, prefix=prefix, after=after)):
+            for after, sealed in rows:  # noqa: B007 - the last one is where the next page begins
+                left += 1
+                try:
+                    box.decrypt(sealed)
+                except ConfigurationError:
+                    unreadable += 1
+    return Rotated(0, left, unreadable)
+
+
 async def _passes(database: Database, box: SecretBox, actor: Actor) -> Rotated:
     """Until nothing is left, or a pass changes nothing: rows may be locked, or written by a process that does not know
     the new secret yet."""
