@@ -130,7 +130,7 @@ def _of_secrets(found: rotation.Rotated) -> Finding:
 
 
 def _standing(session: Session) -> tuple[int, int, int]:
-    """How many workers live, jobs have failed for good, and are to be done."""
+    """Return how many workers live, how many jobs have failed for good, and how many are to be done."""
     alive = sa.select(sa.func.count()).where(_worker.c.alive_until >= utcnow())
     failed = sa.select(sa.func.count()).where(_job.c.next_at.is_(None))
     due = sa.select(sa.func.count()).where(_job.c.next_at.is_not(None))
@@ -138,7 +138,7 @@ def _standing(session: Session) -> tuple[int, int, int]:
 
 
 def _of_disks(drsai: DrSai) -> Iterator[Finding]:
-    """Where this machine keeps what is stored."""
+    """Look at where this machine keeps what is stored."""
     file = drsai.database.sqlite_path
     folders = {None if file is None else Path(file).resolve().parent, drsai.settings.files_folder} - {None}
     for folder in filter(None, folders):
@@ -152,7 +152,7 @@ def _of_disks(drsai: DrSai) -> Iterator[Finding]:
 
 
 async def _of_peers(drsai: DrSai, *, ask_model: bool) -> AsyncIterator[Finding]:
-    """Those that runs will ask: the model endpoint and MCP servers."""
+    """Ask those that runs will ask: the model endpoint and MCP servers."""
     said = drsai.models.describe()
     if drsai.models.is_demo:
         yield Finding("model", "warning", f"{said}: set OPENAI_API_KEY or OPENAI_BASE_URL, and DRSAI_MODEL")
@@ -182,7 +182,7 @@ async def _of_peers(drsai: DrSai, *, ask_model: bool) -> AsyncIterator[Finding]:
 
 
 def _client(drsai: DrSai) -> ChatCompletionClient:
-    """A run's, which keeps to what its endpoint takes."""
+    """The client of a run, which keeps to what its endpoint takes."""
     context = RunContext(
         Principal(), thread_id="", run_id="", input_values={}, db_manager=drsai.db, models=drsai.models
     )
@@ -196,7 +196,7 @@ def _in_words(error: Exception) -> str:
 
 
 async def _of_threads(drsai: DrSai) -> AsyncIterator[Finding]:
-    """Whether each stored state can be loaded into today's teams."""
+    """Look whether each stored state can be loaded into today's teams."""
     fine, lacking, wrong = 0, Counter[str](), dict[str, list[str]]()
     async for trial in drsai.engine.try_threads():
         if trial.wrong is not None:

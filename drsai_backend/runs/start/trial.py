@@ -1,5 +1,5 @@
-"""A trial loads the stored state of a thread into its team as it is now, and runs nothing: before a deployment it tells
-which threads the next request would find in order."""
+"""A trial is the stored state of a thread, loaded into its team as it is now, and nothing is run: before a deployment it
+tells which threads the next request would find in order."""
 
 from __future__ import annotations
 
