@@ -27,6 +27,7 @@ from benchmarks import (
     long,
     many,
     many_calls,
+    memory,
     migrate,
     opening,
     processes,
@@ -104,6 +105,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "many": lambda: many.measure(*((100, 1.0, 0.5) if quick else (10_000,))),
         "search": lambda: search.measure(server, *((1_000, 2, 1) if quick else ())),
         "indexing": lambda: indexing.measure(server, *((1, 20, 2) if quick else (3,))),
+        "memory": lambda: memory.measure(server, *((40,) if quick else ())),
         "beside": lambda: beside.measure(server, *((1, (10, 20), 4) if quick else (3,))),
     }
 

@@ -172,7 +172,7 @@ class Extractor:
         found = await self._asked(about + _FIND, listed, _Facts)
         made: dict[str, NewMemory] = {}
         for each in _each(Candidate, found.facts)[:MAX_CANDIDATES]:
-            new = _checked(each, messages, source)
+            new = checked(each, messages, source)
             if new is not None:
                 made.setdefault(digest_of(new.text), replace(new, scope=scope))
         return [*made.values()]
@@ -260,7 +260,7 @@ def _shortened(said: Sequence[Said]) -> list[Said]:
     return kept
 
 
-def _checked(found: Candidate, messages: Sequence[Said], source: Source) -> NewMemory | None:
+def checked(found: Candidate, messages: Sequence[Said], source: Source) -> NewMemory | None:
     """Return what is to be remembered of a candidate; None: it does not matter enough, or may not be."""
     if found.importance < STORED_FROM or not 1 <= found.message <= len(messages):
         return None
