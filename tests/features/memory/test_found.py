@@ -34,9 +34,9 @@ NEAR = {"dog": 0, "Rex": 0, "pet": 0, "animal": 0, "tea": 1, "drink": 1, "bevera
 
 def meaning(request: ModelRequest) -> dict[str, Any]:
     """Return vectors of what texts are about, of 4 numbers, whatever their words are."""
-    given = request.body["input"]
+    given: Any = request.body["input"]
     vectors: list[str] = []
-    texts: list[str] = given if isinstance(given, list) else [given]
+    texts: list[str] = [given] if isinstance(given, str) else given
     for text in texts:
         vector = [0.0, 0.0, 0.0, 0.01]
         for word, at in NEAR.items():

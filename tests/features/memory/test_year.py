@@ -41,7 +41,13 @@ WORDS = (
     "tea",
 )
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map(" ".join)
-SCORES = st.one_of(st.none(), st.floats(-1, 2), st.sampled_from(["high", True, 1]))
+SURE = st.fixed_dictionaries(dict.fromkeys(("complexity", "density", "emotion", "intent"), st.floats(0.7, 1)))
+UNSURE = st.fixed_dictionaries(
+    dict.fromkeys(
+        ("complexity", "density", "emotion", "intent"),
+        st.one_of(st.none(), st.floats(-1, 2), st.sampled_from(["high", True, 1])),
+    )
+)
 
 
 @st.composite
@@ -50,13 +56,12 @@ def invented(draw: st.DrawFn) -> tuple[list[Said], Candidate]:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     messages = [Said(10 + seq, text, at) for seq, text in enumerate(draw(st.lists(TEXTS, min_size=1, max_size=3)))]
     of_messages = st.sampled_from([each.text for each in messages])
-    names = ("complexity", "density", "emotion", "intent")
     candidate = Candidate.model_validate(
         {
             "text": draw(st.one_of(TEXTS, of_messages.map(lambda text: f"The user: {text}"))),
-            "message": draw(st.integers(-1, 4)),
+            "message": draw(st.one_of(st.integers(1, len(messages)), st.integers(-1, 4))),
             "quote": draw(st.one_of(TEXTS, of_messages, of_messages.map(lambda text: text[3:]))),
-            **{name: draw(SCORES) for name in names},
+            **draw(st.one_of(SURE, UNSURE)),
         }
     )
     return messages, candidate
