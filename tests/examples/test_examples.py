@@ -56,6 +56,16 @@ def test_notes_extension(commands: Commands, tmp_path: Path) -> None:
     ]
 
 
+def test_ask_a_pdf(commands: Commands, tmp_path: Path) -> None:
+    assert run(commands, "ask_a_pdf.py", tmp_path).splitlines() == [
+        "read      completed",
+        "question  Who approves flights?",
+        "answer    The treasurer approves flights. (handbook.pdf)",
+        "question  How many days of leave do I have?",
+        "answer    Everybody has thirty days of leave a year. (handbook.pdf)",
+    ]
+
+
 def test_memory(commands: Commands, tmp_path: Path) -> None:
     assert run(commands, "memory.py", tmp_path).splitlines() == [
         "today       Nice to meet you, Ada.",
