@@ -18,6 +18,7 @@ TWINS = {
     "SyncFiles": ["files.store.Files"],
     "SyncTools": ["features.registered_tools.calls.ToolCalls"],
     "SyncAgents": ["features.stored_definitions.calls.AgentCalls"],
+    "SyncUsage": ["features.usage.reports.Reports"],
     "SyncDrSai": ["drsai.DrSai"],
 }
 LEFT_OUT = {
@@ -43,7 +44,7 @@ TYPES = {
 }
 ALSO = {
     "SyncCaller": "engine: Engine",
-    "SyncDrSai": "drsai: DrSai; files: SyncFiles",
+    "SyncDrSai": "drsai: DrSai; files: SyncFiles; usage: SyncUsage",
     "SyncHandle": "thread_id: str; user_id: str; imported: bool",
 }
 """Attributes that are set where no annotation says what they are."""

@@ -58,6 +58,7 @@ class DrSai(Caller):
         keys: the API keys: made, listed, revoked.
         authenticator: tells whose a key or token is.
         audit: the audit log: who did what that others may ask about.
+        usage: what model calls have used and cost, summed by whatever they belong to.
         users: those to whom something belongs: listed, deleted.
         webhooks: what webhooks were told, and the secrets that sign it.
         files: what users keep, and tools for them: created, listed, read, deleted.
@@ -92,6 +93,7 @@ class DrSai(Caller):
         from drsai_backend.features.audit.extension import Audit
         from drsai_backend.features.base import Host
         from drsai_backend.features.extensions import Extensions, kinds_of, means_of, schemas_of
+        from drsai_backend.features.usage.extension import Usage
         from drsai_backend.features.users.users import Users
         from drsai_backend.models.factory import ModelClientFactory
         from drsai_backend.runs.engine import Engine
@@ -146,10 +148,19 @@ class DrSai(Caller):
         own = made.tools()
         hooks, sources = made.hooks(), made.sources()
         engine = Engine(
-            teams, self.db, self.models, settings, hooks=hooks, own_tools=own, sources=sources, mcp=self.mcp
+            teams,
+            self.db,
+            self.models,
+            settings,
+            hooks=hooks,
+            own_tools=own,
+            sources=sources,
+            mcp=self.mcp,
+            calls=host.calls,
         )
         super().__init__(engine, Principal(by=by))
         self.audit = made.get(Audit)
+        self.usage = made.get(Usage)
         self.users = Users(self.engine, self.keys, settings)
         self.webhooks = self.engine.webhooks
         self.files = self.engine.files

@@ -30,6 +30,7 @@ from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, NotOpened
 from drsai_backend.features.registered_tools.calls import ToolCalls
 from drsai_backend.features.stored_definitions.calls import AgentCalls
+from drsai_backend.features.usage.reports import Reports
 from drsai_backend.files import Files
 from drsai_backend.runs import Handle, MessageDone, RunEvent
 
@@ -133,6 +134,10 @@ class SyncTools(_Twin):
 
 class SyncAgents(_Twin):
     """`DrSai.agents` for threads."""
+
+
+class SyncUsage(_Twin):
+    """`DrSai.usage` for threads."""
 
 
 class SyncDrSai(SyncCaller):
@@ -257,6 +262,7 @@ _TWINS: Final[dict[type, Callable[[Any, SyncDrSai], _Twin]]] = {
     Files: SyncFiles,
     ToolCalls: SyncTools,
     AgentCalls: SyncAgents,
+    Reports: SyncUsage,
 }
 
 

@@ -1,6 +1,7 @@
 # Made by `make stub` from the asynchronous calls; do not edit.
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import Literal, Self, TypeVar, Unpack
 
 from autogen_agentchat.base import TaskResult
@@ -17,6 +18,8 @@ from drsai_backend.definitions.stored.store import Visibility
 from drsai_backend.drsai import DrSai
 from drsai_backend.features.registered_tools.calls import ToolInfo, ToolStatistics
 from drsai_backend.features.stored_definitions.calls import AgentInfo
+from drsai_backend.features.usage.base import Counted, GroupBy, UsageSum
+from drsai_backend.features.usage.prices import Prices
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.runs import Answer, Engine, MessageDone, RunEvent
@@ -468,6 +471,40 @@ class SyncAgents:
         """Serve an older version again, which becomes a new one. Raises Conflict: `to` is what is served, or what is
         served is not `version`."""
 
+class SyncUsage:
+    """`DrSai.usage` for threads."""
+
+    @cached_property
+    def prices(self) -> Prices:
+        """The list of prices (`DRSAI_PRICES`). Raises ConfigurationError where it cannot be used."""
+
+    def report(
+        self,
+        of: Counted | None = None,
+        group_by: Sequence[GroupBy] = ("day",),
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page[UsageSum]:
+        """Return a page of sums.
+
+        Args:
+            of: which calls are summed; None: all.
+            group_by: by what, in this order, which is that of the page; none: one sum of all.
+            after: `next` of the page before.
+            limit: how many sums at most.
+
+        Raises:
+            InvalidRequest: `after` is no `next` of such a report, or there is no such group.
+        """
+
+    def fold(self, older_than: timedelta) -> int:
+        """Make sums of days of the calls that are older, in parts; return how many calls. What a sum still says are its
+        day, user, model, profile, team and kind. Days that have begun later are left whole.
+
+        Raises:
+            InvalidRequest: `older_than` reaches back before the first year, or is negative.
+        """
+
 class SyncDrSai(SyncCaller):
     """The calls of a `DrSai` for programs without asyncio, from any thread. Use it as `with drsai.sync as sync`.
 
@@ -482,6 +519,7 @@ class SyncDrSai(SyncCaller):
 
     drsai: DrSai
     files: SyncFiles
+    usage: SyncUsage
 
     def open(self) -> None:
         """Start the thread, and open the `DrSai` in it. Raises as `DrSai.open`."""

@@ -43,7 +43,8 @@ class Scope(StrEnum):
     ACT_AS = "act-as"
 
 
-_READS: Final = frozenset(scope for scope in Scope if scope.endswith(":read"))
+_READS: Final = frozenset(scope for scope in Scope if scope.endswith(":read")) - {Scope.USAGE_READ}
+"""What is one's own. What all users of a tenant have used is for its operators."""
 _OWN: Final = _READS | {
     Scope.CHAT,
     Scope.THREADS_WRITE,
@@ -54,7 +55,7 @@ _OWN: Final = _READS | {
     Scope.FILES_WRITE,
     Scope.WEBHOOKS_WRITE,
 }
-_OPERATOR: Final = _OWN | {Scope.AGENTS_WRITE, Scope.TOOLS_REGISTER, Scope.KNOWLEDGE_WRITE}
+_OPERATOR: Final = _OWN | {Scope.AGENTS_WRITE, Scope.TOOLS_REGISTER, Scope.KNOWLEDGE_WRITE, Scope.USAGE_READ}
 
 ROLES: Final[Mapping[str, frozenset[Scope]]] = MappingProxyType(
     {

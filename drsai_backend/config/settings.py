@@ -413,6 +413,13 @@ class Settings(BaseSettings):
     memory_idle_seconds: float = Field(
         default=3600.0, gt=0, description="After so long without a message, short-term memory of a thread is empty."
     )
+    usage: bool = Field(default=True, description="Store what each model call has used and cost (`drsai usage`).")
+    usage_days: int | None = Field(
+        default=None, ge=1, description="Days after which they are folded into sums of days; unset: never."
+    )
+    prices: Path | None = Field(
+        default=None, description="A YAML or JSON file of what models cost. Default: the list that comes along."
+    )
     demo_delay: float = Field(default=0.015, ge=0, description="Seconds between two words of the offline demo model.")
 
     def __init__(self, **values: Any) -> None:

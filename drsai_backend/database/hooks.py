@@ -7,13 +7,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import product
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.errors import RACES, sqlstate_of, translate
+from drsai_backend.database.backends.prepared import Step
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DatabaseUnavailable
@@ -41,6 +43,43 @@ class EndedRun:
     status: RunStatus
 
 
+class MadeCall(NamedTuple):
+    """A model call that was answered.
+
+    Attributes:
+        number: of the call in its process, among those of its run.
+        at: when the answer was there.
+        record: what is known of it, as `drsai_backend.models.endpoints.answers.CallRecord` has it.
+        tool: the tool that has asked; None: none has.
+    """
+
+    number: int
+    at: datetime
+    record: Mapping[str, object]
+    tool: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallsOf:
+    """Whose model calls are stored, and what they were made for.
+
+    Attributes:
+        owner: who asked.
+        kind: `run`, or what a call beside runs is for.
+        epoch: with the run and a call's number it names the call.
+        turn: the thread's turn under way.
+    """
+
+    owner: Owner
+    kind: str = "run"
+    team: str | None = None
+    thread_id: str | None = None
+    run_id: str | None = None
+    epoch: int = 0
+    turn: int | None = None
+
+
+CallsMade: TypeAlias = Callable[[CallsOf, Sequence[MadeCall]], Sequence[Step]]
 RunEnded: TypeAlias = Callable[[Session, EndedRun], None]
 UserDeleted: TypeAlias = Callable[[Session, Owner], int]
 FileDeleted: TypeAlias = Callable[[Session, Owner, str], None]
@@ -58,6 +97,7 @@ class Hooks:
         export_user: files of a user's, names and contents, for their archive.
         file_deleted: forgets what was made of a file of a user's, by its id.
         tool_given: looks at a tool that a request gives to its agent, by its name and arguments.
+        calls_made: returns statements that store model calls.
         tables: tables of features whose rows belong to a user, by their columns `tenant` and `user_id`.
     """
 
@@ -67,11 +107,24 @@ class Hooks:
     tables: Sequence[sa.Table] = ()
     file_deleted: Mapping[str, FileDeleted] = field(default_factory=dict[str, FileDeleted])
     tool_given: Mapping[str, ToolGiven] = field(default_factory=dict[str, ToolGiven])
+    calls_made: Mapping[str, CallsMade] = field(default_factory=dict[str, CallsMade])
 
     def check_given(self, session: Session, owner: Owner, tools: JsonObject) -> None:
         """Call `tool_given` of all for each of the tools, by their names. Raises what one of them does."""
         for (name, arguments), hook in product(tools.items(), self.tool_given.values()):
             hook(session, owner, name, arguments)
+
+    def of_calls(self, of: CallsOf, calls: Sequence[MadeCall]) -> list[Step]:
+        """Return what stores model calls, by all: statements of the write that stores what their run has used. What one
+        of the hooks raises is logged, and its statements are missing."""
+        found: list[Step] = []
+        for name, hook in self.calls_made.items() if calls else ():
+            try:
+                found += hook(of, calls)
+            except Exception:
+                # Foreign code may raise anything, and the run is to be stored.
+                log.exception("the extension %s has missed model calls", name)
+        return found
 
     def tell_end(self, session: Session, ended: EndedRun) -> None:
         """Call `run_ended` of all, each in a savepoint of its own: what one raises undoes what that one has written,

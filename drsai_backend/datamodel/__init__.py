@@ -35,6 +35,7 @@ from drsai_backend.datamodel.thread import (
     ThreadSnapshot,
     UserInput,
 )
+from drsai_backend.datamodel.usage import UsageEntry
 from drsai_backend.datamodel.webhook import RunWebhook, WebhookDelivery, WebhookSecret
 from drsai_backend.datamodel.work import WorkJob
 
@@ -82,6 +83,7 @@ __all__ = [
     "ToolStatistic",
     "TurnStep",
     "UTCDateTime",
+    "UsageEntry",
     "UserInput",
     "WebhookDelivery",
     "WebhookSecret",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+from drsai_backend.database.calls import Calls
 from drsai_backend.datamodel.audit import By
 from drsai_backend.work.workers import Workers
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from drsai_backend.api.joining import Web
     from drsai_backend.config import Settings
     from drsai_backend.database import Database, DatabaseManager
-    from drsai_backend.database.hooks import EndedRun
+    from drsai_backend.database.backends.prepared import Step
+    from drsai_backend.database.hooks import CallsOf, EndedRun, MadeCall
     from drsai_backend.datamodel.owner import Owner
     from drsai_backend.json_types import JsonObject
     from drsai_backend.models import ModelClientFactory
@@ -44,6 +46,7 @@ class Host:
         settings: those of the `DrSai`.
         by: what the audit log says of who acts where a program calls a verb.
         work: does the jobs of extensions: `work.wake()` after one was enqueued.
+        calls: stores model calls that are made beside runs, for whoever counts them.
         embeddings: those of the configured endpoint; None: there are none.
         models: makes model clients; None: outside of a `DrSai`.
     """
@@ -52,9 +55,11 @@ class Host:
     settings: Settings
     by: By = By.PROGRAM
     work: Workers = field(init=False)
+    calls: Calls = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "work", Workers(self.database, self.settings))
+        object.__setattr__(self, "calls", Calls(self.database))
 
     embeddings: Embeddings | None = None
     models: ModelClientFactory | None = None
@@ -71,7 +76,7 @@ class Host:
         """Makes vectors of texts, where there is an endpoint."""
         from drsai_backend.search import Embedder
 
-        return Embedder(self.database, self.embeddings, self.settings)
+        return Embedder(self.database, self.embeddings, self.settings, self.calls)
 
     @property
     def database(self) -> Database:
@@ -110,7 +115,8 @@ class Extension:
 
     @property
     def is_on(self) -> bool:
-        """Whether `run_ended` is called and its jobs are done, by the settings: asked when all are made."""
+        """Whether `run_ended` and `calls_made` are called and its jobs are done, by the settings: asked when all are
+        made."""
         return True
 
     async def open(self, engine: Engine) -> None:
@@ -141,6 +147,13 @@ class Extension:
         An input that a live run took up (`on_busy="steer"`) ends with that run, and is not told for itself. A run that
         uses this hook takes round trips more on PostgreSQL. What is to be done outside of the database is a job.
         """
+
+    def calls_made(self, of: CallsOf, calls: Sequence[MadeCall]) -> Sequence[Step]:
+        """Return statements that store model calls which were answered. They ride on the write that stores what the run
+        has used by then, so a call that is stored is there once, whoever is killed, and takes no round trip; one whose
+        write was cut off may be given again, with the same run, epoch and number. What this raises is logged; a
+        statement that the database refuses fails the write of the run."""
+        return ()
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
         """Delete some of what is a user's and in none of `tables`; how many. Called once their runs have ended, until

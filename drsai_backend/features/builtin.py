@@ -37,6 +37,7 @@ BUILTIN: Final = (
     _feature("knowledge", "knowledge", "Knowledge", "commands.stores"),
     _feature("tools", "registered_tools"),
     _feature("memory", "memory", "Memory"),
+    _feature("usage", "usage", "Usage"),
     _feature("keys", "keys"),
     _feature("users", "users"),
     _feature("audit", "audit", "Audit"),

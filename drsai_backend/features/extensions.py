@@ -51,6 +51,7 @@ class Extensions:
     def __init__(self, kinds: Iterable[Kind], host: Host) -> None:
         self._host = host
         self._made = [kind(host) for kind in kinds]
+        host.calls.start(self.hooks())
         self._open: list[Extension] = []
 
     def get(self, kind: type[E]) -> E:
@@ -75,6 +76,7 @@ class Extensions:
             ],
             {each.name: each.file_deleted for each in self._overriding("file_deleted")},
             {each.name: each.tool_given for each in self._overriding("tool_given")},
+            {each.name: each.calls_made for each in self._overriding("calls_made") if each.is_on},
         )
 
     def _overriding(self, name: str) -> Iterator[Extension]:

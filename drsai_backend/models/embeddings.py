@@ -10,8 +10,9 @@ import asyncio
 import base64
 import binascii
 import struct
+import time
 from collections.abc import Sequence
-from typing import Annotated, Final, Literal, NamedTuple, NoReturn, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, NoReturn, TypeAlias, cast
 
 import openai
 import orjson
@@ -20,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from drsai_backend.config import Settings
 from drsai_backend.errors import EndpointBusy, EndpointFailed, EndpointTimeout, InvalidRequest, UnknownModel
+from drsai_backend.models.endpoints.answers import CallRecord
 from drsai_backend.models.endpoints.bounded import bounded_client
 from drsai_backend.models.openai import CONNECT_SECONDS, OPENAI_URL
 
@@ -29,6 +31,8 @@ _MAX_BYTES: Final = 128 * 2**20
 """Of an endpoint's answer: 2048 vectors of 3072 numbers as text."""
 _AT_ONCE: Final = 8
 """Requests of a process that the endpoint is asked at a time; the others wait, so that answers of this size are few."""
+KIND: Final = "embeddings"
+"""Of these calls, for whoever counts them."""
 _REFUSALS: Final = frozenset({400, 413, 422})
 
 Encoding: TypeAlias = Literal["float", "base64"]
@@ -52,6 +56,21 @@ class EmbeddingsRequest(NamedTuple):
         """How many vectors it asks for."""
         single = isinstance(self.inputs, str) or isinstance(self.inputs[0], int)
         return 1 if single else len(self.inputs)
+
+
+class EmbeddingsAnswer(NamedTuple):
+    """What an endpoint has answered: `body` is JSON that OpenAI's API would answer with; its `data` has a vector for
+    each input, in order."""
+
+    body: bytes
+    model: str | None
+    prompt_tokens: int
+    seconds: float
+
+    def record(self) -> CallRecord:
+        """Return what is known of the call, for whoever counts it."""
+        used = {"prompt_tokens": self.prompt_tokens, "seconds": round(self.seconds, 3)}
+        return cast(CallRecord, {"model": self.model, **used})
 
 
 class _Loose(BaseModel):
@@ -106,8 +125,8 @@ class Embeddings:
             text = "there are no embeddings here: DRSAI_EMBEDDINGS_BASE_URL or OPENAI_API_KEY is not set"
             raise UnknownModel(text, param="model")
 
-    async def create(self, request: EmbeddingsRequest) -> bytes:
-        """The vectors, as JSON that OpenAI's API would answer with: `data` has one for each input, in order.
+    async def create(self, request: EmbeddingsRequest) -> EmbeddingsAnswer:
+        """Return the vectors.
 
         Raises:
             InvalidRequest: the endpoint refuses the input or the dimensions; or a key came with the request, and the
@@ -117,11 +136,12 @@ class Embeddings:
         if request.api_key is not None and self._own_url is not None:
             text = "the embeddings have an endpoint of their own, which gets no keys of requests: leave it out"
             raise InvalidRequest(text, param="X-Model-Api-Key")
-        seconds = self._settings.model_timeout
+        seconds, since = self._settings.model_timeout, time.monotonic()
         try:
             async with asyncio.timeout(seconds), self._places:
                 body = await self._ask(request)
-                return await asyncio.to_thread(read_answer, body, request, self.model)
+                told, tokens = await asyncio.to_thread(read_answer, body, request, self.model)
+                return EmbeddingsAnswer(told, self.model, tokens, time.monotonic() - since)
         except (openai.APITimeoutError, TimeoutError):
             raise EndpointTimeout(f"the embeddings endpoint did not answer within {seconds:g} seconds") from None
 
@@ -185,8 +205,9 @@ def _failure(error: openai.APIStatusError) -> EndpointFailed | EndpointBusy | In
     return EndpointFailed(f"the embeddings endpoint answered with HTTP {status}")
 
 
-def read_answer(body: bytes, request: EmbeddingsRequest, model: str | None) -> bytes:
-    """The endpoint's answer, checked and in the encoding that was asked for. Takes long: call it in a thread."""
+def read_answer(body: bytes, request: EmbeddingsRequest, model: str | None) -> tuple[bytes, int]:
+    """Return the endpoint's answer, checked and in the encoding that was asked for, and the tokens of the inputs. Takes
+    long: call it in a thread."""
     try:
         answer = _Answer.model_validate(orjson.loads(body))
         vectors = sorted(answer.data, key=lambda vector: vector.index)
@@ -203,7 +224,7 @@ def read_answer(body: bytes, request: EmbeddingsRequest, model: str | None) -> b
         "model": model,
         "usage": {"prompt_tokens": used.prompt_tokens, "total_tokens": used.total_tokens},
     }
-    return orjson.dumps(told)
+    return orjson.dumps(told), used.prompt_tokens
 
 
 def _encoded(vector: Sequence[float] | str, encoding: Encoding) -> Sequence[float] | str:

@@ -38,6 +38,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.catalog import Catalog, ListedTeam, Recipe
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
+from drsai_backend.database.calls import Calls
 from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.retention import delete_thread, prune
 from drsai_backend.database.runs.steps import drop_left
@@ -111,8 +112,10 @@ class Engine(StoredThreads):
         own_tools: tools of extensions, by name.
         sources: what extensions recall for agents, by their names.
         mcp: the operator's MCP servers and the connections to all. Not closed by the engine.
+        calls: stores model calls beside runs.
 
     Attributes:
+        calls: stores model calls that are made beside runs, for features that count them.
         webhooks: the deliveries and secrets of webhooks.
         files: the files of users.
         excerpts: what is shown of the documents that a request brings.
@@ -132,6 +135,7 @@ class Engine(StoredThreads):
         own_tools: Mapping[str, ToolBase] = NO_TOOLS,
         sources: Mapping[str, RecallSource] = NO_SOURCES,
         mcp: McpHost | None = None,
+        calls: Calls | None = None,
     ) -> None:
         database = db.database
         self._here = here = LiveRuns()
@@ -139,7 +143,8 @@ class Engine(StoredThreads):
         super().__init__(db, feeds, hooks)
         self.teams = teams
         self.models = models
-        self.side_calls = SideCalls(models, settings)
+        self.calls = calls or Calls(database)
+        self.side_calls = SideCalls(models, settings, self.calls)
         """Plain model calls beside the threads; they need no lease and no database."""
         self.worker_id = worker_id = new_worker_id()
         self._settings = settings

@@ -16,6 +16,8 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.config import Settings
 from drsai_backend.database import Database
+from drsai_backend.database.backends.prepared import Step
+from drsai_backend.database.calls import Calls
 from drsai_backend.database.upserts import insert_into
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import EmbeddedText, table_of, utcnow
@@ -43,14 +45,22 @@ class Embedder:
         database: keeps what was embedded.
         embeddings: asks the endpoint, and is closed by whoever made it; None: there is none.
         settings: say the dimensions, and how much is asked for at once.
+        calls: stores what it asks for, for whoever counts; None: nobody does.
         kept: how many vectors are kept of a tenant.
     """
 
     def __init__(
-        self, database: Database, embeddings: Embeddings | None, settings: Settings, *, kept: int = KEPT
+        self,
+        database: Database,
+        embeddings: Embeddings | None,
+        settings: Settings,
+        calls: Calls | None = None,
+        *,
+        kept: int = KEPT,
     ) -> None:
         self._database = database
         self._embeddings = embeddings
+        self._calls = calls or Calls(database)
         self._at_once = settings.embeddings_batch
         self._kept = kept
         self.dimensions = settings.embeddings_dimensions
@@ -79,6 +89,8 @@ class Embedder:
             InvalidRequest: there are too many texts, one is empty, or the endpoint refuses one.
             EndpointFailed, EndpointTimeout, EndpointBusy: it gives no embeddings.
         """
+        from drsai_backend.models.embeddings import KIND, EmbeddingsRequest
+
         if self._embeddings is None or not self.available:
             raise UnknownModel("there are no embeddings here: DRSAI_EMBEDDINGS_MODEL is not set, or no endpoint")
         if len(texts) > MAX_ENTRIES or not all(0 < len(each) <= MAX_TEXT for each in texts):
@@ -91,9 +103,11 @@ class Embedder:
         if stale := [digest for digest, (_, is_fresh) in found.items() if not is_fresh]:
             await self._database.write(partial(_use, tenant=owner.tenant, digests=stale))
         for part in self._parts([each for each, digest in digests.items() if digest not in vectors]):
-            made = await self._ask(self._embeddings, part)
+            answer = await self._embeddings.create(EmbeddingsRequest(part, "base64", self.dimensions))
+            made = await asyncio.to_thread(_vectors, answer.body, self.dimensions)
+            also = self._calls.statements(owner, KIND, answer.record())
             fresh = {digests[each]: vector for each, vector in zip(part, made, strict=True)}
-            await self._database.write(partial(_keep, owner=owner, vectors=fresh, most=self._kept))
+            await self._database.write(partial(_keep, owner=owner, vectors=fresh, most=self._kept, also=also))
             vectors |= fresh
         return [vectors[digests[each]] for each in texts]
 
@@ -108,12 +122,6 @@ class Embedder:
             size += len(each)
         if part:
             yield part
-
-    async def _ask(self, embeddings: Embeddings, texts: list[str]) -> list[bytes]:
-        from drsai_backend.models.embeddings import EmbeddingsRequest
-
-        asked = EmbeddingsRequest(texts, "base64", self.dimensions)
-        return await asyncio.to_thread(_vectors, await embeddings.create(asked), self.dimensions)
 
 
 def _vectors(answer: bytes, dimensions: int | None) -> list[bytes]:
@@ -143,9 +151,13 @@ def _use(session: Session, *, tenant: str, digests: Sequence[str]) -> None:
         session.connection().execute(these.values(used_at=utcnow()))
 
 
-def _keep(session: Session, *, owner: Owner, vectors: Mapping[str, bytes], most: int) -> None:
-    """Keep vectors, and delete what is too much of the tenant's."""
+def _keep(
+    session: Session, *, owner: Owner, vectors: Mapping[str, bytes], most: int, also: Sequence[Step] = ()
+) -> None:
+    """Keep vectors, and delete what is too much of the tenant's; `also` is stored with them."""
     connection, c = session.connection(), _text.c
+    for statement, values in also:
+        statement.run(connection, values)
     rows = [
         {**owner._asdict(), "digest": digest, "used_at": utcnow(), "vector": vector}
         for digest, vector in sorted(vectors.items())

@@ -95,6 +95,7 @@ class FakeEngine:
     def __post_init__(self) -> None:
         self.teams = FakeTeams(self.scripts)
         self.side_calls = FakeSideCalls()
+        self.calls: Any = None
         self.repeats = FakeRepeats()
         self.db = FakeDatabase()
         self.webhooks: Any = None

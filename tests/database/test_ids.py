@@ -25,6 +25,7 @@ _LATER = {"alive_until"}
 _NEWER = {"work_job", "searchindex", "searchentry", "searchposting", "searchvector", "embeddedtext"}
 _NEWER |= {"knowledgestore", "knowledgefile", "knowledgebatch"}
 _NEWER |= {"memory", "memoryperson"}
+_NEWER |= {"usageentry"}
 """Tables that did."""
 Rows = dict[str, list[Any]]
 
@@ -66,7 +67,7 @@ def test_a_table_with_an_id_is_decided_on() -> None:
         *("run", "autogenmessage", "userinput"),  # a page more in each transaction of each run
         *("queuedinput", "threadshare", "runwebhook", "webhooksecret", "registeredtool", "toolstatistic"),
         *("storedfile", "filecontent", "filechunk", "storedanswer", "answeredrequest", "embeddedtext"),
-        *("knowledgestore", "knowledgebatch"),
+        *("knowledgestore", "knowledgebatch", "usageentry"),
     }
 
 

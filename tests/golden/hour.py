@@ -49,7 +49,7 @@ _IDS = re.compile(
 )
 _TIMES = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?")
 _PORT = re.compile(r"127\.0\.0\.1:\d+")
-_MEASURED = {"seconds", "duration", "journal_debt", "latency", "created"}
+_MEASURED = {"seconds", "milliseconds", "duration", "journal_debt", "latency", "created"}
 _SAME = {"id", "thread_key", "content_key", "created_at", "updated_at"}
 _COMMON = {"tenant": "default", "user_id": "ada", "version": "0.0.1"}
 _NAMED = {"lease_owner", "worker_id", "claim", "token", "request_id"}
@@ -271,7 +271,7 @@ def rows(url: str) -> Iterator[str]:
             seen: Counter[str] = Counter()
             lines: dict[str, list[str]] = defaultdict(list)  # Those of threads that lived at once, each by itself.
             for row in connection.execute(sa.select(table).order_by(*table.primary_key.columns)).mappings():
-                thread = row.get("thread_id") or threads.get(row.get("thread_key"))
+                thread = row.get("thread_id") or row.get("thread") or threads.get(row.get("thread_key"))
                 name = " ".join([table.name, *([] if thread is None else [neutral(thread)])])
                 for column in table.columns:
                     if row[column.name] in (thread, None) or _is_drawn(column, str(thread)):

@@ -31,6 +31,7 @@ from drsai_backend.datamodel import (
     RegisteredTool,
     SearchIndex,
     ToolStatistic,
+    UsageEntry,
     Worker,
     table_of,
     utcnow,
@@ -45,7 +46,7 @@ from tests.support.threads import LATE, QUICK, Make, until
 
 ANN = Owner("acme", "ann")
 OTHERS = (Owner("other", "ann"), Owner("default", "ann"), Owner("acme", "bob"))
-KEPT = {table_of(AuditEntry), table_of(RegisteredTool), table_of(ToolStatistic), table_of(Worker)}
+KEPT = {table_of(AuditEntry), table_of(RegisteredTool), table_of(ToolStatistic), table_of(Worker), table_of(UsageEntry)}
 """Have a tenant, and outlive its users."""
 
 

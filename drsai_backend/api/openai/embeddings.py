@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter, Request
 from pydantic import Field, SecretStr
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from drsai_backend.access.principal import Scope
+from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described
 from drsai_backend.api.http.body import Bodies, headers_of
 from drsai_backend.api.http.checking import checked
@@ -15,7 +17,10 @@ from drsai_backend.api.http.json import ERROR_CONTENT, answers
 from drsai_backend.api.http.parameters import new_router
 from drsai_backend.api.http.stream import ClientLeft, Watch
 from drsai_backend.api.openai.chat.inputs import MODEL_KEY, model_key, text_headers
-from drsai_backend.models.embeddings import MAX_INPUTS, Embeddings, EmbeddingsRequest, Encoding, Inputs
+from drsai_backend.database.calls import Calls
+from drsai_backend.models.embeddings import KIND, MAX_INPUTS, Embeddings, EmbeddingsRequest, Encoding, Inputs
+
+Asker = Annotated[Principal, allowed(Scope.CHAT)]
 
 _TEXTS = {
     "input": f"must be a text, a list of tokens, or a list of 1 to {MAX_INPUTS} of them, none of them empty",
@@ -49,12 +54,12 @@ class EmbeddingsBody(Body):
     user: str | None = Field(None, max_length=1024, description="OpenAI's tag of an end user; it is not passed on.")
 
 
-def embedding_routes(embeddings: Embeddings, bodies: Bodies, *, ping: float) -> APIRouter:
-    """The route. `ping`: seconds between looks whether the client is still there."""
-    router = new_router("/v1/embeddings", tags=["embeddings"], dependencies=[allowed(Scope.CHAT)])
+def embedding_routes(embeddings: Embeddings, bodies: Bodies, calls: Calls, *, ping: float) -> APIRouter:
+    """The route. `calls` stores what is asked for; `ping`: seconds between looks whether the client is still there."""
+    router = new_router("/v1/embeddings", tags=["embeddings"])
 
     @router.post("", responses={**answers(200, _SCHEMA), **_FAILURES}, openapi_extra=described(EmbeddingsBody))
-    async def create_embedding(request: Request) -> Response:
+    async def create_embedding(request: Request, who: Asker) -> Response:
         """Vectors of texts, by the configured endpoint (`DRSAI_EMBEDDINGS_MODEL`)."""
         async with bodies.read(request.scope, request.receive) as fields:
             asked = checked(EmbeddingsBody.model_validate, fields, _TEXTS)
@@ -63,8 +68,10 @@ def embedding_routes(embeddings: Embeddings, bodies: Bodies, *, ping: float) -> 
             given = EmbeddingsRequest(asked.input, asked.encoding_format or "float", asked.dimensions, key)
             try:
                 with Watch(request.receive, ping):
-                    return Response(await embeddings.create(given), media_type="application/json")
+                    answer = await embeddings.create(given)
             except ClientLeft:
                 raise ClientDisconnect from None
+            await calls.store(who.owner, KIND, answer.record())
+            return Response(answer.body, media_type="application/json")
 
     return router

@@ -249,7 +249,7 @@ def release(session: Session, lease: Lease, progress: Progress, steps: Sequence[
         LeaseLost: the thread is another worker's now.
     """
     rest = step_writes(lease.key, lease.run_id, lease.turn + 1, lease.epoch, steps)
-    rest.append((statements.spent, progress.values(lease.run_id, utcnow())))
+    rest += [(statements.spent, progress.values(lease.run_id, utcnow())), *progress.also]
     if run_guarded(session.connection(), (_release, lease.guard), rest) is None:
         raise lease.lost()
 

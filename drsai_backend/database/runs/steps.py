@@ -40,7 +40,7 @@ def store_steps(session: Session, lease: Lease, steps: Sequence[StepRow], progre
         LeaseLost: the thread is another worker's now, or has moved on.
     """
     rest = step_writes(lease.key, lease.run_id, lease.turn + 1, lease.epoch, steps)
-    rest.append((spent, progress.values(lease.run_id, utcnow())))
+    rest += [(spent, progress.values(lease.run_id, utcnow())), *progress.also]
     if run_guarded(session.connection(), (_lock, lease.guard), rest, is_last=True) is None:
         raise lease.lost()
 

@@ -21,7 +21,8 @@ from drsai_backend.json_types import JsonObject
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a run has come, in all processes: what its model calls have used (`prompt_tokens`, `completion_tokens`,
-    `total_tokens`), its stored turns, for how many seconds it ran, and its newest model calls."""
+    `total_tokens`), its stored turns, for how many seconds it ran, and its newest model calls. `also` stores what of
+    these features want, up to the number `newest`, in the same write."""
 
     usage: dict[str, int] = field(
         default_factory=lambda: {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
@@ -29,6 +30,8 @@ class Progress:
     turns: int = 0
     seconds: float = 0.0
     calls: Sequence[Mapping[str, object] | list[object]] | None = None
+    also: Sequence[Step] = ()
+    newest: int = 0
 
     def values(self, run_id: str, now: datetime) -> dict[str, object]:
         """Return the values as parameters of the statements that store it."""

@@ -201,7 +201,8 @@ def append_turn(session: Session, lease: Lease, write: TurnWrite) -> Lease:
     now = utcnow()
     steps = _turn_steps(lease, moved, write, now)
     steps.append((statements.progress, write.progress.values(lease.run_id, now)))
-    seen = run_guarded(session.connection(), (statements.advance, values), [*steps, *write.also], is_last=True)
+    steps += [*write.progress.also, *write.also]
+    seen = run_guarded(session.connection(), (statements.advance, values), steps, is_last=True)
     if seen is None:
         raise lease.lost()
     moved.control = seen[0]
@@ -284,6 +285,7 @@ def end_run(session: Session, lease: Lease, end: EndWrite, hooks: Hooks = NO_HOO
     if end.shown is not None:
         steps.append((statements.show_message, {"key": lease.key, "number": end.shown}))
     steps.append((statements.end_run, values))
+    steps += end.progress.also
     if end.told is not None:
         steps.append((statements.tell, {"key": lease.key, "run": lease.run_id, "new_told": end.told}))
     if end.deadline is not None:

@@ -330,7 +330,7 @@ class Memory(Extension):
         owner, scope = job.owner, where.get("shared", "")
         if "shared" in where:
             owner, source.said_by = shared_by(owner.tenant), owner.user_id
-        found = await self._extractor.candidates(said, source, scope)
+        found = await self._extractor.candidates(job.owner, said, source, scope)
         if not found:
             return
         vectors = await self._vectors(owner, [each.text for each in found])
@@ -339,7 +339,7 @@ class Memory(Extension):
             vector = None if vectors is None else vectors.of[each.text]
             known, _ = await self._recaller.matching({owner: [scope]}, each.text, NEAREST, vector)
             near.append((each, known))
-        changes = await self._extractor.decide(near)
+        changes = await self._extractor.decide(job.owner, near)
         if changes:
             await self.host.database.write(partial(store, job=job, changes=changes, vectors=vectors, owner=owner))
 
@@ -349,7 +349,7 @@ class Memory(Extension):
 
         models = self.host.models
         assert models is not None, "a DrSai makes its extensions with models"
-        return Extractor(models, self.host.settings.memory_model)
+        return Extractor(models, self.host.settings.memory_model, self.host.calls)
 
     # --- routes -------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.memory.base import (
+    KIND,
     KINDS,
     STORED_FROM,
     UNKNOWN,
@@ -30,8 +31,11 @@ from drsai_backend.features.memory.base import (
 from drsai_backend.features.memory.checks import asks_to_forget, check_text, own_words, why_not_held
 from drsai_backend.models import RunModelClient, UsageMeter
 from drsai_backend.models.calls.run_client import takes_parameter
+from drsai_backend.models.endpoints.answers import CallRecord
 
 if TYPE_CHECKING:
+    from drsai_backend.database.calls import Calls
+    from drsai_backend.datamodel.owner import Owner
     from drsai_backend.models import ModelClientFactory
 
 log = logging.getLogger("drsai.memory")
@@ -150,15 +154,17 @@ class Extractor:
     Args:
         models: makes its client.
         model: its profile or name; None: the default.
+        calls: stores its calls, for whoever counts.
     """
 
-    def __init__(self, models: ModelClientFactory, model: str | None) -> None:
-        self._models, self._model = models, model
+    def __init__(self, models: ModelClientFactory, model: str | None, calls: Calls) -> None:
+        self._models, self._model, self._calls = models, model, calls
 
-    async def candidates(self, said: Sequence[Said], source: Source, scope: str = "") -> list[NewMemory]:
+    async def candidates(self, owner: Owner, said: Sequence[Said], source: Source, scope: str = "") -> list[NewMemory]:
         """Return what is worth remembering of what somebody has said, and is held by it.
 
         Args:
+            owner: who they are.
             said: their messages in a run.
             source: names the run and its thread; of what is to be shared, who has said it, too.
             scope: in which it is kept.
@@ -169,7 +175,7 @@ class Extractor:
         messages = _shortened(said)
         listed = "\n\n".join(f"Message {at}:\n{each.text}" for at, each in enumerate(messages, 1))
         about = _ABOUT_THEM if source.said_by is None else _ABOUT_WORK
-        found = await self._asked(about + _FIND, listed, _Facts)
+        found = await self._asked(owner, about + _FIND, listed, _Facts)
         made: dict[str, NewMemory] = {}
         for each in _each(Candidate, found.facts)[:MAX_CANDIDATES]:
             new = checked(each, messages, source)
@@ -177,7 +183,7 @@ class Extractor:
                 made.setdefault(digest_of(new.text), replace(new, scope=scope))
         return [*made.values()]
 
-    async def decide(self, found: Sequence[tuple[NewMemory, Sequence[MemoryInfo]]]) -> list[Change]:
+    async def decide(self, owner: Owner, found: Sequence[tuple[NewMemory, Sequence[MemoryInfo]]]) -> list[Change]:
         """Return what is to be done with candidates, each given with the memories nearest to it. What is near to
         nothing is added, and what is known word for word is not, without asking.
 
@@ -198,7 +204,7 @@ class Extractor:
                 f"Item {at}: {found[at][0].text} (nearest: {', '.join(str(numbers[each.memory_id]) for each in near)})"
                 for at, near in asked.items()
             )
-            answer = await self._asked(_DECIDE, f"{known}\n\n{items}", _Decisions)
+            answer = await self._asked(owner, _DECIDE, f"{known}\n\n{items}", _Decisions)
             for each in _each(_Decision, answer.decisions):
                 if each.item in asked and each.item not in changes:
                     named = memories[each.memory - 1] if each.memory and 0 < each.memory <= len(memories) else None
@@ -206,9 +212,11 @@ class Extractor:
                         changes[each.item] = change
         return [changes[at] for at in sorted(changes)]
 
-    async def _asked(self, prompt: str, text: str, form: type[M]) -> M:
+    async def _asked(self, owner: Owner, prompt: str, text: str, form: type[M]) -> M:
         """Ask for JSON in the strongest way that the model knows. What is none has nothing in it."""
-        client = RunModelClient(self._models.create(self._model), meter=UsageMeter(), rules=self._models.rules)
+        made: list[CallRecord] = []
+        meter = UsageMeter(each=made.append)
+        client = RunModelClient(self._models.create(self._model), meter=meter, rules=self._models.rules)
         messages: list[LLMMessage] = [SystemMessage(content=prompt), UserMessage(content=text, source="user")]
         options: dict[str, Any] = {}
         if client.model_info.get("structured_output") and takes_parameter(client, "response_format"):
@@ -216,6 +224,8 @@ class Extractor:
         elif client.model_info["json_output"]:
             options = {"json_output": True}
         answer = await client.create(messages, **options)
+        for each in made:
+            await self._calls.store(owner, KIND, each)
         said = answer.content if isinstance(answer.content, str) else ""
         try:
             return form.model_validate_json(said[said.find("{") : said.rfind("}") + 1])

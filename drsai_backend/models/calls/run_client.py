@@ -292,9 +292,14 @@ class RunModelClient(ChatCompletionClient):
         if call.answer is None:
             usage, details = call.notes.spent(result)
             self.meter.add(usage, details)
-            if (speaker := self._agent.speaker) is not None:
+            speaker, each = self._agent.speaker, self.meter.each
+            if speaker is not None or each is not None:
                 counts = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens, **details}
-                self.meter.records.append(call.record(speaker, self._where[1], result, counts))
+                record = call.record(speaker or "", self._where[1], result, counts)
+                if speaker is not None:
+                    self.meter.records.append(record)
+                if each is not None:
+                    each(record)
             if call.steps is not None:
                 await call.steps.answered(call.number, call.request, result)
             call.answer = result

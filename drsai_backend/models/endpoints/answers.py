@@ -167,6 +167,8 @@ class UsageMeter:
     """By the name of an agent, which profile and model gave its newest answer, where a profile did."""
     records: deque[CallRecord] = field(default_factory=lambda: deque[CallRecord](maxlen=MAX_RECORDS))
     """The newest calls, those of earlier processes included."""
+    each: Callable[[CallRecord], None] | None = field(default=None, compare=False, repr=False)
+    """Called with every call that is counted."""
     check: Callable[[], None] | None = field(default=None, compare=False, repr=False)
     """Called before every model call of the run; what it raises ends the run instead."""
 

@@ -21,24 +21,33 @@ def load_profiles(path: Path) -> Profiles:
     Raises:
         ConfigurationError: it cannot be read, or a field cannot be used; the message names file and field.
     """
+    return profiles_of(read_document(path, "DRSAI_MODELS"), str(path))
+
+
+def read_document(path: Path, setting: str) -> object:
+    """Return what a file says: YAML, or JSON where its name ends in `.json`.
+
+    Raises:
+        ConfigurationError: it cannot be read; the message begins with the setting that names it.
+    """
     import yaml
 
     try:
         if path.stat().st_size > _MAX_BYTES:
-            raise ConfigurationError(f"DRSAI_MODELS: {path} is larger than 1 MiB")
+            raise ConfigurationError(f"{setting}: {path} is larger than 1 MiB")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigurationError(f"DRSAI_MODELS: {path} cannot be read: {reason}") from None
+        raise ConfigurationError(f"{setting}: {path} cannot be read: {reason}") from None
     try:
         content: object = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
     except ValueError as error:
-        raise ConfigurationError(f"DRSAI_MODELS: {path} is no JSON: {error}") from None
+        raise ConfigurationError(f"{setting}: {path} is no JSON: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark is not None else ""
-        raise ConfigurationError(f"DRSAI_MODELS: {path} is no YAML{where}") from None
-    return profiles_of(content, str(path))
+        raise ConfigurationError(f"{setting}: {path} is no YAML{where}") from None
+    return content
 
 
 def keys_of(profiles: Profiles) -> list[str]:

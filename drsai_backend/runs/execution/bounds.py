@@ -10,13 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from drsai_backend.database.backends.prepared import Step
+from drsai_backend.database.hooks import MadeCall
 from drsai_backend.database.runs.values import Progress
+from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.run import shortened
 from drsai_backend.models import UsageMeter
+from drsai_backend.models.endpoints.answers import CallRecord
 from drsai_backend.teams.limits import LimitReached, RunLimits
+from drsai_backend.teams.replay.call import calling_tool
 
 log = logging.getLogger("drsai.run")
 
@@ -40,6 +46,9 @@ class Bounds:
         self.short_forms = False
         """Whether all who may read what is stored of the run read its short forms."""
         self.turns = turns
+        self.unstored: deque[MadeCall] = deque()
+        """Model calls that are not stored yet, where features want them (`count_each`)."""
+        self._made = 0
         self.meter = meter
         self._seconds = seconds
         self._since = time.monotonic()
@@ -48,11 +57,21 @@ class Bounds:
         self._timer: asyncio.TimerHandle | None = None
         self._late: Callable[[LimitReached], None] | None = None
 
-    def progress(self, *, turn: bool = False) -> Progress:
-        """Return how far the run has come; `turn`: with the turn that is about to be stored."""
+    def count_each(self) -> None:
+        """Keep each model call until it is stored, from now on."""
+        self.meter.each = self._keep
+
+    def _keep(self, record: CallRecord) -> None:
+        self._made += 1
+        self.unstored.append(MadeCall(self._made, utcnow(), record, calling_tool.get()))
+
+    def progress(self, *, turn: bool = False, also: Sequence[Step] | None = None) -> Progress:
+        """Return how far the run has come; `turn`: with the turn that is about to be stored; `also` stores the calls
+        that are not stored yet."""
         turns = self.turns + self._inner + 1 if turn else self.turns
         calls = [*map(shortened, self.meter.records)] if self.short_forms else [*self.meter.records]
-        return Progress(self.meter.as_dict(), turns, self.seconds, calls)
+        newest = 0 if also is None else self.unstored[-1].number
+        return Progress(self.meter.as_dict(), turns, self.seconds, calls, also or (), newest)
 
     @property
     def seconds(self) -> float:
@@ -76,6 +95,12 @@ class Bounds:
     def turn_stored(self, progress: Progress) -> None:
         """A turn is stored with `progress`."""
         self.turns, self._inner = progress.turns, 0
+        self.stored(progress)
+
+    def stored(self, progress: Progress) -> None:
+        """The model calls of `progress` are stored with it."""
+        while self.unstored and self.unstored[0].number <= progress.newest:
+            self.unstored.popleft()
 
     def check(self) -> None:
         """At a turn boundary: may another turn start?

@@ -95,7 +95,7 @@ class Execution:
         collector would have to find them among all that other runs hold, and nothing else happens meanwhile."""
         self.session.close()
         self.writer.steps.close()
-        self.writer.bounds.meter.check = None
+        self.writer.bounds.meter.check = self.writer.bounds.meter.each = None
 
     async def _run_team(self) -> tuple[EndWrite, Turn | None]:
         """Run the team; however it ends, say what is to be stored.
@@ -185,7 +185,7 @@ class Execution:
             return self._stopped(stop)
         if isinstance(cut, InputRequired):
             # What was done in the turn so far is not done again when the answer is there.
-            steps, progress = self.writer.steps.unstored(), self.writer.bounds.progress()
+            steps, progress = self.writer.steps.unstored(), self.writer.progress()
             return self._asking(EndWrite(status=RunStatus.AWAITING_INPUT, progress=progress, steps=steps), cut)
         if isinstance(cut, PauseRequested):
             return self._paused()
@@ -234,7 +234,7 @@ class Execution:
 
     def _paused(self) -> EndWrite:
         # What is recorded of a turn that was cut stays for its repetition.
-        progress = self.writer.bounds.progress()
+        progress = self.writer.progress()
         return EndWrite(status=RunStatus.PAUSED, progress=progress, stop_reason="The run was paused.")
 
     def _stopped(self, stop: StopRequested) -> EndWrite:
@@ -258,7 +258,7 @@ class Execution:
         """The end of a turn, and of what was recorded in it."""
         writer = self.writer
         turn = None if last is None else writer.write_of(last)
-        progress = writer.bounds.progress() if turn is None else turn.progress
+        progress = writer.progress() if turn is None else turn.progress
         steps = writer.steps.unstored() if turn is None else ()
         clear = writer.steps.turn_done()
         return EndWrite(

@@ -13,10 +13,10 @@ from autogen_agentchat.messages import BaseChatMessage, TextMessage, ThoughtEven
 
 from drsai_backend.database import Database, patiently
 from drsai_backend.database.backends.prepared import Step as Statement
-from drsai_backend.database.hooks import NO_HOOKS, Hooks
+from drsai_backend.database.hooks import NO_HOOKS, CallsOf, Hooks
 from drsai_backend.database.runs.commands import release
 from drsai_backend.database.runs.steps import read_steps, steps_are_stored, store_steps
-from drsai_backend.database.runs.values import LEAST_DEBT, EndWrite, Lease, NewMessage, TurnWrite
+from drsai_backend.database.runs.values import LEAST_DEBT, EndWrite, Lease, NewMessage, Progress, TurnWrite
 from drsai_backend.database.runs.writes import append_turn, confirm_end, confirm_turn, end_run
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import JsonText
@@ -56,7 +56,7 @@ class RunWriter:
         conversation: what its client has of the conversation, with all that was stored of this run.
         streams: whether its client is shown what models say beside their tool calls, as it comes.
         on_events: to be called when events for webhooks may have been stored; None: nobody can have asked for any.
-        hooks: are told of the end, in its transaction.
+        hooks: are told of model calls and of the end, in the transactions that store them.
         usage_before: what the run had used before it was resumed after a question or a pause.
         messages: what the team has said in this run so far, in order.
         journal_debt: what its journal entries add to `Thread.journal_debt`.
@@ -112,21 +112,32 @@ class RunWriter:
             messages=[
                 NewMessage(each.seq, JsonText(each.config), store(each.seq, each.message)) for each in turn.messages
             ],
-            progress=self.bounds.progress(turn=counts),
+            progress=self.progress(turn=counts),
             clear_answers=bool(self.broker.answers),
             clear_steps=self.steps.turn_done(),
             also=also,
         )
 
+    def progress(self, *, turn: bool = False) -> Progress:
+        """Return how far the run has come, with what stores its new model calls for features. `turn`: with the turn
+        that is about to be stored."""
+        if not self.bounds.unstored:
+            return self.bounds.progress(turn=turn)
+        live, asker = self.live, self.broker.asker
+        owner = live.name.owner if asker is None else asker.owner
+        of = CallsOf(owner, "run", live.team, live.name.thread_id, live.run_id, self.lease.epoch, self.lease.turn + 1)
+        return self.bounds.progress(turn=turn, also=self.hooks.of_calls(of, [*self.bounds.unstored]))
+
     async def store_steps(self, steps: Sequence[Step]) -> None:
         """Store what agents have done in the turn in flight."""
-        lease, progress = self.lease, self.bounds.progress()
+        lease, progress = self.lease, self.progress()
 
         def write(session: Session) -> bool:
             store_steps(session, lease, steps, progress)
             return True
 
         await self._patiently(write, lambda session: steps_are_stored(session, lease, steps) or None)
+        self.bounds.stored(progress)
         self.live.steps_done()
 
     async def end(self, end: EndWrite, last: Turn | None) -> None:
@@ -225,7 +236,7 @@ class RunWriter:
         """Give the lease back although the run is not over."""
         # A turn that was cut is repeated: what is known of it is kept. One that may be stored has none.
         lease, steps = self.lease, () if self._in_doubt else self.steps.unstored()
-        progress = self.bounds.progress()
+        progress = self.progress()
         try:
             await self.database.write(lambda session: release(session, lease, progress, steps))
         except LeaseLost:

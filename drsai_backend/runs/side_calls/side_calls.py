@@ -19,9 +19,11 @@ from autogen_core.models import AssistantMessage, CreateResult, LLMMessage, Syst
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
+from drsai_backend.database.calls import Calls
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DrSaiError, RunFailed
 from drsai_backend.models import ModelClientFactory, RunModelClient, UsageMeter
+from drsai_backend.models.endpoints.answers import CallRecord
 from drsai_backend.runs.failures import safe_message
 from drsai_backend.runs.requests import Ask, InputMessage
 from drsai_backend.runs.side_calls.housekeeping import Housekeeping
@@ -48,13 +50,15 @@ class SideCalls:
     Args:
         models: makes the clients. Not closed here.
         settings: which prompts are housekeeping, which model answers them, how many at once and for how long.
+        calls: stores them, for whoever counts.
 
     Raises:
         ConfigurationError: the rule cannot be used.
     """
 
-    def __init__(self, models: ModelClientFactory, settings: Settings) -> None:
+    def __init__(self, models: ModelClientFactory, settings: Settings, calls: Calls) -> None:
         self._models = models
+        self._calls = calls
         self._rule = Housekeeping(settings.housekeeping)
         self._model = settings.task_model
         self._seconds = settings.task_seconds
@@ -74,7 +78,8 @@ class SideCalls:
             RunFailed: the model has failed, or the time is over; `run_code` says which, and the text is safe to show.
             InvalidRequest: the key cannot be used.
         """
-        owner, meter, since = who.owner, UsageMeter(), time.monotonic()
+        made: list[CallRecord] = []
+        owner, meter, since = who.owner, UsageMeter(each=made.append), time.monotonic()
         code = "answered"
         try:
             async with asyncio.timeout(self._seconds), self._places.of(owner):
@@ -99,6 +104,8 @@ class SideCalls:
         finally:
             used = {"kind": kind, "user": owner.user_id, "tokens": meter.total_tokens, "result": code}
             log.info("side call", extra={**used, "duration": round(time.monotonic() - since, 3)})
+        for each in made:
+            await self._calls.store(owner, kind, each)
         return SideAnswer(_text_of(result), _finish_of(result), meter.as_dict())
 
 

@@ -108,6 +108,8 @@ async def build(
         context.meter.start_from(run["usage"] or {}, cast("list[CallRecord] | None", run["calls"]))
         turns, seconds = run["turns"], run["seconds"] + seconds
     bounds = Bounds(given.recipe.limits.lowered(limits), context.meter, turns, seconds)
+    if services.hooks.calls_made:
+        bounds.count_each()
     broker = InputBroker(list(plan.answers or []), asker=principal)
     context.meter.check = partial(_may_ask, bounds, broker)
     log_context.bind(log_context.current_request(), given.name.thread_id, run_id)

@@ -125,9 +125,14 @@ class Call:
         self.items.put_nowait(END)
 
 
+calling_tool: Final[ContextVar[str | None]] = ContextVar("calling_tool", default=None)
+"""The name of the tool that the running code is a call of."""
+
+
 async def make_call(call: Call, run: ToolRun, cancellation_token: CancellationToken | None, branch: Branch) -> None:
     """The task of one call; `tool_tasks` finds it by its name and its token."""
     current_branch.set(branch)
+    calling_tool.set(call.name)
     task = asyncio.current_task()
     if cancellation_token is not None and task is not None:
         cancellation_token.link_future(task)

@@ -1,0 +1,114 @@
+"""`Usage` is the feature: what is stored of each model call, beside its verbs (`reports`) and its routes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import csv
+import io
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from drsai_backend.errors import DrSaiError
+from drsai_backend.features.usage import rows
+from drsai_backend.features.usage.reports import Reports
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from sqlalchemy.orm import Session
+
+    from drsai_backend.api.joining import Web
+    from drsai_backend.database.backends.prepared import Step
+    from drsai_backend.database.hooks import CallsOf, MadeCall
+    from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.features.base import Host
+    from drsai_backend.runs import Engine
+
+log = logging.getLogger("drsai.usage")
+
+_NOTHING: Final = {
+    **dict.fromkeys(("model", "profile", "agent")),
+    **dict.fromkeys(("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "seconds"), 0),
+    "calls": 1,
+}
+"""What is not said of a call."""
+_EVERY: Final = 3_600.0
+"""Seconds between two looks for calls that are to be folded."""
+
+
+class Usage(Reports):
+    """Usage, with its reports. A model call is stored with what its run has used by then, in the same write."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._folding: asyncio.Task[None] | None = None
+        if host.settings.prices is not None:
+            _ = self.prices  # What is wrong with them is said now.
+
+    @property
+    def is_on(self) -> bool:
+        """Whether calls are stored (`DRSAI_USAGE`)."""
+        return self.host.settings.usage
+
+    # --- what is stored -----------------------------------------------------------------------------------------------
+
+    def calls_made(self, of: CallsOf, calls: Sequence[MadeCall]) -> Sequence[Step]:
+        """Store them, with what they cost by the prices of now."""
+        (tenant, user) = of.owner
+        made: list[Step] = []
+        shared = {**_NOTHING, "tenant": tenant, "used_by": user, "kind": of.kind, "team": of.team, "turn": of.turn}
+        shared |= {"thread": of.thread_id, "run": of.run_id, "epoch": of.epoch}
+        for number, at, record, tool in calls:
+            # What is no column is passed over by the statement.
+            row: dict[str, Any] = {**shared, **record, "number": number, "at": at, "tool": tool}
+            row["milliseconds"] = int(row["seconds"] * 1000)
+            # Nothing is read of prices where a model has no name, as the offline demo model.
+            row["cost"] = self.prices.cost_of(record, at) if row["model"] else None
+            made.append((rows.insert_entry, row))
+        return made
+
+    def user_deleted(self, session: Session, owner: Owner) -> int:
+        """Leave sums of days that name nobody."""
+        return rows.forget(session, owner)
+
+    def export_user(self, session: Session, owner: Owner) -> Iterable[tuple[str, bytes]]:
+        """Return what is stored of a user's calls, as a table."""
+        found = rows.of_user(session, owner)
+        if found:
+            text = io.StringIO()
+            table = csv.DictWriter(text, [*found[0]])
+            table.writeheader()
+            table.writerows(found)
+            yield "usage/calls.csv", text.getvalue().encode()
+
+    # --- in the background --------------------------------------------------------------------------------------------
+
+    async def open(self, engine: Engine) -> None:
+        """Fold old calls, where `DRSAI_USAGE_DAYS` is set."""
+        if (days := self.host.settings.usage_days) is not None:
+            self._folding = asyncio.create_task(self._fold_always(timedelta(days=days)))
+
+    async def close(self) -> None:
+        task, self._folding = self._folding, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _fold_always(self, older_than: timedelta) -> None:
+        while True:
+            try:
+                if folded := await self.fold(older_than):
+                    log.info("model calls were folded into sums of days", extra={"calls": folded})
+            except DrSaiError as error:
+                log.warning("old model calls cannot be folded now: %s", error.message)
+            await asyncio.sleep(_EVERY)
+
+    # --- routes -------------------------------------------------------------------------------------------------------
+
+    def routes(self, web: Web) -> APIRouter:
+        from drsai_backend.features.usage.routes import usage_routes
+
+        return usage_routes(self)

@@ -1,0 +1,102 @@
+"""Prices say what a model call costs: a dated list that comes along, or the operator's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from drsai_backend.errors import ConfigurationError
+from drsai_backend.explain import explain
+from drsai_backend.models.profiles.load import read_document
+
+DEFAULT: Final = Path(__file__).with_name("prices.yaml")
+_PER_TOKEN: Final = 100
+"""What 1 per million tokens is for a token, in 0.00000001."""
+_MOST_FOUND: Final = 1_000
+_Amount = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, frozen=True)
+
+
+class Price(_Strict):
+    """What tokens of some models cost, each number per million."""
+
+    model: str = Field(min_length=1, description="The name at the endpoint; `*` stands for any characters.")
+    profile: str | None = Field(default=None, description="Only for answers of this model profile.")
+    since: date | None = Field(default=None, alias="from", description="From this day on, UTC; None: always.")
+    prompt: _Amount
+    cached: _Amount | None = Field(default=None, description="Of a prompt, what the endpoint had; None: as `prompt`.")
+    cache_write: _Amount | None = Field(default=None, description="What it keeps of one; None: as `prompt`.")
+    completion: _Amount = 0.0
+    cached_apart: bool = Field(default=False, description="The endpoint's count of a prompt is without these two.")
+
+    def cost_of(self, call: Mapping[str, object]) -> int:
+        """Return what a call costs, in 0.00000001, by what is known of it (`CallRecord`)."""
+        prompt, completion, cached, written = (
+            count if isinstance(count := call.get(name), int) else 0
+            for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "cache_write_tokens")
+        )
+        plain = prompt if self.cached_apart else max(prompt - cached - written, 0)
+        of_cached, of_written = (self.prompt if each is None else each for each in (self.cached, self.cache_write))
+        cost = plain * self.prompt + cached * of_cached + written * of_written + completion * self.completion
+        return round(cost * _PER_TOKEN)
+
+
+class Prices(_Strict):
+    """A list of prices. Of those that fit a call, one for its profile wins over one for all, a name over a pattern, the
+    longer pattern over the shorter, and of equal ones that which began last."""
+
+    currency: str = Field(
+        default="USD", pattern=r"^[A-Z]{3}$", description="Of all of them, and of all that is stored."
+    )
+    prices: list[Price]
+    _found: dict[tuple[str, str, date], Price | None] = PrivateAttr(default_factory=dict)
+
+    def cost_of(self, call: Mapping[str, object], at: datetime) -> int | None:
+        """Return what a call cost that was answered then, in 0.00000001; None: no price is known. An answer out of the
+        response cache costs nothing."""
+        if call.get("cached"):
+            return 0
+        key = str(call.get("model") or ""), str(call.get("profile") or ""), at.date()
+        if key not in self._found:
+            if len(self._found) >= _MOST_FOUND:
+                self._found.clear()
+            self._found[key] = self.price_of(*key)
+        price = self._found[key]
+        return None if price is None else price.cost_of(call)
+
+    def price_of(self, model: str, profile: str, day: date) -> Price | None:
+        """Return the price of a model on a day; None: none is known."""
+        fits = (
+            each
+            for each in self.prices
+            if each.profile in (None, profile)
+            and (each.since is None or each.since <= day)
+            and fnmatchcase(model, each.model)
+        )
+        return max(fits, key=lambda each: _rank(each, model), default=None)
+
+
+def _rank(price: Price, model: str) -> tuple[bool, bool, int, date]:
+    return price.profile is not None, price.model == model, len(price.model), price.since or date.min
+
+
+def load_prices(path: Path | None) -> Prices:
+    """Return the prices of a YAML or JSON file; None: those that come along.
+
+    Raises:
+        ConfigurationError: it cannot be read, or a field cannot be used; the message names file and field.
+    """
+    content = read_document(path or DEFAULT, "DRSAI_PRICES")
+    try:
+        return Prices.model_validate(content)
+    except ValidationError as error:
+        wrong = "; ".join(f"{each.place or 'the file'}: {each.text}" for each in explain(error))
+        raise ConfigurationError(f"DRSAI_PRICES: {path}: {wrong}") from None
