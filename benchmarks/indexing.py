@@ -87,7 +87,8 @@ class _Server:
         async with self._bystander() as waited:
             await asyncio.sleep(seconds)
         self.alone.append(waited)
-        self.spent.append((spent - (self._spent() - before)) / pages)
+        chats = (self._spent() - before) / len(self.alone[-1]) * len(self.beside[-1])
+        self.spent.append((spent - chats) / pages)
 
     @asynccontextmanager
     async def _bystander(self) -> AsyncGenerator[list[Spent]]:

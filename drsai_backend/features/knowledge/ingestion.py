@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from drsai_backend.search import Embedder
     from drsai_backend.work.kinds import Job
 
-_PART: Final = 128
-"""Chunks that are embedded and stored at a time."""
+_PART: Final = 32
+"""Chunks that are embedded and stored at a time: of others, those who write on SQLite wait meanwhile, on PostgreSQL all
+of the process."""
 _STEP: Final = 1 << 20
 """Between the places of two chunks: others come between them when the file changes."""
 _GONE: Final = "the file was deleted"
