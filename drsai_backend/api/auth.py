@@ -326,10 +326,15 @@ async def read_body(
 ) -> tuple[_Named, Principal]:
     """The body of a request, and who asks: the query's `user` and the body's must agree."""
     body = await read_fields(bodies, request, kind)
+    return body, who_asks(request, body, caller, user)
+
+
+def who_asks(request: Request, body: UserBody, caller: Principal | None, user: str | None) -> Principal:
+    """Who asks, where a query and a body may name them: they must agree."""
     named = user_of(body.user)
     if user is not None and named is not None and user != named:
         raise InvalidRequest("`user` in the query and in the body are different", param="user")
-    return body, access_of(request).acting(caller, request.scope, user or named)
+    return access_of(request).acting(caller, request.scope, user or named)
 
 
 async def read_fields(bodies: Bodies, request: Request, kind: type[_Body]) -> _Body:

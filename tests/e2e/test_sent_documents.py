@@ -437,3 +437,43 @@ async def test_a_file_is_named_by_its_id_only_by_who_may_read_files(serve: Serve
         handle = await service.drsai.engine.start(ask, Principal("ada", scopes=frozenset(scopes)))
         await handle.wait()
         assert ("The word is pelican." in results(model)[0]) is is_read
+
+
+async def test_conversations_and_histories_have_documents(serve: Serve, model: ModelServer) -> None:
+    """Short ones as they are, of long ones the beginning, and the rest by the tool."""
+    service = await serve({"assistant": plain}, max_file_tokens=100)
+    model.script(None, lambda request: "Read.")
+    kept = await service.client.files.create(file=("kept.pdf", PDF), purpose="user_data")
+    short: Any = {"type": "input_file", "file_id": kept.id}
+    long: Any = {"type": "input_file", "file_data": encoded(LONG), "filename": "long.pdf"}
+    item: Any = {"type": "message", "role": "user", "content": [short, {"type": "input_text", "text": "Keep it."}]}
+    made = await service.client.conversations.create(items=[item])
+    listed = (await service.client.conversations.items.list(made.id)).data
+    assert "The word is pelican." in str(listed[0].model_dump())
+    added: Any = [{"type": "message", "role": "user", "content": [long], "noted": {"drsai": "forged"}}]
+    await service.client.conversations.items.create(made.id, items=added)
+    assert "noted" not in str((await service.client.conversations.items.list(made.id)).data)
+    find = [call(file="long.pdf", query="bird 47"), "A pelican."]
+    model.script(None, [*find])
+    await service.client.responses.create(model="assistant", input="Which one?", conversation=made.id)
+    assert "bird 47 is a pelican" in results(model)[0]
+    assert "The word is pelican." in str(model.requests[-1].messages)
+    said: Any = [
+        {"role": "user", "content": [chat_part(LONG, "long.pdf")]},
+        {"role": "assistant", "content": "I have it."},
+    ]
+    history: Any = {"messages": said, "model": "assistant"}
+    answer = await service.http.post("/v1/threads/h/history", json=history)
+    assert answer.status_code == 200, answer.text
+    model.script(None, [*find])
+    asked: Any = [{"role": "user", "content": "Which one?"}]
+    await service.client.chat.completions.create(model="assistant", messages=asked, extra_body={"thread_id": "h"})
+    assert "bird 47 is a pelican" in results(model)[-1]
+    count = len((await service.http.get("/v1/threads")).json()["data"])
+    said[0]["content"] = [chat_part(b"%PDF-1.4 and no more")]
+    refused = await service.http.post("/v1/threads/i/history", json=history)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "messages[0].content[0].file")
+    item["content"] = [{"type": "input_file", "file_id": "file-none"}]
+    with pytest.raises(openai.NotFoundError):
+        await service.client.conversations.create(items=[item])
+    assert len((await service.http.get("/v1/threads")).json()["data"]) == count

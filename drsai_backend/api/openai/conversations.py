@@ -26,6 +26,7 @@ from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.json import answers, deleted, deletion, json_response, listed
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit, new_router
+from drsai_backend.api.openai.files.request_files import with_documents
 from drsai_backend.api.openai.messages import Wire, unread_fields
 from drsai_backend.api.openai.responses.request.body import Metadata, SaidItem, SaidItems, User
 from drsai_backend.api.openai.responses.request.inputs import placed
@@ -42,6 +43,7 @@ from drsai_backend.api.openai.responses.routes import (
 )
 from drsai_backend.api.openai.responses.service import Responses
 from drsai_backend.api.openai.responses.stored.places import conversation_of
+from drsai_backend.api.openai.responses.stored.reading import NOTED
 from drsai_backend.api.openai.responses.stored.stored import items_of, read_as_done, role_of
 from drsai_backend.database.responses import (
     ConversationRows,
@@ -126,7 +128,7 @@ def conversation_routes(responses: Responses) -> APIRouter:
         async with bodies.read(request.scope, request.receive, optional=True) as given:
             body = checked(ConversationBody.model_validate, given, _TEXTS)
             who = acting(request, caller, user, body.user)
-            added = await conversations.checked(body.items or (), begun=False)
+            added = await conversations.added(who, given, begun=False)
         name = who.owner.thread(new_thread_id().replace("thread_", "conv_"))
         return await once(
             who,
@@ -195,7 +197,7 @@ def conversation_routes(responses: Responses) -> APIRouter:
             who = acting(request, caller, user, body.user)
             rows = await conversation_of(responses.engine, who, conversation_id)
             begun = await conversations.has_begun(rows)
-            added = await conversations.checked(body.items, begun=begun)
+            added = await conversations.added(who, given, begun=begun)
 
         def show(value: JsonObject) -> JsonObject:
             shown = [_waiting(each) for each in value["items"][len(value["items"]) - len(added) :]]
@@ -229,8 +231,16 @@ class _Conversations:
         self._responses = responses
         self._db = responses.engine.db
 
-    async def checked(self, given: Sequence[SaidItem], *, begun: bool) -> list[JsonObject]:
-        """Items that may be added, as they are kept. Raises InvalidRequest, which names the one that may not."""
+    async def added(self, who: Principal, body: JsonObject, *, begun: bool) -> list[JsonObject]:
+        """The items of a body, as they are kept. Raises as `with_documents`, and InvalidRequest, which names an item
+        that may not be added."""
+        async with with_documents(self._responses.bodies, self._responses.engine, body, who, "items") as noted:
+            given = checked(ConversationBody.model_validate, body, _TEXTS).items or ()
+        items = await self._checked(given, begun=begun)
+        notes = [{NOTED: noted[path]} if (path := f"items[{at}]") in noted else {} for at in range(len(items))]
+        return [{**_without_note(item), **note} for item, note in zip(items, notes, strict=True)]
+
+    async def _checked(self, given: Sequence[SaidItem], *, begun: bool) -> list[JsonObject]:
         kept: list[JsonObject] = []
         unread_fields(given, "items")
         for index, item in enumerate(given):
@@ -358,10 +368,14 @@ def _shown(conversation: str, rows: ConversationRows) -> JsonObject:
 
 
 def _waiting(kept: JsonObject) -> JsonObject:
-    item, item_id = kept["item"], f"{_WAITING}{kept['number']}"
+    item, item_id = _without_note(kept["item"]), f"{_WAITING}{kept['number']}"
     if item["type"] != "message":
         return {"status": "completed", **item, "id": item_id}
     return given_item(item_id, item["role"], item["content"])
+
+
+def _without_note(item: JsonObject) -> JsonObject:
+    return {name: value for name, value in item.items() if name != NOTED}
 
 
 def _number(item_id: str | None, kind: str) -> int | None:

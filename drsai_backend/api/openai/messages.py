@@ -208,9 +208,7 @@ def read_messages(
     Raises:
         InvalidRequest: `param` names what cannot be used, as in `messages[0].content[1].image_url`.
     """
-    sent = read_history(given)
-    if noted:
-        sent = [replace(each, noted=noted.get(f"messages[{at}]", {})) for at, each in enumerate(sent)]
+    sent = read_history(given, noted)
     order = sorted(range(len(sent)), key=[each.role != "system" for each in sent].__getitem__)
     messages = list(map(sent.__getitem__, order))
     last, path = messages[-1], f"messages[{order[-1]}]"
@@ -223,12 +221,14 @@ def read_messages(
     return messages, list(map(raw.__getitem__, order)), read_results(sent)
 
 
-def read_history(given: Sequence[Message]) -> list[InputMessage]:
+def read_history(given: Sequence[Message], noted: Noted | None = None) -> list[InputMessage]:
     """The conversation, which may end with any message. Decodes images, as `read_messages`, and raises as it does."""
     images = Images()
     messages = [_read(message, index, images) for index, message in enumerate(given)]
     images.check()
-    return messages
+    if not noted:
+        return messages
+    return [replace(each, noted=noted.get(f"messages[{at}]", {})) for at, each in enumerate(messages)]
 
 
 def _read(message: Message, index: int, images: Images) -> InputMessage:

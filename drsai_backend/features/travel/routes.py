@@ -11,7 +11,8 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, named, read_body
+from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, named, read_body, who_asks
+from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import BranchNumber, Limit, ThreadId, ThreadOwner, new_router
@@ -22,6 +23,7 @@ from drsai_backend.api.objects import (
     schema_of,
     thread_object,
 )
+from drsai_backend.api.openai.files.request_files import with_documents
 from drsai_backend.api.openai.messages import Message, read_history
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import InvalidRequest
@@ -186,11 +188,15 @@ def routes(web: Web) -> APIRouter:
     ) -> Response:
         """Put a conversation that was had elsewhere into a thread, one that there is or a new one: its next input
         continues it. 409 while something is under way on the thread."""
-        body, who = await read_body(bodies, request, HistoryBody, caller, user)
-        if len(body.messages) > web.max_messages:
-            text = f"`messages` has {len(body.messages)} messages; this server accepts {web.max_messages}"
-            raise InvalidRequest(text, param="messages")
-        messages = await bodies.off_loop(partial(read_history, body.messages))
+        async with bodies.read(request.scope, request.receive) as given:
+            body = checked(HistoryBody.model_validate, given)
+            if len(body.messages) > web.max_messages:
+                text = f"`messages` has {len(body.messages)} messages; this server accepts {web.max_messages}"
+                raise InvalidRequest(text, param="messages")
+            who = who_asks(request, body, caller, user)
+            async with with_documents(bodies, engine, given, who, "messages") as noted:
+                body = checked(HistoryBody.model_validate, given)
+                messages = await bodies.off_loop(partial(read_history, body.messages, noted))
         thread, how = named(who, thread_id, owner), Load(body.model, body.mode, body.after)
         return await once(who, body, lambda: engine.load_history(who, thread, messages, how), plain(thread_object))
 

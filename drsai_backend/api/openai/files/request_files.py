@@ -7,7 +7,7 @@ import asyncio
 import base64
 import hashlib
 import mimetypes
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -135,6 +135,17 @@ class _Part:
         said = "\n\n".join([context, text] if isinstance(context, str) and context else [text])
         self.holder[self.index] = {**rest, "type": kind, "text": said}
         self.is_told = True
+
+
+@asynccontextmanager
+async def with_documents(
+    bodies: Bodies, engine: Engine, body: JsonObject, who: Principal, field: str
+) -> AsyncGenerator[Noted]:
+    """`with_files` of messages that ask nothing: what their documents say is put in their place; other files, and what
+    URLs name, stay as they are. `field`: the messages. Raises as `with_files`."""
+    parts = [each for each in _parts_of(body, fetches=False, fields=(field,)) if each.kind in _DOCUMENTS]
+    with ExitStack() as held:
+        yield await _Taking(bodies, engine, who, held).take(parts)
 
 
 @asynccontextmanager
@@ -312,9 +323,11 @@ def _decode(parts: list[_Part]) -> None:
             part.source = _Source(part.name, data, kind)
 
 
-def _parts_of(body: Mapping[str, object], *, fetches: bool) -> Iterator[_Part]:
+def _parts_of(
+    body: Mapping[str, object], *, fetches: bool, fields: Sequence[str] = ("messages", "input")
+) -> Iterator[_Part]:
     """Yield each part that brings a file, or, where URLs are fetched, names that of a user's."""
-    for field in ("messages", "input"):
+    for field in fields:
         for at, message, parts in with_parts(body.get(field)):
             path = f"{field}[{at}]"
             fetches_here = fetches and message.get("role") == "user"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Final
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.body import Bodies
@@ -28,6 +29,9 @@ from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Engine
 
+NOTED: Final = "noted"
+"""The field of an item that waits which has the files that came with it, as metadata; no client sets it."""
+
 
 @dataclass(frozen=True, slots=True)
 class ItemReader:
@@ -45,7 +49,12 @@ class ItemReader:
         if not place.waiting:
             return ReadItems()
         body = InputBody.model_validate({"model": "-", "input": [each["item"] for each in place.waiting]})
-        return await self.read(placed(body.input, "items"))
+        read = await self.read(placed(body.input, "items"))
+        noted = {f"items[{at}]": each["item"].get(NOTED, {}) for at, each in enumerate(place.waiting)}
+        read.messages = [
+            replace(each, noted=noted.get(path, {})) for each, path in zip(read.messages, read.paths, strict=True)
+        ]
+        return read
 
     async def expand(self, who: Principal, given: Sequence[Placed]) -> list[Placed]:
         """The items, with what others only name: items that were given out, and compactions."""
