@@ -11,9 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-import sqlalchemy as sa
 from autogen_core.models import ChatCompletionClient, UserMessage
-from sqlalchemy.orm import Session
 
 from drsai_backend import jobs
 from drsai_backend.access.principal import Principal
@@ -22,8 +20,7 @@ from drsai_backend.cli.screen import in_line, make_console, print_json
 from drsai_backend.config import Settings
 from drsai_backend.database import migrations, schemas
 from drsai_backend.database.manager import rotation
-from drsai_backend.datamodel import Worker, table_of, utcnow
-from drsai_backend.datamodel.work import WorkJob
+from drsai_backend.database.standing import clock, standing
 from drsai_backend.definitions import load_all
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import DrSaiError
@@ -39,7 +36,6 @@ _TOO_LITTLE: Final = 100 * 1024**2
 _PATIENCE: Final = 30.0
 _TOLD: Final = 5
 """Threads that are named for each reason."""
-_worker, _job = table_of(Worker), table_of(WorkJob)
 
 
 class Finding(NamedTuple):
@@ -100,8 +96,8 @@ async def _of_database(drsai: DrSai) -> AsyncIterator[Finding]:
     yield Finding("database", "ok", f"{show_url(database)} at {head}; a write takes {took:.1f} ms")
     if database.dialect == "postgresql":
         before = datetime.now(UTC)
-        there = await database.read(lambda session: session.scalar(sa.select(sa.func.clock_timestamp())))
-        away = max(before - there, there - datetime.now(UTC), timedelta()) if there is not None else timedelta()
+        there = await database.read(clock)
+        away = max(before - there, there - datetime.now(UTC), timedelta())
         text = f"the database's and this machine's are {away.total_seconds():.1f} s apart"
         yield Finding("clock", "warning" if away > _SKEW else "ok", text + (": set them" if away > _SKEW else ""))
     try:
@@ -110,13 +106,13 @@ async def _of_database(drsai: DrSai) -> AsyncIterator[Finding]:
         yield Finding("secrets", "failed", error.message)
     else:
         yield _of_secrets(secrets)
-    alive, failed, due = await database.read(_standing)
-    yield Finding("workers", "ok", f"{alive} alive")
-    text = f"{due} to do, {failed} failed for good"
+    stands = await database.read(standing)
+    yield Finding("workers", "ok", f"{stands.workers} alive")
+    text = f"{stands.due} to do, {stands.failed} failed for good"
     if database.dialect == "postgresql" and not jobs.available():
         yield Finding("jobs", "warning", f"{text}; without the extra `postgres`, workers only look every few seconds")
     else:
-        yield Finding("jobs", "warning" if failed else "ok", text)
+        yield Finding("jobs", "warning" if stands.failed else "ok", text)
 
 
 def _of_secrets(found: rotation.Rotated) -> Finding:
@@ -127,14 +123,6 @@ def _of_secrets(found: rotation.Rotated) -> Finding:
         text = f"{found.left} stored secrets are encrypted with an older one: `drsai keys rotate-secret`"
         return Finding("secrets", "warning", text)
     return Finding("secrets", "ok", "all that is stored can be read")
-
-
-def _standing(session: Session) -> tuple[int, int, int]:
-    """Return how many workers live, how many jobs have failed for good, and how many are to be done."""
-    alive = sa.select(sa.func.count()).where(_worker.c.alive_until >= utcnow())
-    failed = sa.select(sa.func.count()).where(_job.c.next_at.is_(None))
-    due = sa.select(sa.func.count()).where(_job.c.next_at.is_not(None))
-    return session.scalar(alive) or 0, session.scalar(failed) or 0, session.scalar(due) or 0
 
 
 def _of_disks(drsai: DrSai) -> Iterator[Finding]:

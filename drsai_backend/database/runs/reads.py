@@ -195,6 +195,12 @@ def read_head_of(session: Session, key: int) -> ThreadHead | None:
     return found[0] if found else None
 
 
+def heads_after(session: Session, key: int, limit: int) -> list[ThreadHead]:
+    """The heads of so many threads whose row keys are greater, in their order."""
+    keys = session.scalars(sa.select(thread.c.id).where(thread.c.id > key).order_by(thread.c.id).limit(limit)).all()
+    return sorted(_select_heads(session, thread.c.id.in_(keys)), key=lambda head: head.key) if keys else []
+
+
 def still_has(head: ThreadHead) -> tuple[sa.ColumnElement[bool], ...]:
     """The row that `head` was read of, in the same lease of the same run; see `statements.SEEN`."""
     same_run = thread.c.run_id.is_not_distinct_from(head.run_id)

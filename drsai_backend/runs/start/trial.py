@@ -1,17 +1,13 @@
-"""A trial is the stored state of a thread, loaded into its team as it is now, and nothing is run: before a deployment it
-tells which threads the next request would find in order."""
+"""A trial is the stored state of a thread, loaded into its team as it is now, and nothing is run: before a deployment
+it tells which threads the next request would find in order."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final, NamedTuple
 
-import sqlalchemy as sa
-from sqlalchemy.orm import Session
-
 from drsai_backend.access.principal import Principal
-from drsai_backend.database.runs.reads import ThreadHead, read_head_of, read_state
-from drsai_backend.datamodel import Thread, table_of
+from drsai_backend.database.runs.reads import ThreadHead, heads_after, read_state
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import DrSaiError
 from drsai_backend.runs.start.build import build_team_of
@@ -24,7 +20,6 @@ from drsai_backend.teams.session import TeamSession
 _AT_ONCE: Final = 100
 """Threads whose names are read at a time; their states are read one by one."""
 _LONGEST: Final = 300
-_thread = table_of(Thread)
 
 
 class Trial(NamedTuple):
@@ -47,16 +42,11 @@ async def try_threads(services: Services) -> AsyncGenerator[Trial]:
     """Try all threads that have a state, in the order in which they were made. Each team is built as for a run, by its
     factory, and no model is asked."""
     after = 0
-    while heads := await services.db.database.read(lambda session, after=after: _heads(session, after)):
+    while heads := await services.db.database.read(lambda session, after=after: heads_after(session, after, _AT_ONCE)):
         after = heads[-1].key
         for head in heads:
             if head.team is not None and head.last_seq > 0:
                 yield await _try(services, head, head.team)
-
-
-def _heads(session: Session, after: int) -> list[ThreadHead]:
-    keys = session.scalars(sa.select(_thread.c.id).where(_thread.c.id > after).order_by(_thread.c.id).limit(_AT_ONCE))
-    return [head for key in keys if (head := read_head_of(session, key)) is not None]
 
 
 async def _try(services: Services, head: ThreadHead, team: str) -> Trial:
