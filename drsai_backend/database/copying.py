@@ -24,7 +24,7 @@ from drsai_backend.database.manager.thread_parts import is_live
 from drsai_backend.database.migrations import UNFINISHED, connecting
 from drsai_backend.database.runs.statements import now_of, thread
 from drsai_backend.database.runs.workers import GAP
-from drsai_backend.database.schemas import CORE, VERSION_TABLE, Schema, own_tables
+from drsai_backend.database.schemas import CORE, MADE_AGAIN, VERSION_TABLE, Schema, own_tables
 from drsai_backend.database.urls import parse_url
 from drsai_backend.database.values import clean_json
 from drsai_backend.datamodel import FileContent, Worker, table_of, utcnow
@@ -105,7 +105,7 @@ def copy_database(
 def left_behind(source: str, extensions: Sequence[Schema] = ()) -> list[str]:
     """Return what a copy of the database does not bring along, as sentences."""
     content, parsed, found = table_of(FileContent), parse_url(source), list[str]()
-    known = own_tables().union(*(schema.tables for schema in extensions))
+    known = own_tables().union(MADE_AGAIN, *(schema.tables for schema in extensions))
     versions = {schema.version_table for schema in (CORE, *extensions)}
     with connecting(source, write=False) as connection:
         others = set(sa.inspect(connection).get_table_names()) - known - versions - {"sqlite_sequence"}

@@ -37,6 +37,8 @@ class Schema:
 
 
 CORE: Final = Schema()
+MADE_AGAIN: Final = frozenset({"searchhnsw"})
+"""Tables that no migration makes, and which hold nothing that other tables do not: `search.hnsw` fills them."""
 
 
 def own_tables() -> frozenset[str]:

@@ -44,12 +44,13 @@ Inputs: TypeAlias = Text | Tokens | Annotated[list[Text], _Many] | Annotated[lis
 
 class EmbeddingsRequest(NamedTuple):
     """What is asked for. `inputs` are texts, or tokens of the endpoint's model; `api_key` is used in place of the
-    server's."""
+    server's, `model` in place of that of the settings."""
 
     inputs: Inputs
     encoding: Encoding = "float"
     dimensions: int | None = None
     api_key: SecretStr | None = None
+    model: str | None = None
 
     @property
     def vectors(self) -> int:
@@ -155,7 +156,7 @@ class Embeddings:
         key = request.api_key or self._key
         client = self._client().with_options(api_key="none" if key is None else key.get_secret_value())
         asked = client.embeddings.with_streaming_response.create(
-            model=self.model or "",
+            model=request.model or self.model or "",
             input=request.inputs,
             encoding_format=request.encoding,
             dimensions=openai.omit if request.dimensions is None else request.dimensions,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from hashlib import blake2b
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 import sqlalchemy as sa
+from cachetools import TTLCache
 from sqlalchemy.orm import Session
 
 from drsai_backend.config import Settings
@@ -22,7 +24,7 @@ from drsai_backend.database.upserts import insert_into
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import EmbeddedText, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import EndpointFailed, InvalidRequest, UnknownModel
+from drsai_backend.errors import DrSaiError, EndpointFailed, InvalidRequest, UnknownModel
 from drsai_backend.search.base import MAX_ENTRIES, MAX_TEXT
 from drsai_backend.search.indexes import unit
 
@@ -35,16 +37,23 @@ _CHARACTERS: Final = 400_000
 """Of the texts of one request, about: OpenAI takes 300,000 tokens."""
 _USED: Final = timedelta(hours=12)
 """How late the time of the last use may be: one that is younger is not written anew."""
+_BELIEVED: Final = 60.0
+"""Seconds for which it is believed that the endpoint has an earlier model, or has not."""
+_SAME: Final = 0.99
+"""The cosine from which on two vectors of a text are of one model."""
+_SIZED: Final = re.compile(r"(.+) \((\d+) dimensions\)")
+"""A model with the dimensions that it is asked for, as `Embedder.model` says it."""
 _text = table_of(EmbeddedText)
 
 
 class Embedder:
-    """Embeds texts by one model (`DRSAI_EMBEDDINGS_MODEL`). Nothing is computed or downloaded here.
+    """Embeds texts by one model (`DRSAI_EMBEDDINGS_MODEL`), and those of searches by an earlier one as long as the
+    endpoint has that. Nothing is computed or downloaded here.
 
     Args:
         database: keeps what was embedded.
         embeddings: asks the endpoint, and is closed by whoever made it; None: there is none.
-        settings: say the dimensions, and how much is asked for at once.
+        settings: say the model, the dimensions, and how much is asked for at once.
         calls: stores what it asks for, for whoever counts; None: nobody does.
         kept: how many vectors are kept of a tenant.
     """
@@ -61,8 +70,11 @@ class Embedder:
         self._database = database
         self._embeddings = embeddings
         self._calls = calls or Calls(database)
-        self._at_once = settings.embeddings_batch
+        self._settings = settings
         self._kept = kept
+        self._name = settings.embeddings_model
+        self._has: TTLCache[str, bool] = TTLCache(100, _BELIEVED)
+        """Whether the endpoint has earlier models, by `model`."""
         self.dimensions = settings.embeddings_dimensions
         """Of the vectors, as the endpoint is asked for (`DRSAI_EMBEDDINGS_DIMENSIONS`); None: as many as the model
         gives, which the length of a vector says (4 bytes a number)."""
@@ -74,8 +86,11 @@ class Embedder:
 
     @property
     def model(self) -> str | None:
-        """The model; None: there is none."""
-        return self._embeddings.model if self._embeddings is not None and self.available else None
+        """The model; with the dimensions, where they are asked for, as with others it is another model: its vectors
+        are compared with none of those. None: there is none."""
+        if not self.available:
+            return None
+        return self._name if self.dimensions is None else f"{self._name} ({self.dimensions} dimensions)"
 
     async def embed(self, owner: Owner, texts: Sequence[str]) -> list[bytes]:
         """Return a vector for each of up to 1,000 texts, in order: 32-bit floats, least significant byte first, of
@@ -96,14 +111,14 @@ class Embedder:
         if len(texts) > MAX_ENTRIES or not all(0 < len(each) <= MAX_TEXT for each in texts):
             text = f"up to {MAX_ENTRIES} texts of 1 to {MAX_TEXT} characters are embedded at once"
             raise InvalidRequest(text, param="input")
-        which = (self._embeddings.endpoint, self._embeddings.model, self.dimensions)
+        which = (self._embeddings.endpoint, self._name, self.dimensions)
         digests = {each: blake2b(orjson.dumps((*which, each)), digest_size=16).hexdigest() for each in texts}
         found = await self._database.read(partial(_read, tenant=owner.tenant, digests=[*digests.values()]))
         vectors = {digest: vector for digest, (vector, _) in found.items()}
         if stale := [digest for digest, (_, is_fresh) in found.items() if not is_fresh]:
             await self._database.write(partial(_use, tenant=owner.tenant, digests=stale))
         for part in self._parts([each for each, digest in digests.items() if digest not in vectors]):
-            answer = await self._embeddings.create(EmbeddingsRequest(part, "base64", self.dimensions))
+            answer = await self._embeddings.create(EmbeddingsRequest(part, "base64", self.dimensions, model=self._name))
             made = await asyncio.to_thread(_vectors, answer.body, self.dimensions)
             also = self._calls.statements(owner, KIND, answer.record())
             fresh = {digests[each]: vector for each, vector in zip(part, made, strict=True)}
@@ -111,11 +126,64 @@ class Embedder:
             vectors |= fresh
         return [vectors[digests[each]] for each in texts]
 
+    async def embed_by(
+        self,
+        model: str,
+        owner: Owner,
+        texts: Sequence[str],
+        sample: Callable[[], Awaitable[tuple[str, bytes] | None]],
+    ) -> list[bytes] | None:
+        """Return vectors as `embed` does, of this embedder's model, or of one that it had before, while the endpoint
+        has that.
+
+        Args:
+            model: `model` of the embedder that has made those with which they are compared.
+            owner: who asks.
+            texts: what is embedded.
+            sample: reads a text and its vector of those: an endpoint that embeds it otherwise now has that model no
+                more, whatever it calls its own.
+
+        Returns:
+            None: the endpoint has that model no more, or does not answer for it.
+
+        Raises:
+            UnknownModel, InvalidRequest, EndpointFailed: as `embed`.
+        """
+        if model == self.model:
+            return await self.embed(owner, texts)
+        sized = _SIZED.fullmatch(model)
+        name, dimensions = (model, None) if sized is None else (sized[1], int(sized[2]))
+        said = {"embeddings_model": name, "embeddings_dimensions": dimensions}
+        settings = self._settings.model_copy(update=said)
+        before = Embedder(self._database, self._embeddings, settings, self._calls, kept=self._kept)
+        has = self._has.get(model)
+        if has is None:
+            has = self._has[model] = await before._makes(owner, await sample())
+        return await before.embed(owner, texts) if has else None
+
+    async def _makes(self, owner: Owner, sample: tuple[str, bytes] | None) -> bool:
+        """Return whether the endpoint, asked now, makes this vector of this text. Of nothing it does not."""
+        if self._embeddings is None or sample is None:
+            return False
+        from drsai_backend.models.embeddings import KIND, EmbeddingsRequest
+
+        asked = EmbeddingsRequest([sample[0]], "base64", self.dimensions, model=self._name)
+        try:
+            answer = await self._embeddings.create(asked)
+            [made] = _vectors(answer.body, self.dimensions)
+        except DrSaiError:
+            return False
+        await self._calls.store(owner, KIND, answer.record())
+        import numpy as np
+
+        old, new = (np.frombuffer(each, "<f4") for each in (sample[1], made))
+        return len(old) == len(new) and float(old @ new) >= _SAME
+
     def _parts(self, texts: Sequence[str]) -> Iterator[list[str]]:
         """The texts of each request."""
         part, size = list[str](), 0
         for each in texts:
-            if part and (len(part) == self._at_once or size + len(each) > _CHARACTERS):
+            if part and (len(part) == self._settings.embeddings_batch or size + len(each) > _CHARACTERS):
                 yield part
                 part, size = [], 0
             part.append(each)

@@ -31,19 +31,31 @@ MAX_PAYLOAD: Final = 64 * 1024
 _job = table_of(WorkJob)
 
 
-def enqueue(session: Session, owner: Owner, new: NewJob) -> bool:
-    """Store a job of a user's, to be done by any process. Also in `run_ended`.
+def enqueue(session: Session, owner: Owner, *jobs: NewJob) -> int:
+    """Store jobs of a user's, to be done by any process. Also in `run_ended`.
 
-    `Workers.wake()` after the transaction has it taken up at once; else it is within `sweep_seconds`.
+    `Workers.wake()` after the transaction has them taken up at once; else they are within `sweep_seconds`. Many are
+    given together: how many the user has is looked at once.
 
     Returns:
-        False: it was there already, and is as it was (`NewJob.anew`).
+        How many were stored; the others were there already, and are as they were (`NewJob.anew`).
 
     Raises:
-        TooManyJobs: the user has 10,000 jobs of the kind.
-        InvalidRequest: the payload is no JSON, or it or the key is too long.
+        TooManyJobs: the user has 10,000 jobs of a kind.
+        InvalidRequest: a payload is no JSON, or it or a key is too long.
     """
     connection = session.connection()
+    stored = [new.kind for new in jobs if _enqueue(connection, owner, new)]
+    for kind in sorted({*stored}):
+        # Reads no more rows than the bound.
+        theirs = sa.select(_job.c.id).where(*owned_by(_job, owner), _job.c.kind == kind)
+        if connection.execute(theirs.offset(MAX_JOBS).limit(1)).first() is not None:
+            raise TooManyJobs(f"{MAX_JOBS} jobs of {owner.user_id} are not done yet ({kind}): wait until some are")
+    return len(stored)
+
+
+def _enqueue(connection: sa.Connection, owner: Owner, new: NewJob) -> bool:
+    """Store a job; False: it was there already, and is as it was."""
     payload, name = clean_json(new.payload, "payload"), {"kind": new.kind, "key": clean_text(new.key, "key")}
     if len(new.key) > MAX_KEY:
         raise InvalidRequest(f"the key of a job has at most {MAX_KEY} characters", param="key")
@@ -60,13 +72,7 @@ def enqueue(session: Session, owner: Owner, new: NewJob) -> bool:
         insert = insert.on_conflict_do_nothing(index_elements=names)
     wait = timedelta(seconds=new.after)
     times = {"lease": wait, "expires": utcnow() + wait}
-    stored = connection.execute(insert.returning(_job.c.id), times).first() is not None
-    if stored:
-        # Reads no more rows than the bound.
-        theirs = sa.select(_job.c.id).where(*owned_by(_job, owner), _job.c.kind == new.kind)
-        if connection.execute(theirs.offset(MAX_JOBS).limit(1)).first() is not None:
-            raise TooManyJobs(f"{MAX_JOBS} jobs of {owner.user_id} are not done yet ({new.kind}): wait until some are")
-    return stored
+    return connection.execute(insert.returning(_job.c.id), times).first() is not None
 
 
 def hold(session: Session, job: Job, *, progress: bool = False) -> None:

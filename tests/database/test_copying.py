@@ -316,6 +316,7 @@ def test_what_stays_behind_is_told(migrated_sqlite: str) -> None:
     fill(migrated_sqlite)
     with connecting(migrated_sqlite) as connection:
         connection.execute(sa.text("CREATE TABLE mine (id INTEGER)"))
+        connection.execute(sa.text("CREATE TABLE searchhnsw (index_id INTEGER)"))  # It is made again.
         connection.execute(sa.update(table_of(FileContent)).values(in_folder=True))
     key = Path(f"{migrated_sqlite.removeprefix('sqlite:///')}.key")
     key.write_text("secret")

@@ -33,7 +33,7 @@ class Board:
 
     async def put(self, key: str, owner: Owner = ANN, kind: str = "test", **values: Any) -> bool:
         new = NewJob(kind, key, values.pop("payload", {"key": key}), **values)
-        return await self.database.write(lambda session: enqueue(session, owner, new))
+        return await self.database.write(lambda session: enqueue(session, owner, new)) == 1
 
     async def states(self, *keys: str, owner: Owner = ANN, kind: str = "test") -> dict[str, JobState]:
         return dict(await self.database.read(lambda session: states(session, owner, kind, keys)))

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, event
 
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, InvalidRequest, JobLost, TooManyJobs
@@ -32,6 +33,28 @@ async def _claim(board: Board, kind: Kind = KIND, after: Owner = NOBODY) -> Job:
 
 async def _write(board: Board, fn: Callable[..., Any], *args: Any, **named: Any) -> Any:
     return await board.database.write(lambda session: fn(session, *args, **named))
+
+
+async def test_of_many_that_come_together_the_bound_is_looked_at_once(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = [jobs.NewJob("test", f"{number}", {}) for number in range(30)]
+    asked = list[str]()
+
+    def note(*of: Any) -> None:
+        asked.append(of[2])
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        assert await _write(board, jobs.enqueue, ANN, *given) == 30
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert len([each for each in asked if each.startswith("SELECT") and "OFFSET" in each]) == 1
+    assert await _write(board, jobs.enqueue, ANN, *given[:2], jobs.NewJob("test", "new", {})) == 1
+    monkeypatch.setattr(jobs, "MAX_JOBS", 32)
+    with pytest.raises(TooManyJobs):
+        await _write(board, jobs.enqueue, ANN, *(jobs.NewJob("test", f"more {number}", {}) for number in range(2)))
+    assert len(await board.rows()) == 31
 
 
 async def test_a_key_is_enqueued_once_and_each_owner_has_keys_of_their_own(board: Board) -> None:

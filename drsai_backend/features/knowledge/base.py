@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
 
+from drsai_backend.json_types import JsonObject
 from drsai_backend.search.base import Mode
 
 MAX_STORES: Final = 1_000
@@ -59,7 +60,11 @@ class StoreInfo(BaseModel):
     usage_bytes: int = Field(description="Of the text of its chunks.")
     chunks: int
     metadata: dict[str, str]
-    model: str | None = Field(default=None, description="Of its vectors; null: it has none, and keywords find all.")
+    model: str | None = Field(
+        default=None,
+        description="Of its vectors, with their dimensions where those were asked for; null: it has none, and keywords "
+        "find all.",
+    )
     embedding_anew: str | None = Field(default=None, description="The model by which it is being embedded anew.")
     created_at: datetime
     last_active_at: datetime
@@ -173,3 +178,8 @@ class Question:
     mode: Mode = "hybrid"
     filters: object = None
     score_threshold: float | None = None
+
+
+def context_of(filename: str, place: JsonObject) -> str:
+    """Return what is searched, and embedded, with a chunk: the name of its file, and the titles of its sections."""
+    return "\n".join([filename, *place["headings"]])

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from drsai_backend.database.values import batches
 from drsai_backend.documents.base import Chunk
 from drsai_backend.errors import DocumentTooLarge, DocumentUnsupported, InvalidRequest, NotFound
+from drsai_backend.features.knowledge.base import context_of
 from drsai_backend.features.knowledge.rows import indexing as rows
 from drsai_backend.features.knowledge.rows.files import known_entries
 from drsai_backend.features.knowledge.rows.indexing import Part, Rebuild, Task
@@ -223,11 +224,6 @@ def _as_known(entry: Entry) -> Entry:
 def _with_context(entry: Entry, filename: str) -> Entry:
     context = context_of(filename, entry.place)[: MAX_TEXT - len(entry.text)]
     return Entry(entry.ref, entry.text, entry.family, entry.attributes, entry.place, context)
-
-
-def context_of(filename: str, place: JsonObject) -> str:
-    """Return what is searched with a chunk: the name of its file, and the titles of its sections."""
-    return "\n".join([filename, *place["headings"]])
 
 
 def arranged(known: Sequence[int | None]) -> list[int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from drsai_backend.errors import EndpointFailed, InvalidRequest
 from drsai_backend.features.knowledge.base import MAX_FOUND, MAX_QUERIES, Findings, Passage, Question
 from drsai_backend.features.knowledge.rows import files, stores
+from drsai_backend.features.knowledge.rows.indexing import sample_of
 from drsai_backend.search import Found, Hit, Query, parse_filter
 from drsai_backend.search.base import MAX_FOUND as MAX_HITS
 from drsai_backend.search.base import MAX_INDEXES, Mode
@@ -42,22 +43,28 @@ async def search(host: Host, owner: Owner, names: Sequence[str], question: Quest
         await host.database.write(partial(stores.touch, keys=stale))
     notes: dict[str, None] = {}
     vectors = await _vectors(host, owner, rows, question, notes)
-    by_vectors: dict[bool, list[int]] = defaultdict(list)
+    by_model: dict[str, list[int]] = defaultdict(list)
     for row in rows:
         if row["index_key"] is not None:
-            by_vectors[bool(vectors) and row["model"] == host.embedder.model].append(row["index_key"])
+            by_model[row["model"] if row["model"] in vectors else ""].append(row["index_key"])
     # Twice as many as are wanted: chunks of files that were deleted are not shown while a job removes them.
     base = Query("", None, min(MAX_HITS, 2 * question.top_k), "keyword", filters, question.score_threshold)
     found: list[Found] = []
     for number, text in enumerate(question.queries):
-        for has_vectors, indexes in by_vectors.items():
+        for model, indexes in by_model.items():
             query = replace(base, text=text)
-            if has_vectors:
-                query = replace(query, vector=vectors[number], mode=question.mode)
+            if model in vectors:
+                query = replace(query, vector=vectors[model][number], mode=question.mode)
             found.append(await host.search.find(indexes, query))
     notes |= dict.fromkeys(note for each in found for note in each.notes)
     hits = found[0].hits if len(found) == 1 else _fused(found)
-    there = await host.database.read(partial(files.found_in, families={hit.family for hit in hits}))
+    families, indexes = {hit.family for hit in hits}, {row["id"]: row["index_key"] for row in rows}
+    there, now = await host.database.read(
+        lambda session: (files.found_in(session, families), stores.indexes_of(session, indexes))
+    )
+    if any(indexes[key] != index for key, index in now.items()):
+        # The store was embedded anew meanwhile, and the index that was asked is going.
+        return await search(host, owner, names, question)
     passages = [_passage(hit, there[hit.family]) for hit in hits if hit.family in there][: question.top_k]
     mode = _MODES[max((_MODES.index(each.mode) for each in found), default=0)]
     return Findings(queries=[*question.queries], passages=passages, mode=mode, notes=[*notes])
@@ -75,27 +82,28 @@ def _check(names: Sequence[str], question: Question) -> None:
 
 async def _vectors(
     host: Host, owner: Owner, rows: Sequence[Row], question: Question, notes: dict[str, None]
-) -> Sequence[bytes]:
-    """Return the vectors of the questions; none, with a note, where they cannot be compared with any."""
+) -> dict[str, Sequence[bytes]]:
+    """Return the vectors of the questions by the models of the stores; of a model that gives none, a note."""
+    found: dict[str, Sequence[bytes]] = {}
     if question.mode == "keyword":
-        return ()
+        return found
     embedder = host.embedder
     if not embedder.available:
         notes[_NO_MODEL] = None
-        return ()
+        return found
     indexed = [row for row in rows if row["index_key"] is not None]
-    others = [row for row in indexed if row["model"] != embedder.model]
+    for model, index in {row["model"]: row["index_key"] for row in indexed if row["model"] is not None}.items():
+        sample = partial(host.database.read, partial(sample_of, index=index))
+        try:
+            if made := await embedder.embed_by(model, owner, question.queries, sample):
+                found[model] = made
+        except EndpointFailed:
+            notes[_NO_ANSWER] = None
+        except InvalidRequest:
+            notes[_REFUSED] = None
+    others = [row for row in indexed if row["model"] not in found and row["model"] != embedder.model]
     notes |= dict.fromkeys(_OTHER.format(row["name"] or row["store_id"], embedder.model) for row in others)
-    if len(others) == len(indexed):
-        return ()
-    try:
-        return await embedder.embed(owner, question.queries)
-    except EndpointFailed:
-        notes[_NO_ANSWER] = None
-        return ()
-    except InvalidRequest:
-        notes[_REFUSED] = None
-        return ()
+    return found
 
 
 def _fused(found: Sequence[Found]) -> list[Hit]:

@@ -7,8 +7,10 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from drsai_backend import DrSai
+from drsai_backend.datamodel import WorkJob, table_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.knowledge.base import NewFile, NewStore, Question
 from drsai_backend.features.knowledge.extension import Knowledge
@@ -137,6 +139,105 @@ async def test_another_model_takes_over_while_the_old_index_is_searched(
     assert (found.mode, found.notes) == ("hybrid", [])
     assert sorted(each.filename for each in found.passages) == ["a.txt", "b.txt", "d.txt"]
     assert (await knowledge.get(ANN, store)).chunks == 4
+
+
+def _by_model(**made: Callable[[ModelRequest], Any]) -> Callable[[ModelRequest], Any]:
+    """What each model of the endpoint answers; there is no other one."""
+
+    def answer(request: ModelRequest) -> Any:
+        named = made.get(request.body["model"])
+        return Failure(404, "no such model", "not_found_error") if named is None else named(request)
+
+    return answer
+
+
+def _turned(request: ModelRequest) -> dict[str, Any]:
+    """Another model's vectors: as many numbers, and none means the same."""
+    answer = _embedded(request)
+    for each in answer["data"]:
+        each["embedding"] = each["embedding"][::-1]
+    return answer
+
+
+def _busy(_: ModelRequest) -> Failure:
+    return Failure(503, "not yet", "server_error")
+
+
+async def test_the_old_vectors_are_searched_while_the_endpoint_has_the_old_model(
+    opened: tuple[Open, ModelServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drsai_backend.search.embedding._BELIEVED", 0.0)
+    open_one, server = opened
+    first = await open_one()
+    store = await _filled(first, TEXTS)
+    await first.close()
+    server.embedded = _by_model(small=_embedded, large=_busy)
+    drsai = await open_one(embeddings_model="large")
+    await drsai.extension(Knowledge).reindex(ANN, store)
+    await until(lambda: _is(drsai, store, embedding_anew="large"))
+    found = await _find(drsai, score_threshold=0.5)
+    assert (found.mode, found.notes) == ("hybrid", [])
+    assert sorted(each.filename for each in found.passages) == ["a.txt", "b.txt"]
+    # An endpoint that answers with its own vectors, whatever it is asked for, is seen through.
+    server.embedded = _by_model(small=_turned, large=_busy)
+    found = await _find(drsai)
+    assert (found.mode, found.passages) == ("keyword", [])
+    assert [note for note in found.notes if "is not embedded by large" in note]
+    server.embedded = _by_model(large=_turned)
+    await drsai.extension(Knowledge).reindex(ANN, store)
+    await until(lambda: _is(drsai, store, model="large", embedding_anew=None))
+    found = await _find(drsai, score_threshold=0.5)
+    assert sorted(each.filename for each in found.passages) == ["a.txt", "b.txt"]
+
+
+async def test_other_dimensions_are_another_model(opened: tuple[Open, ModelServer]) -> None:
+    open_one, server = opened
+    first = await open_one()
+    store = await _filled(first, TEXTS)
+    await first.close()
+
+    def shortened(request: ModelRequest) -> dict[str, Any]:
+        answer = _embedded(request)
+        for each in answer["data"]:
+            each["embedding"] = each["embedding"][: request.body.get("dimensions", 3)]
+            each["embedding"][0] += 0.5
+        return answer
+
+    server.embedded = shortened
+    drsai = await open_one(embeddings_dimensions=2)
+    file = await drsai.files.create(ANN, "d.txt", b"One more cat.")
+    await drsai.extension(Knowledge).attach(ANN, store, [NewFile(file_id=file.file_id)])
+    await until(lambda: _is(drsai, store, model="small (2 dimensions)", status="completed", embedding_anew=None))
+    found = await _find(drsai, mode="vector")
+    assert (found.mode, found.notes, len(found.passages)) == ("vector", [], 4)
+
+
+async def test_a_search_during_which_the_store_is_swapped_is_repeated(
+    opened: tuple[Open, ModelServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would ask an index that is being emptied."""
+    open_one, _ = opened
+    drsai = await open_one()
+    store = await _filled(drsai, TEXTS)
+    find, asked = drsai.extension(Knowledge).host.search.find, list[Any]()
+
+    async def late(indexes: Any, query: Any) -> Any:
+        if not asked:
+            await drsai.extension(Knowledge).reindex(ANN, store)
+            await until(lambda: _is_over(drsai, store))
+        asked.append(indexes)
+        return await find(indexes, query)
+
+    monkeypatch.setattr(drsai.extension(Knowledge).host.search, "find", late)
+    found = await _find(drsai, score_threshold=0.5)
+    assert sorted(each.filename for each in found.passages) == ["a.txt", "b.txt"]
+    assert len(asked) == 2
+
+
+async def _is_over(drsai: DrSai, store: str) -> bool:
+    knowledge = drsai.extension(Knowledge)
+    jobs = await drsai.database.read(lambda session: session.execute(sa.select(table_of(WorkJob).c.id)).first())
+    return jobs is None and await knowledge.reindexing(ANN, store) is None
 
 
 async def test_a_store_without_vectors_gets_them_with_the_next_file(opened: tuple[Open, ModelServer]) -> None:

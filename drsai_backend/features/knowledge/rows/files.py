@@ -141,8 +141,8 @@ def _attach(session: Session, owner: Owner, store: Row, files: Sequence[NewFile]
         else:
             write = sa.insert(_file).values(**values, store_key=store["id"], file_id=file_id, created_at=utcnow())
         row = connection.execute(write.returning(_file)).mappings().one()
-        enqueue(session, owner, NewJob(INGEST, str(row["id"]), {"file": row["id"]}, anew=True))
         rows.append(row)
+    enqueue(session, owner, *(NewJob(INGEST, str(row["id"]), {"file": row["id"]}, anew=True) for row in rows))
     return rows
 
 

@@ -196,6 +196,12 @@ def touch(session: Session, keys: Collection[int]) -> None:
     session.connection().execute(change.values(last_active_at=utcnow()))
 
 
+def indexes_of(session: Session, keys: Collection[int]) -> dict[int, int | None]:
+    """Return the indexes of stores by their keys."""
+    query = sa.select(_store.c.id, _store.c.index_key).where(_store.c.id.in_(keys))
+    return {row.id: row.index_key for row in session.connection().execute(query)}
+
+
 def is_stale(row: Row) -> bool:
     """Whether `touch` would change a store."""
     return row["last_active_at"] < utcnow() - _ACTIVE
