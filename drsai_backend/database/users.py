@@ -7,10 +7,12 @@ audit log stays: it names its users in other columns.
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from pydantic import BaseModel, Field
@@ -27,7 +29,17 @@ from drsai_backend.database.owned import NAME, owned_by
 from drsai_backend.database.retention import delete_threads
 from drsai_backend.database.runs.statements import queue
 from drsai_backend.database.shares import is_granted, remove_grants
-from drsai_backend.datamodel import ApiKey, AutoGenMessage, Run, RunWebhook, Thread, WebhookDelivery, table_of
+from drsai_backend.datamodel import (
+    ApiKey,
+    AuditEntry,
+    AutoGenMessage,
+    Run,
+    RunWebhook,
+    Thread,
+    WebhookDelivery,
+    table_of,
+    utcnow,
+)
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.page import Page, cut
@@ -36,6 +48,9 @@ THREADS: Final = 50
 """How many threads one transaction deletes."""
 ROWS: Final = 1000
 """How many rows of another table."""
+_MADE_BY_JOBS: Final = frozenset({"embeddedtext", "searchindex", "work_job"})
+_LOOKED_BACK: Final = timedelta(days=30)
+"""For how long it is looked for what is left of a user who was deleted."""
 
 _KINDS: Final = {
     "userinput": "user_inputs",
@@ -123,6 +138,33 @@ def owns_anything(session: Session, owner: Owner, hooks: Hooks = NO_HOOKS) -> bo
         session.execute(sa.select(sa.literal(1)).where(*owned_by(table, owner)).limit(1)).first()
         for table in (*_saying_whose(), *hooks.tables)
     )
+
+
+def left_of_deleted(session: Session, hooks: Hooks = NO_HOOKS) -> list[Owner]:
+    """Return users of whom rows are left though they were deleted in the last 30 days, and who have nothing that is
+    newer: a process of an earlier release has deleted them, which does not know all tables. Whoever has something
+    newer has come back, and what is left is theirs."""
+    entry = table_of(AuditEntry).c
+    told = (entry.action == Action.USER_DELETED, entry.at > utcnow() - _LOOKED_BACK)
+    gone = sa.select(entry.tenant, entry.owner, sa.func.max(entry.at).label("at")).where(*told)
+    last = gone.group_by(entry.tenant, entry.owner).subquery().c
+
+    def any_row(tables: Iterable[sa.Table], compared: Callable[[Any, Any], Any]) -> sa.ColumnElement[bool]:
+        times = ((table, table.c.get("created_at", table.c.get("used_at"))) for table in tables)
+        return sa.or_(
+            *(
+                sa.exists().where(table.c.tenant == last.tenant, table.c.user_id == last.owner, compared(time, last.at))
+                for table, time in times
+                if time is not None
+            )
+        )
+
+    # What jobs of theirs have made since says nothing of them.
+    own = (table for name, table in owned_tables().items() if name not in _MADE_BY_JOBS)
+    is_back = any_row((*own, *hooks.tables), operator.gt)
+    is_left = any_row((*loose_tables().values(), *hooks.tables), operator.le)
+    query = sa.select(last.tenant, last.owner).where(is_left, ~is_back)
+    return [Owner(*row) for row in session.connection().execute(query.order_by(last.tenant, last.owner))]
 
 
 def threads_of(session: Session, owner: Owner, *, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:

@@ -142,7 +142,7 @@ class Embeddings:
             async with asyncio.timeout(seconds), self._places:
                 body = await self._ask(request)
                 told, tokens = await asyncio.to_thread(read_answer, body, request, self.model)
-                return EmbeddingsAnswer(told, self.model, tokens, time.monotonic() - since)
+                return EmbeddingsAnswer(told, request.model or self.model, tokens, time.monotonic() - since)
         except (openai.APITimeoutError, TimeoutError):
             raise EndpointTimeout(f"the embeddings endpoint did not answer within {seconds:g} seconds") from None
 

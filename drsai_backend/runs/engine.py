@@ -31,6 +31,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -42,7 +43,9 @@ from drsai_backend.database.calls import Calls
 from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.retention import delete_thread, prune
 from drsai_backend.database.runs.steps import drop_left
+from drsai_backend.database.users import delete_part, left_of_deleted
 from drsai_backend.datamodel import Right
+from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.definitions.policy import DefinitionPolicy
 from drsai_backend.definitions.stored.store import StoredDefinitions
@@ -454,11 +457,17 @@ class Engine(StoredThreads):
 
     async def prune(self) -> int:
         """Delete the threads whose retention is over, old events of webhooks, files whose time is over, uploads
-        that nobody continues, and steps that turns have left behind. Returns how many threads."""
+        that nobody continues, steps that turns have left behind, and what an earlier release has left of users whom it
+        has deleted. Returns how many threads."""
         await self.webhooks.prune()
         await self.files.sweep()
         if (left := await self.db.database.write(drop_left)) > 0:
             log.warning("%d steps were left behind by turns that are over, and are deleted", left)
+        for owner in await self.db.database.read(partial(left_of_deleted, hooks=self.hooks)):
+            log.warning("a user was deleted by an earlier release, which has left rows: they are deleted")
+            rest = partial(delete_part, owner=owner, actor=PROGRAM, hooks=self.hooks)
+            while (await self.db.database.write(rest))[0]:
+                pass
         days = self._settings.retention_days
         if days is None:
             return 0

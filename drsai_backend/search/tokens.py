@@ -7,6 +7,7 @@ They are our own, because neither database's would be the same on the other one.
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -31,6 +32,8 @@ _PIECE: Final = re.compile(
 _PART: Final = re.compile(r"\d+|[^\W\d_]+")
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
+_stemming: Final = threading.Lock()
+"""A stemmer has the word in itself: of two threads, each would change what the other one cuts."""
 STOP: Final = (
     "a an and are as at be been but by did do does for from had has have he her his how i if in into is it its me my "
     "no not of on or our she so than that the their them then there these they this to was we were what when where "
@@ -79,7 +82,8 @@ def asked(text: str, most: int) -> list[int]:
 
 @lru_cache(maxsize=20_000)
 def _stemmed(word: str) -> str:
-    return _stem()(word)
+    with _stemming:
+        return _stem()(word)
 
 
 @lru_cache(maxsize=1)

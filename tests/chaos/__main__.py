@@ -16,6 +16,7 @@ from tests.chaos.checks import Broken
 from tests.chaos.disconnects import Disconnecting
 from tests.chaos.failover import FailingOver
 from tests.chaos.kills import Killing
+from tests.chaos.knowledge import KillingKnowledge
 from tests.chaos.load import Load
 from tests.chaos.model import Models
 from tests.chaos.report import Outcome, print_outcome, print_report
@@ -29,13 +30,26 @@ from tests.support.commands import Commands
 from tests.support.invariants import broken
 from tests.support.standby import pair
 
-PARTS = ("kills", "workers", "outage", "failover", "disconnects", "stopped", "takeover", "rollout", "scaling")
+PARTS = (
+    "kills",
+    "knowledge",
+    "workers",
+    "outage",
+    "failover",
+    "disconnects",
+    "stopped",
+    "takeover",
+    "rollout",
+    "scaling",
+)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kills", type=int, default=500)
+    parser.add_argument("--hits", type=int, default=100, help="of jobs of each kind, by kills of their process")
+    parser.add_argument("--most", type=float, default=60, help="minutes that the part `knowledge` takes at most")
     parser.add_argument("--clients", type=int, default=24)
     parser.add_argument("--database", choices=("sqlite", "postgresql", "both"), default="both")
     parser.add_argument("--threads", type=int, default=100)
@@ -79,6 +93,13 @@ def main() -> int:
                 with world(kind, "kills", QUICK) as made:
                     killing = Killing(made, schedule.part("kills", kind), kills=options.kills, clients=options.clients)
                     perform(killing.run())
+            if wanted("knowledge"):
+                with world(kind, "knowledge", {}) as made:
+                    perform(
+                        KillingKnowledge(
+                            made, schedule.part("knowledge", kind), kills=options.hits, minutes=options.most
+                        ).run()
+                    )
         seconds, threads = 60 * options.minutes, options.threads
         if wanted("workers"):
             with world("postgresql", "workers", {}) as made:

@@ -42,7 +42,7 @@ def store_keys(url: str) -> None:
             key_id=make_key_id(),
             tenant=tenant,
             user_id=USER,
-            scopes=sorted(ROLES["user"]),
+            scopes=sorted(ROLES["operator"]),
             created_at=utcnow(),
         )
         database.write_sync(partial(insert_key, digest=digest, info=info, actor=PROGRAM))

@@ -19,8 +19,9 @@ from sqlmodel import SQLModel
 from drsai_backend import DrSai, RunStatus, Thread
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.database import DatabaseManager, schemas
-from drsai_backend.database.audit import list_audit
+from drsai_backend.database.audit import audit, list_audit
 from drsai_backend.database.owned import owned_by
+from drsai_backend.database.users import left_of_deleted
 from drsai_backend.datamodel import (
     AgentJson,
     AuditEntry,
@@ -28,21 +29,29 @@ from drsai_backend.datamodel import (
     FileChunk,
     FileContent,
     KnowledgeStore,
+    MemoryPerson,
     RegisteredTool,
     SearchIndex,
+    StoredMemory,
     ToolStatistic,
     UsageEntry,
     Worker,
+    WorkJob,
     table_of,
     utcnow,
 )
+from drsai_backend.datamodel.audit import PROGRAM, Action
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
+from drsai_backend.features.knowledge.base import NewStore
+from drsai_backend.features.knowledge.extension import Knowledge
+from drsai_backend.features.memory.base import NewMemory
+from drsai_backend.features.memory.extension import Memory
 from drsai_backend.state.portable import import_thread
 from tests.support.commands import Commands
 from tests.support.every_row import add_row, add_thread, of_parents, tables_of_threads
 from tests.support.teams.crew import Asker, Crew
-from tests.support.threads import LATE, QUICK, Make, until
+from tests.support.threads import LATE, QUICK, Make, settings, until
 
 ANN = Owner("acme", "ann")
 OTHERS = (Owner("other", "ann"), Owner("default", "ann"), Owner("acme", "bob"))
@@ -404,3 +413,25 @@ def test_lists_and_the_log_in_a_terminal(commands: Commands, database_url: str, 
     assert "deleted 2 entries" in drsai("audit", "prune", "--older-than", "0m", "--yes").stdout
     assert drsai("users", "remove", "ann", "--yes").stderr.startswith("Error: nothing belongs to a user 'ann' here")
     manager.database.close_sync()
+
+
+async def test_what_an_earlier_release_has_left_of_users_whom_it_has_deleted_goes(database_url: str) -> None:
+    """It does not know all tables. Who has come back keeps what is there."""
+    users = [Owner("acme", name) for name in ("ann", "bob", "carl")]
+    async with DrSai({}, database_url, settings=settings(**LATE)) as drsai:
+        for owner in users:
+            await drsai.extension(Memory).add(owner, NewMemory(text="Tea is good."))
+            await drsai.extension(Knowledge).create(owner, NewStore(name="s", expires_days=1))
+
+        def told(session: Session) -> None:
+            for owner in (users[0], users[2], Owner("other", "bob")):
+                audit(session, PROGRAM, Action.USER_DELETED, owner.user_id, owner, {"threads": 1})
+
+        await drsai.database.write(told)
+        await drsai.extension(Memory).add(users[2], NewMemory(text="Coffee, too."))
+        await drsai.engine.prune()
+        for table in map(table_of, (StoredMemory, MemoryPerson, KnowledgeStore, SearchIndex, WorkJob)):
+            query = sa.select(table.c.user_id).distinct().order_by(table.c.user_id)
+            found = await drsai.database.read(lambda session, query=query: [*session.execute(query).scalars()])
+            assert found == ["bob", "carl"], table.name
+        assert await drsai.database.read(left_of_deleted) == []

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drsai_backend.search import tokens as tested
 from drsai_backend.search.tokens import asked, terms, tokens
 
 
@@ -48,3 +52,21 @@ def test_a_long_word_is_cut() -> None:
 def test_any_text_has_tokens_that_find_it(text: str) -> None:
     assert set(asked(text, 1000)) <= set(terms(text))
     assert all(each and not each.isspace() for each in tokens(text))
+
+
+def test_threads_stem_as_one_alone_does() -> None:
+    """Files are read in one, and searches are done in others, at the same time."""
+    texts = [" ".join(f"{chr(97 + a)}{chr(97 + b)}{end}" for b in range(26) for end in _ENDS) for a in range(26)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        tested._stemmed.cache_clear()
+        with ThreadPoolExecutor(8) as pool:
+            found = [*pool.map(lambda text: [*tokens(text)], texts)]
+    finally:
+        sys.setswitchinterval(before)
+    tested._stemmed.cache_clear()
+    assert found == [[*tokens(text)] for text in texts]
+
+
+_ENDS = ("ations", "ingly", "iveness", "ousness", "izers", "ally", "encies", "ements")

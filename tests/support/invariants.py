@@ -106,6 +106,36 @@ INVARIANTS: Final[dict[str, str]] = {
         UNION ALL SELECT a.name, a.version FROM registeredtool a JOIN registeredtool b
         ON b.tenant = a.tenant AND b.name = a.name AND b.version > a.version WHERE a.ended_at IS NULL
     """,
+    "an index counts what it has": """
+        SELECT i.id, i.entries, count(e.number), i.length, coalesce(sum(e.length), 0)
+        FROM searchindex i LEFT JOIN searchentry e ON e.index_id = i.id GROUP BY i.id, i.entries, i.length
+        HAVING i.entries <> count(e.number) OR i.length <> coalesce(sum(e.length), 0)
+    """,
+    "a vector has an entry": """
+        SELECT v.index_id, v.number FROM searchvector v WHERE NOT EXISTS (
+            SELECT 1 FROM searchentry e WHERE e.index_id = v.index_id AND e.number = v.number)
+    """,
+    "an index is somebody's, or a job drops it": """
+        SELECT i.id, i.kind FROM searchindex i WHERE i.kind IN ('knowledge', 'memory')
+        AND NOT EXISTS (SELECT 1 FROM knowledgestore s WHERE i.id IN (s.index_key, s.next_key))
+        AND NOT EXISTS (SELECT 1 FROM memoryperson p WHERE p.index_key = i.id)
+        AND NOT EXISTS (SELECT 1 FROM work_job j WHERE j.kind = 'knowledge_drop'
+            AND j.key = CAST(i.id AS VARCHAR(20)) || '-all')
+    """,
+    "a file that is read has its chunks": """
+        SELECT f.id, f.chunks, f.done, count(e.number) FROM knowledgefile f
+        JOIN knowledgestore s ON s.id = f.store_key LEFT JOIN searchentry e
+        ON e.index_id = s.index_key AND e.family = CAST(f.id AS VARCHAR(20))
+        WHERE f.status = 'completed' AND s.index_key IS NOT NULL GROUP BY f.id, f.chunks, f.done
+        HAVING f.chunks <> f.done OR f.chunks <> count(e.number)
+    """,
+    "what is remembered now is found, and nothing else": """
+        SELECT m.memory_id, e.ref FROM (SELECT tenant, user_id, memory_id FROM memory WHERE expired_at IS NULL) m
+        FULL JOIN (SELECT p.tenant, p.user_id, e.ref FROM memoryperson p
+            JOIN searchentry e ON e.index_id = p.index_key) e
+        ON e.tenant = m.tenant AND e.user_id = m.user_id AND e.ref = m.memory_id
+        WHERE m.memory_id IS NULL OR e.ref IS NULL
+    """,
 }
 
 

@@ -8,9 +8,16 @@ from contextlib import closing
 from pathlib import Path
 
 import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai
+from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.knowledge.base import NewStore
+from drsai_backend.features.knowledge.rows.stores import create_store
+from drsai_backend.features.memory.base import NewMemory
+from drsai_backend.features.memory.extension import Memory
+from drsai_backend.search import Entry, add, create_index
 from tests.support.invariants import INVARIANTS, broken
 from tests.support.teams.crew import Crew
 from tests.support.threads import settings
@@ -40,6 +47,11 @@ BREAKS = {
         "SELECT 'default', 'u', 'n', 1, '{}', created_at, 'u', NULL FROM thread "
         "UNION ALL SELECT 'default', 'u', 'n', 2, '{}', created_at, 'u', created_at FROM thread"
     ),
+    "an index counts what it has": "UPDATE searchindex SET entries = entries + 1",
+    "a vector has an entry": "DELETE FROM searchentry",
+    "an index is somebody's, or a job drops it": "UPDATE knowledgestore SET index_key = NULL",
+    "a file that is read has its chunks": "UPDATE knowledgefile SET chunks = 7",
+    "what is remembered now is found, and nothing else": "UPDATE memoryperson SET index_key = NULL",
 }
 
 
@@ -50,11 +62,30 @@ def test_each_has_its_break() -> None:
     assert BREAKS.keys() == INVARIANTS.keys()
 
 
+ANN = Owner("default", "u")
+
+
+def _stored(session: Session) -> None:
+    """A store with a file of one chunk."""
+    store, file = table_of(KnowledgeStore), table_of(KnowledgeFile)
+    create_store(session, ANN, NewStore(name="s"))
+    index = create_index(session, ANN, "knowledge", model="m")
+    session.execute(sa.update(store).values(index_key=index, model="m"))
+    counts = {"status": "completed", "chunks": 1, "done": 1, "chunk_tokens": 800, "overlap_tokens": 0}
+    more: dict[str, object] = {"filename": "a.txt", "remarks": [], "attributes": {}, "created_at": utcnow()}
+    key = session.execute(sa.select(store.c.id)).scalar_one()
+    added = sa.insert(file).values(store_key=key, file_id="file-1", **counts, **more).returning(file.c.id)
+    family = str(session.execute(added).scalar_one())
+    add(session, index, [Entry(f"{family}:a", "x", family)], [b"\0\0\x80\x3f"])
+
+
 async def filled(url: str) -> None:
-    """A run, and a file."""
+    """A run, a file, a store, and a memory."""
     async with DrSai({"crew": Crew()}, url, settings=settings()) as drsai:
         await drsai.run("crew", "x", thread_id="t")
-        await drsai.files.create(Owner("default", "u"), "a.txt", b"x")
+        await drsai.files.create(ANN, "a.txt", b"x")
+        await drsai.extension(Memory).add(ANN, NewMemory(text="Tea is good."))
+        await drsai.database.write(_stored)
 
 
 async def test_a_run_breaks_none(database_url: str) -> None:

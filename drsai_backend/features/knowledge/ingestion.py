@@ -26,7 +26,7 @@ from drsai_backend.documents.base import Chunk
 from drsai_backend.errors import DocumentTooLarge, DocumentUnsupported, InvalidRequest, NotFound
 from drsai_backend.features.knowledge.base import context_of
 from drsai_backend.features.knowledge.rows import indexing as rows
-from drsai_backend.features.knowledge.rows.files import known_entries
+from drsai_backend.features.knowledge.rows.files import known_entries, without_vectors
 from drsai_backend.features.knowledge.rows.indexing import Part, Rebuild, Task
 from drsai_backend.json_types import JsonObject
 from drsai_backend.search import Entry, drop_index, prepare, remove_family
@@ -108,8 +108,9 @@ class Ingestion:
         index, model = await self._database.write(begin)
         # Vectors of another model would be compared with none of the index.
         embeds = model is not None and model == self.model
+        bare = await self._database.read(partial(without_vectors, index=index, key=task.key)) if embeds else set[str]()
         for part in batches(entries, _PART):
-            new = [each for each in part if known.get(each.ref) != _as_known(each)]
+            new = [each for each in part if known.get(each.ref) != _as_known(each) or each.ref in bare]
             vectors = await self._embed(job.owner, task.filename, new) if embeds else None
             stored = Part(await asyncio.to_thread(prepare, new), vectors, len(part) - len(new))
             await self._database.write(partial(rows.put, job=job, task=task, index=index, part=stored))

@@ -112,12 +112,12 @@ OPERATIONS = [
 GUARDED = [operation for operation in OPERATIONS if operation[2] is not None]
 
 
-def _with(file_id: str, body: Any) -> Any:
+def filled_in(file_id: str, body: Any) -> Any:
     """A body that names the file."""
     if isinstance(body, dict):
-        return {name: _with(file_id, value) for name, value in body.items()}
+        return {name: filled_in(file_id, value) for name, value in body.items()}
     return (
-        [_with(file_id, value) for value in body]
+        [filled_in(file_id, value) for value in body]
         if isinstance(body, list)
         else file_id
         if body == "{file_id}"
@@ -137,7 +137,7 @@ class World:
     async def ask(self, who: str | None, method: str, path: str, **more: Any) -> httpx.Response:
         headers = {} if who is None else {"Authorization": f"Bearer {self.keys.get(who, who)}"}
         body = BODIES.get((method, path), {}) if method in ("post", "put", "patch") else None
-        body = _with(self.names["file_id"], body)
+        body = filled_in(self.names["file_id"], body)
         if (method, path) == ("post", "/v1/files"):
             body, more = None, {**more, "files": {"file": b"x"}, "data": {"purpose": "user_data"}}
         headers.update(more.pop("headers", {}))

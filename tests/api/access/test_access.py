@@ -12,8 +12,9 @@ from drsai_backend import DrSai
 from drsai_backend.access.principal import Scope
 from drsai_backend.datamodel import UserInput
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.memory.extension import Memory
-from tests.api.access.conftest import GUARDED, HELLO, OPERATIONS, SECRET, World
+from tests.api.access.conftest import GUARDED, HELLO, OPERATIONS, SECRET, World, filled_in
 from tests.support.threads import settings
 
 # What an admin does to the tenant: nobody is named by its query, and nobody acts as another.
@@ -103,6 +104,51 @@ async def test_what_is_anothers_does_not_exist(world: World, who: str, method: s
     else:
         assert response.status_code < 300
     assert (await world.drsai.user("ann", tenant="acme").get_thread("t")).message_count == 2
+
+
+_STORE = "/v1/vector_stores/{own}"
+_INSIDE: list[tuple[str, str, Any]] = [
+    ("post", "/v1/vector_stores", {"name": "n", "file_ids": ["{file_id}"]}),
+    ("post", _STORE + "/files", {"file_id": "{file_id}"}),
+    ("post", _STORE + "/file_batches", {"file_ids": ["{file_id}"]}),
+    ("post", _STORE + "/file_batches", {"files": [{"file_id": "{file_id}"}]}),
+    ("get", _STORE + "/files/{file_id}", None),
+    ("post", _STORE + "/files/{file_id}", {"attributes": {"a": "b"}}),
+    ("get", _STORE + "/files/{file_id}/content", None),
+    ("delete", _STORE + "/files/{file_id}", None),
+    ("get", _STORE + "/file_batches/{batch_id}", None),
+    ("get", _STORE + "/file_batches/{batch_id}/files", None),
+    ("post", _STORE + "/file_batches/{batch_id}/cancel", None),
+    ("post", "/v1/vector_stores/handbook/search", {"query": "Ann"}),
+]
+"""What names another's files and batches in a store of one's own, or a store by its name."""
+
+
+@pytest.mark.parametrize("who", ["bob", "elsewhere"])
+async def test_what_is_anothers_is_in_no_store_of_ones_own(world: World, who: str) -> None:
+    names = {**world.names, "own": (await world.ask(who, "post", "/v1/vector_stores")).json()["id"]}
+    headers = {"Authorization": f"Bearer {world.keys[who]}"}
+    for method, path, body in _INSIDE:
+        said = filled_in(names["file_id"], body)
+        response = await world.http.request(method, path.format(**names), headers=headers, json=said)
+        assert _error(response) == (404, "not_found"), (path, response.text)
+        assert SECRET not in response.text
+    knowledge = world.drsai.extension(Knowledge)
+    assert (await knowledge.get(Owner("acme", "ann"), names["vector_store_id"])).file_counts.total == 1
+
+
+@pytest.mark.parametrize("who", ["bob", "elsewhere"])
+async def test_lists_and_searches_have_nothing_of_others(world: World, who: str) -> None:
+    for path in ("/v1/vector_stores", "/v1/memories", "/v1/files"):
+        assert (await world.ask(who, "get", path)).json()["data"] == [], path
+    assert (await world.ask(who, "get", "/v1/memories/search")).json()["data"] == []
+    assert (await world.ask(who, "get", "/v1/memories/export")).text == ""
+    tool = {"type": "file_search", "vector_store_ids": [world.names["vector_store_id"]]}
+    headers = {"Authorization": f"Bearer {world.keys[who]}"}
+    asked = {"model": "assistant", "input": "Who is Ann?", "tools": [tool]}
+    response = await world.http.post("/v1/responses", json=asked, headers=headers)
+    assert response.status_code == 404 or SECRET not in response.text, response.text
+    assert (await world.ask("ann", "get", "/v1/memories")).json()["data"]
 
 
 @pytest.mark.parametrize(("method", "path", "needed"), GUARDED)

@@ -234,6 +234,31 @@ async def test_a_search_during_which_the_store_is_swapped_is_repeated(
     assert len(asked) == 2
 
 
+async def test_chunks_that_another_models_process_has_stored_get_vectors(
+    opened: tuple[Open, ModelServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed before it could have the store embedded anew, and one of the store's model has read the file."""
+    open_one, _ = opened
+    first = await open_one()
+    store = await _filled(first, TEXTS)
+    await first.close()
+    other = await open_one(embeddings_model="large")
+    with monkeypatch.context() as cut:
+        cut.setattr(indexing, "complete", _cut)
+        file = await other.files.create(ANN, "d.txt", b"One more cat.")
+        await other.extension(Knowledge).attach(ANN, store, [NewFile(file_id=file.file_id)])
+        await until(lambda: _is(other, store, chunks=4))
+        await other.close()
+    drsai = await open_one()
+    await until(lambda: _is(drsai, store, status="completed"))
+    found = await _find(drsai, score_threshold=0.5)
+    assert sorted(each.filename for each in found.passages) == ["a.txt", "b.txt", "d.txt"]
+
+
+def _cut(*_: object, **__: object) -> None:
+    raise OSError
+
+
 async def _is_over(drsai: DrSai, store: str) -> bool:
     knowledge = drsai.extension(Knowledge)
     jobs = await drsai.database.read(lambda session: session.execute(sa.select(table_of(WorkJob).c.id)).first())

@@ -18,6 +18,7 @@ from drsai_backend.datamodel import (
     KnowledgeFile,
     KnowledgeStore,
     SearchEntry,
+    SearchVector,
     StoredFile,
     table_of,
     utcnow,
@@ -290,6 +291,14 @@ def known_entries(session: Session, index: int | None, key: int) -> dict[str, En
         if len(mine) < _PAGE:
             return found
         after = mine[-1].ref
+
+
+def without_vectors(session: Session, index: int, key: int) -> set[str]:
+    """Return the refs of those chunks of a file that have no vector: another model's process has stored them."""
+    e, v = table_of(SearchEntry).c, table_of(SearchVector).c
+    has_one = sa.exists().where(v.index_id == e.index_id, v.number == e.number)
+    query = sa.select(e.ref).where(e.index_id == index, e.family == str(key), ~has_one)
+    return {*session.connection().execute(query).scalars()}
 
 
 def content_of(session: Session, owner: Owner, store_id: str, file_id: str) -> tuple[StoreFile, list[Entry]]:
