@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-BlockKind: TypeAlias = Literal["heading", "paragraph", "list", "table", "code"]
+BlockKind: TypeAlias = Literal["heading", "paragraph", "list", "table", "code", "turn"]
 MIB: Final = 1 << 20
 
 
@@ -38,7 +38,8 @@ class Block:
     Attributes:
         kind: what it is.
         text: its text, never empty. Tables are Markdown (`| a | b |`, the second line `| --- | --- |`), items of lists
-            begin with `- ` or `1. `, code is as it stands in the file.
+            begin with `- ` or `1. `, code is as it stands in the file, a turn of a chat begins with its speaker
+            (`Ann: …`).
         level: of a heading, 1 to 6; 0: it is none.
         page: of a PDF its page, of a presentation its slide, from 1; None: the file has no pages.
     """
@@ -96,6 +97,7 @@ class Chunk:
         position: its number in the document, from 0.
         page: on which its first new block begins; None: the file has no pages.
         headings: titles of the sections in which it begins, the outermost first.
+        turn: it is a turn of a chat, after what it repeats of the ones before. The last heading is its day, if known.
     """
 
     text: str
@@ -105,6 +107,7 @@ class Chunk:
     position: int
     page: int | None = None
     headings: tuple[str, ...] = ()
+    turn: bool = False
 
 
 @dataclass(frozen=True, slots=True)

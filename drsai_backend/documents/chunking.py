@@ -28,6 +28,7 @@ _FINER: Final[dict[BlockKind, tuple[re.Pattern[str], ...]]] = {
     "list": (_LINES, _SENTENCES),
     "paragraph": (_SENTENCES,),
     "table": (_LINES,),
+    "turn": (_LINES, _SENTENCES),
 }
 """What parts the pieces of a block, and then the pieces that are too long."""
 
@@ -100,7 +101,8 @@ class _Cutter:
             heads, a, b = self._heads_before(start), atoms[start].start, atoms[behind - 1].end
             text = heads + self._text[a:b]
             block = atoms[first].block
-            yield Chunk(text, estimate_text(text), a, b, position, self._blocks[block].page, paths[block])
+            turn = self._blocks[atoms[behind - 1].block].kind == "turn"
+            yield Chunk(text, estimate_text(text), a, b, position, self._blocks[block].page, paths[block], turn)
             position += 1
             if behind < len(atoms):
                 start = self._start(behind, start)
@@ -148,6 +150,10 @@ class _Cutter:
             # A section that is short goes into one chunk with the next.
             if atom.section and (atom.low - atoms[first].low) * 4 >= self._size:
                 return behind
+            # A turn of a chat is found by itself, with the heading above it.
+            kinds = {self._blocks[atom.block - 1].kind, self._blocks[atom.block].kind}
+            if atom.first and "turn" in kinds and self._blocks[atom.block - 1].kind != "heading":
+                return behind
             if atom.first and self._blocks[atom.block - 1].kind != "heading":
                 whole = behind
             if atom.high > most:
@@ -171,6 +177,8 @@ class _Cutter:
         """The number of the atom with which the chunk begins whose first new one is `first`; the chunk before began
         with `before`."""
         atoms, start = self._atoms, first
+        if self._blocks[atoms[first].block].kind == "turn":
+            before = -1  # All of the turn before may be repeated, and those before that.
         while start - 1 > before and not atoms[start].section:
             size = atoms[first].high - atoms[start - 1].low + _length(self._heads_before(start - 1))
             if atoms[first].low - atoms[start - 1].low > self._overlap or size > self._size:

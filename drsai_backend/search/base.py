@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from drsai_backend.datamodel.owner import Owner
@@ -83,6 +84,7 @@ class Query:
         filters: which entries are looked at; None: all.
         score_threshold: the lowest cosine of a hit; None: any. It is left out, with a note, where no vectors
             are searched, and a hit that has no vector passes.
+        on: the day on which it is asked, from which `last week` is seen; None: today, in UTC.
     """
 
     text: str
@@ -91,6 +93,7 @@ class Query:
     mode: Mode = "hybrid"
     filters: Filter | None = None
     score_threshold: float | None = None
+    on: date | None = None
 
 
 @dataclass(frozen=True, slots=True)

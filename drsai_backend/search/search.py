@@ -13,7 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import Database
-from drsai_backend.datamodel import SearchEntry, SearchIndex, table_of
+from drsai_backend.datamodel import SearchEntry, SearchIndex, table_of, utcnow
+from drsai_backend.days import days_in
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.search.base import MAX_FOUND, MAX_INDEXES, MAX_QUERY, Found, Hit, Mode, Query
 from drsai_backend.search.columns import Columns, attributes_of
@@ -74,7 +75,9 @@ class Search:
         depth = max(_DEPTH, query.top_k)
         keywords: dict[Place, float] = {}
         if mode != "vector":
-            keywords = dict(by_keywords(session, known, query.text[:MAX_QUERY], depth, allowed))
+            text = query.text[:MAX_QUERY]
+            text = f"{text} {days_in(text, query.on or utcnow().date())}"
+            keywords = dict(by_keywords(session, known, text, depth, allowed))
         scores, near = keywords, dict[Place, float]()
         if mode != "keyword":
             most = 4 * query.top_k if mode == "vector" else max(depth, 4 * query.top_k)

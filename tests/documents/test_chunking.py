@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from drsai_backend.documents import Block, Chunk, Document, chunk
 from drsai_backend.estimates import estimate_text
 
-Kind = Literal["heading", "paragraph", "list", "table", "code"]
+Kind = Literal["heading", "paragraph", "list", "table", "code", "turn"]
 
 _WORDS = ["word", "a sentence.", "一句话。", "\n", "  indented", "x" * 300, "长" * 150]
 _TEXTS = st.one_of(
@@ -30,7 +30,7 @@ def documents(draw: st.DrawFn) -> Document:
     for text in draw(st.lists(_TEXTS, max_size=12)):
         if not (text := text.strip()):
             continue
-        kind: Kind = draw(st.sampled_from(["heading", "paragraph", "list", "table", "code"]))
+        kind: Kind = draw(st.sampled_from(["heading", "paragraph", "list", "table", "code", "turn"]))
         if kind == "heading":
             blocks.append(Block("heading", " ".join(text.split()), draw(st.integers(1, 6))))
         elif kind == "table":
@@ -134,3 +134,14 @@ def test_pages_are_those_of_what_is_new_in_a_chunk() -> None:
 @pytest.mark.parametrize("size", [16, 800])
 def test_no_blocks_are_no_chunks(size: int) -> None:
     assert chunk(Document("a", "text/plain", ()), size, 0) == ()
+
+
+def test_a_turn_of_a_chat_is_a_chunk_after_those_before_it() -> None:
+    day = [Block("heading", "2025-01-30", 1), *(Block("turn", f"Ann: {word}") for word in ("one", "two", "three"))]
+    chunks = cut(*day, Block("heading", "2025-01-31", 1), Block("turn", "Ann: four"), size=40, overlap=6)
+    assert [(each.text, each.headings[-1], each.turn) for each in chunks] == [
+        ("# 2025-01-30\n\nAnn: one", "2025-01-30", True),
+        ("# 2025-01-30\n\nAnn: one\n\nAnn: two", "2025-01-30", True),
+        ("Ann: one\n\nAnn: two\n\nAnn: three", "2025-01-30", True),
+        ("# 2025-01-31\n\nAnn: four", "2025-01-31", True),
+    ]

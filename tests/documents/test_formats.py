@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -179,3 +180,53 @@ async def test_hostile_texts_are_read_or_refused_in_time(name: str, content: byt
     else:
         assert isinstance(ended, DocumentUnreadable)
         assert "within" not in ended.message
+
+
+def test_a_chat_is_read_as_turns() -> None:
+    said = [
+        {"role": "user", "content": "Where is it?", "created_at": "2025-01-30T14:31:00"},
+        {"role": "assistant", "content": [{"type": "text", "text": "In Lisbon."}], "created_at": 1738247460},
+        {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "user", "content": "Thanks.", "created_at": "1 pm on 1 February, 2025"},
+    ]
+    turns = [
+        ("heading", "2025-01-30"),
+        ("turn", "user: Where is it?"),
+        ("turn", "assistant: In Lisbon."),
+        ("heading", "2025-02-01"),
+        ("turn", "user: Thanks."),
+    ]
+    assert blocks("chat.json", json.dumps(said)) == turns
+    assert blocks("chat.jsonl", "\n".join(map(json.dumps, said))) == turns
+    sessions = {"session_1": [{"speaker": "Ann", "text": "Hi."}] * 2, "session_1_date_time": "1:56 pm on 8 May, 2023"}
+    assert blocks("chat.json", json.dumps([{"conversation": sessions}])) == [
+        ("heading", "session_1"),
+        ("heading", "2023-05-08"),
+        *[("turn", "Ann: Hi.")] * 2,
+        ("heading", "session_1_date_time"),
+        ("code", "1:56 pm on 8 May, 2023"),
+    ]
+    # What only looks like it.
+    for other in ([{"role": "admin", "id": 1}, {"role": "guest", "id": 2}], [{"from": 1, "text": "x"}] * 2):
+        assert {kind for kind, _ in blocks("list.json", json.dumps(other))} == {"code"}
+
+
+def test_a_chat_of_lines_is_read_as_turns() -> None:
+    turns = [
+        ("heading", "2023-05-08"),
+        ("turn", "Ann: Hi: there"),
+        ("turn", "Bob: Hello\nand more"),
+        ("heading", "2023-05-09"),
+        ("turn", "Ann: Bye"),
+    ]
+    for text in (
+        "08/05/2023, 13:56 - Ann: Hi: there\n08/05/2023, 13:57 - Bob: Hello\nand more\n09/05/2023, 8:00 - Ann: Bye",
+        "[5/8/23, 1:56:01 PM] Ann: Hi: there\n[5/8/23, 1:57:01 PM] Bob: Hello\nand more\n[5/9/23, 8:00:00 AM] Ann: Bye",
+        "2023-05-08 13:56 Ann: Hi: there\n2023-05-08 13:57 Bob: Hello\nand more\n2023-05-09 08:00 Ann: Bye",
+    ):
+        if "[5/8/23" in text:
+            text += "\n[5/13/23, 8:00:00 AM] Ann: Again"
+            assert blocks("chat.txt", text) == [*turns, ("heading", "2023-05-13"), ("turn", "Ann: Again")]
+        else:
+            assert blocks("chat.txt", text) == turns
+    assert blocks("notes.txt", "2023-05-08 13:56 Ann: Hi\none\ntwo\nthree")[0][0] == "paragraph"

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from drsai_backend.documents.draft import Draft
+from drsai_backend.documents.formats.chats import Turn, add_turns, holds_chat, members_of, turns_of, turns_of_text
 from drsai_backend.documents.formats.encodings import decode
 
 _PARAGRAPHS: Final = re.compile(r"\n[ \t]*\n\s*")
@@ -22,8 +23,12 @@ _ROWS: Final = 50
 
 
 def read_text(content: bytes, draft: Draft) -> None:
-    """Read paragraphs, which empty lines part."""
-    for paragraph in _PARAGRAPHS.split(_lines_of(content)):
+    """Read the turns of a chat, or paragraphs, which empty lines part."""
+    text = _lines_of(content)
+    if turns := turns_of_text(text):
+        add_turns(turns, draft)
+        return
+    for paragraph in _PARAGRAPHS.split(text):
         draft.add("paragraph", paragraph)
 
 
@@ -42,8 +47,8 @@ def read_csv(content: bytes, draft: Draft) -> None:
 
 
 def read_json(content: bytes, draft: Draft) -> None:
-    """Read JSON, or a JSON value a line. Each member or element is a block of code; the names of members are its
-    heading. What is no JSON is read as code."""
+    """Read JSON, or a JSON value a line. Each member or element is a block of code, or the turns of a chat; the names
+    of members are its heading. What is no JSON is read as code."""
     text = _lines_of(content)
     try:
         values: Any = json.loads(text)
@@ -57,23 +62,33 @@ def read_json(content: bytes, draft: Draft) -> None:
         draft.note("The file is read as text: it is no valid JSON, or is nested too deeply.")
         _add_code(text, draft)
         return
-    for name, part in parts:
-        draft.add("heading", name, level=1)
-        draft.add("code", part)
+    for name, level, part in parts:
+        draft.add("heading", name, level=level)
+        if isinstance(part, str):
+            draft.add("code", part)
+        else:
+            add_turns(part, draft, level + 1)
 
 
-def _parts(values: Any) -> Iterable[tuple[str, str]]:
-    match values:
-        case None:
-            return
-        case dict():
-            for name, value in values.items():  # pyright: ignore[reportUnknownVariableType]
-                yield str(name), _pretty(value)  # pyright: ignore[reportUnknownArgumentType]
-        case list():
-            for value in values:  # pyright: ignore[reportUnknownVariableType]
-                yield "", _pretty(value)
-        case _:
-            yield "", _pretty(values)
+def _parts(values: object, name: str = "", level: int = 1) -> Iterable[tuple[str, int, str | list[Turn]]]:
+    """Yield the parts of a value: each with its name, its level, and its text or turns."""
+    if values is None:
+        return
+    if turns := turns_of(values):
+        yield name, level, turns
+        return
+    members = [*members_of(values)]
+    if not members:
+        yield name, level, _pretty(values)
+    for key, value in members:
+        # When a session was may stand beside it: `session_1`, `session_1_date_time`.
+        beside = [other for each, other in members if each.startswith(f"{key}_") and isinstance(other, str)]
+        if turns := turns_of(value, *beside[:1]):
+            yield key or name, level, turns
+        elif holds_chat(value):
+            yield from _parts(value, key or name, level)
+        else:
+            yield key, level, _pretty(value)
 
 
 def _pretty(value: Any) -> str:

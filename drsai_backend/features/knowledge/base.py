@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import Final, Literal, TypeAlias
 
 from pydantic import BaseModel, Field
@@ -171,6 +171,7 @@ class Question:
         mode: by what; hybrid is keywords alone where there are no vectors, which `Findings.notes` says.
         filters: which files are looked at, in OpenAI's grammar, as JSON; None: all.
         score_threshold: the lowest cosine of a passage; left out, with a note, where there are no vectors.
+        on: the day on which it is asked, from which `last week` is seen; None: today, in UTC.
     """
 
     queries: Sequence[str]
@@ -178,6 +179,7 @@ class Question:
     mode: Mode = "hybrid"
     filters: object = None
     score_threshold: float | None = None
+    on: date | None = None
 
 
 def context_of(filename: str, place: JsonObject) -> str:

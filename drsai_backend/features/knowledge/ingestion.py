@@ -18,10 +18,13 @@ import hashlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from drsai_backend.database.values import batches
+from drsai_backend.days import days_in, words_of
 from drsai_backend.documents.base import Chunk
 from drsai_backend.errors import DocumentTooLarge, DocumentUnsupported, InvalidRequest, NotFound
 from drsai_backend.features.knowledge.base import context_of
@@ -182,7 +185,8 @@ def entries_of(task: Task, chunks: Sequence[Chunk], known: Mapping[str, Entry]) 
         chunks: as they stand in it.
         known: what the index has of it: what did not change keeps its place.
     """
-    places = [_place(each) for each in chunks]
+    ends = [0, *(each.end for each in chunks)]
+    places = [_place(each, end) for each, end in zip(chunks, ends, strict=False)]
     refs = [*_refs(task, chunks, places)]
     orders = arranged([_order(known.get(ref)) for ref in refs])
     return [
@@ -192,16 +196,17 @@ def entries_of(task: Task, chunks: Sequence[Chunk], known: Mapping[str, Entry]) 
             family=str(task.key),
             attributes=task.attributes,
             place={"order": order, **place},
-            context=context_of(task.filename, place)[: MAX_TEXT - len(chunk.text)],
+            context=searched_with(task.filename, place, chunk.text),
         )
         for ref, chunk, place, order in zip(refs, chunks, places, orders, strict=True)
     ]
 
 
-def _place(chunk: Chunk) -> JsonObject:
+def _place(chunk: Chunk, before: int) -> JsonObject:
     page: JsonObject = {} if chunk.page is None else {"page": chunk.page}
-    # How many of its last characters the chunk before does not have.
-    return {**page, "headings": [*chunk.headings], "new": chunk.end - chunk.start}
+    turn: JsonObject = {"turn": True} if chunk.turn else {}
+    # How many of its last characters the chunk before, which ends there, does not have.
+    return {**page, **turn, "headings": [*chunk.headings], "new": chunk.end - max(chunk.start, before)}
 
 
 def _refs(task: Task, chunks: Sequence[Chunk], places: Sequence[JsonObject]) -> Iterable[str]:
@@ -223,8 +228,20 @@ def _as_known(entry: Entry) -> Entry:
 
 
 def _with_context(entry: Entry, filename: str) -> Entry:
-    context = context_of(filename, entry.place)[: MAX_TEXT - len(entry.text)]
+    context = searched_with(filename, entry.place, entry.text)
     return Entry(entry.ref, entry.text, entry.family, entry.attributes, entry.place, context)
+
+
+def searched_with(filename: str, place: JsonObject, text: str) -> str:
+    """Return what is searched with a chunk: its titles; and with a turn of a chat itself once more, as the turns before
+    it are in its text, and the days that it is of and names."""
+    parts = [context_of(filename, place)]
+    if place.get("turn"):
+        parts.append(said := text[-int(place["new"]) :].strip())
+        with suppress(ValueError, IndexError):
+            on = date.fromisoformat(place["headings"][-1])
+            parts += [words_of(on), days_in(said, on)]
+    return "\n".join(parts)[: MAX_TEXT - len(text)]
 
 
 def arranged(known: Sequence[int | None]) -> list[int]:

@@ -48,7 +48,7 @@ async def search(host: Host, owner: Owner, names: Sequence[str], question: Quest
         if row["index_key"] is not None:
             by_model[row["model"] if row["model"] in vectors else ""].append(row["index_key"])
     # Twice as many as are wanted: chunks of files that were deleted are not shown while a job removes them.
-    base = Query("", None, min(MAX_HITS, 2 * question.top_k), "keyword", filters, question.score_threshold)
+    base = Query("", None, min(MAX_HITS, 2 * question.top_k), "keyword", filters, question.score_threshold, question.on)
     found: list[Found] = []
     for number, text in enumerate(question.queries):
         for model, indexes in by_model.items():

@@ -24,6 +24,7 @@ from drsai_backend.database.upserts import insert_into
 from drsai_backend.datamodel import AutoGenMessage, MemoryPerson, Run, StoredMemory, Thread, table_of, utcnow
 from drsai_backend.datamodel.file import files_of
 from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.days import days_in, words_of
 from drsai_backend.errors import Conflict, NotFound
 from drsai_backend.features.memory.base import (
     ID,
@@ -142,7 +143,14 @@ def index_of(session: Session, owner: Owner, vectors: Vectors | None) -> int:
 def _index(session: Session, index: int, memories: Sequence[MemoryInfo], vectors: Vectors | None) -> None:
     known = {} if vectors is None else vectors.of
     entries = [
-        Entry(each.memory_id, each.text, attributes={"scope": each.scope, "kind": each.kind}) for each in memories
+        Entry(
+            each.memory_id,
+            each.text,
+            attributes={"scope": each.scope, "kind": each.kind},
+            # "What did I tell you last week?"
+            context=f"{words_of(each.valid_from.date())} {days_in(each.text, each.valid_from.date())}",
+        )
+        for each in memories
     ]
     add(session, index, entries, [known.get(each.text) for each in memories])
 

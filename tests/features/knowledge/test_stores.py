@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import json
+from datetime import date, timedelta
 from typing import Any
 
 import openai
@@ -11,8 +12,11 @@ import sqlalchemy as sa
 
 from drsai_backend import DrSai
 from drsai_backend.datamodel import KnowledgeStore, SearchEntry, WorkJob, table_of, utcnow
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.knowledge.base import Question
+from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.knowledge.rows import files, indexing, stores
-from tests.features.knowledge.conftest import until, upload
+from tests.features.knowledge.conftest import Filled, until, upload
 
 HANDBOOK = """# Leave
 
@@ -106,3 +110,32 @@ async def test_a_store_expires(client: openai.AsyncOpenAI, drsai: DrSai) -> None
 
 async def _has(client: openai.AsyncOpenAI, store: str, status: str) -> bool:
     return (await client.vector_stores.retrieve(store)).status == status
+
+
+CHAT = [
+    ("Bob", "Where are you off to?", "2025-01-29"),
+    ("Ann", "Lisbon, with my sister.", "2025-01-29"),
+    ("Bob", "We went to Porto yesterday.", "2025-02-12"),
+    ("Ann", "I am off to bed.", "2025-02-12"),
+    ("Bob", "Sleep well.", "2025-02-12"),
+]
+
+
+async def test_a_chat_is_found_by_its_turns(client: openai.AsyncOpenAI, drsai: DrSai, filled: Filled) -> None:
+    said = json.dumps([{"speaker": who, "text": text, "time": f"{day}T14:31:00"} for who, text, day in CHAT])
+    store, ids = await filled({"chat.json": said})
+
+    async def best(question: str, on: date | None = None) -> str:
+        asked = Question(queries=[question], on=on)
+        found = await drsai.extension(Knowledge).search(Owner("default", "anonymous"), [store], asked)
+        return found.passages[0].text.rpartition("\n\n")[2]
+
+    # By its speaker and by the turn before it; by the day of which it is, as it is seen from another; by one it names.
+    assert await best("Where is Ann off to, Lisbon?") == "Ann: Lisbon, with my sister."
+    assert await best("Ann, last week?", date(2025, 2, 5)) == "Ann: Lisbon, with my sister."
+    assert await best("Bob, last week?", date(2025, 2, 19)) == "Bob: We went to Porto yesterday."
+    assert await best("What was on 11 February 2025?") == "Bob: We went to Porto yesterday."
+    # What a passage repeats of the turns before is there once where the file is read as a whole.
+    content = await client.vector_stores.files.content(ids["chat.json"], vector_store_id=store)
+    told = "\n".join(part.text or "" for part in content.data)
+    assert [line.partition(": ")[2] for line in told.split("\n") if ": " in line] == [text for _, text, _ in CHAT]
