@@ -1,4 +1,4 @@
-"""Days that a text names become words by which they are found: `8 May 2023`, and as it is seen from a day, `last week`.
+"""Days have words by which texts are found that name them: `8 May 2023`, and as it is seen from a day, `last week`.
 
 Texts that were said on a day are stored with the words of that day, and of those that they name; a question is asked
 with the words of those that it names. Both are English or Chinese, and words that name none are left alone.

@@ -171,6 +171,7 @@ class Question:
         mode: by what; hybrid is keywords alone where there are no vectors, which `Findings.notes` says.
         filters: which files are looked at, in OpenAI's grammar, as JSON; None: all.
         score_threshold: the lowest cosine of a passage; left out, with a note, where there are no vectors.
+        ranker: the profile of a model that puts passages in order; None: none does.
         on: the day on which it is asked, from which `last week` is seen; None: today, in UTC.
     """
 
@@ -180,6 +181,7 @@ class Question:
     filters: object = None
     score_threshold: float | None = None
     on: date | None = None
+    ranker: str | None = None
 
 
 def context_of(filename: str, place: JsonObject) -> str:

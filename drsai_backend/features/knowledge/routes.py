@@ -111,11 +111,13 @@ def store_routes(knowledge: Knowledge, bodies: Bodies) -> APIRouter:
     async def search_vector_store(request: Request, vector_store_id: StoreId, who: Reader) -> Response:
         """Search a vector store."""
         body = await read_fields(bodies, request, SearchBody)
+        ranking = body.ranking_options or RankingOptions()
         question = Question(
             queries=[body.query] if isinstance(body.query, str) else body.query,
             top_k=body.max_num_results,
             filters=body.filters,
-            score_threshold=(body.ranking_options or RankingOptions()).score_threshold,
+            score_threshold=ranking.score_threshold,
+            ranker=ranking.model,
         )
         await knowledge.get(who.owner, vector_store_id)  # By its id, and no name.
         return json_response(findings_object(await knowledge.search(who.owner, [vector_store_id], question)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from drsai_backend.errors import EndpointFailed, InvalidRequest
 from drsai_backend.features.knowledge.base import MAX_FOUND, MAX_QUERIES, Findings, Passage, Question
+from drsai_backend.features.knowledge.reranking import RERANKED, check_ranker, reranked
 from drsai_backend.features.knowledge.rows import files, stores
 from drsai_backend.features.knowledge.rows.indexing import sample_of
 from drsai_backend.search import Found, Hit, Query, parse_filter
@@ -37,6 +38,8 @@ _OTHER: Final = (
 async def search(host: Host, owner: Owner, names: Sequence[str], question: Question) -> Findings:
     """Do `Knowledge.search`."""
     _check(names, question)
+    check_ranker(host.models, question.ranker)
+    most = question.top_k if question.ranker is None else max(question.top_k, RERANKED)
     filters = parse_filter(question.filters)
     rows = await host.database.read(partial(stores.resolve, owner=owner, names=names))
     if stale := [row["id"] for row in rows if stores.is_stale(row)]:
@@ -48,7 +51,7 @@ async def search(host: Host, owner: Owner, names: Sequence[str], question: Quest
         if row["index_key"] is not None:
             by_model[row["model"] if row["model"] in vectors else ""].append(row["index_key"])
     # Twice as many as are wanted: chunks of files that were deleted are not shown while a job removes them.
-    base = Query("", None, min(MAX_HITS, 2 * question.top_k), "keyword", filters, question.score_threshold, question.on)
+    base = Query("", None, min(MAX_HITS, 2 * most), "keyword", filters, question.score_threshold, question.on)
     found: list[Found] = []
     for number, text in enumerate(question.queries):
         for model, indexes in by_model.items():
@@ -65,9 +68,12 @@ async def search(host: Host, owner: Owner, names: Sequence[str], question: Quest
     if any(indexes[key] != index for key, index in now.items()):
         # The store was embedded anew meanwhile, and the index that was asked is going.
         return await search(host, owner, names, question)
-    passages = [_passage(hit, there[hit.family]) for hit in hits if hit.family in there][: question.top_k]
+    passages = [_passage(hit, there[hit.family]) for hit in hits if hit.family in there][:most]
+    if question.ranker is not None and len(passages) > 1:
+        passages, said = await reranked(host, owner, question.ranker, question.queries, passages)
+        notes |= dict.fromkeys(said)
     mode = _MODES[max((_MODES.index(each.mode) for each in found), default=0)]
-    return Findings(queries=[*question.queries], passages=passages, mode=mode, notes=[*notes])
+    return Findings(queries=[*question.queries], passages=passages[: question.top_k], mode=mode, notes=[*notes])
 
 
 def _check(names: Sequence[str], question: Question) -> None:

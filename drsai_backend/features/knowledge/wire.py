@@ -143,8 +143,16 @@ class BatchBody(Body):
 class RankingOptions(Body):
     """How what is found is chosen."""
 
-    ranker: Literal["none", "auto", "default-2024-11-15"] | None = None
+    ranker: FileName | None = Field(
+        default=None,
+        description="`none`, `auto` or `default-2024-11-15`: as passages were found; or the profile of a model.",
+    )
     score_threshold: float | None = Field(default=None, ge=0, le=1)
+
+    @property
+    def model(self) -> str | None:
+        """The profile by which passages are ranked; None: by none."""
+        return None if self.ranker in ("none", "auto", "default-2024-11-15") else self.ranker
 
 
 class SearchBody(Body):

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from autogen_core.models import LLMMessage, SystemMessage, UserMessage
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from drsai_backend.errors import InvalidRequest
@@ -29,9 +29,8 @@ from drsai_backend.features.memory.base import (
     digest_of,
 )
 from drsai_backend.features.memory.checks import asks_to_forget, check_text, own_words, why_not_held
-from drsai_backend.models import RunModelClient, UsageMeter
-from drsai_backend.models.calls.run_client import takes_parameter
-from drsai_backend.models.endpoints.answers import CallRecord
+from drsai_backend.json_types import JsonObject
+from drsai_backend.models.calls.json_answers import answer_json
 
 if TYPE_CHECKING:
     from drsai_backend.database.calls import Calls
@@ -213,37 +212,15 @@ class Extractor:
         return [changes[at] for at in sorted(changes)]
 
     async def _asked(self, owner: Owner, prompt: str, text: str, form: type[M]) -> M:
-        """Ask for JSON in the strongest way that the model knows. What is none has nothing in it."""
-        made: list[CallRecord] = []
-        meter = UsageMeter(each=made.append)
-        client = RunModelClient(self._models.create(self._model), meter=meter, rules=self._models.rules)
-        messages: list[LLMMessage] = [SystemMessage(content=prompt), UserMessage(content=text, source="user")]
-        options: dict[str, Any] = {}
-        if client.model_info.get("structured_output") and takes_parameter(client, "response_format"):
-            options = {"extra_create_args": {"response_format": _response_format(form)}}
-        elif client.model_info["json_output"]:
-            options = {"json_output": True}
-        answer = await client.create(messages, **options)
-        for each in made:
-            await self._calls.store(owner, KIND, each)
-        said = answer.content if isinstance(answer.content, str) else ""
-        try:
-            return form.model_validate_json(said[said.find("{") : said.rfind("}") + 1])
-        except ValidationError:
+        """Ask for JSON. What is none has nothing in it."""
+        [(name, fields)] = _FORMS[form].items()
+        each = {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
+        properties: JsonObject = {name: {"type": "array", "items": each}}
+        client, count = self._models.create(self._model), partial(self._calls.store, owner, KIND)
+        answer = await answer_json(client, self._models.rules, count, prompt, text, (form, properties))
+        if answer is None:
             log.warning("what the model has said of memories is no JSON: nothing is learnt")
-            return form()
-
-
-def _response_format(form: type[BaseModel]) -> dict[str, Any]:
-    [(name, fields)] = _FORMS[form].items()
-    each = {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
-    schema = {
-        "type": "object",
-        "properties": {name: {"type": "array", "items": each}},
-        "required": [name],
-        "additionalProperties": False,
-    }
-    return {"type": "json_schema", "json_schema": {"name": name, "schema": schema, "strict": True}}
+        return answer or form()
 
 
 def _each(kind: type[M], given: Sequence[Any]) -> list[M]:

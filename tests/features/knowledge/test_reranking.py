@@ -1,0 +1,67 @@
+"""A model puts passages in order, and where it does not, they stay as they were found and the answer says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import openai
+import pytest
+
+from drsai_backend import DrSai
+from tests.features.knowledge.conftest import QUICK, Filled
+from tests.support.model_server import Failure, ModelServer, Reply
+from tests.support.threads import settings
+
+TEXTS = {"a.md": "Leave leave leave.", "b.md": "Leave of absence.", "c.md": "Thirty days of paid leave a year."}
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def drsai(database_url: str, tmp_path: Path, model: ModelServer) -> AsyncIterator[DrSai]:
+    file = tmp_path / "models.yaml"
+    file.write_text(json.dumps({"profiles": {"judge": {"model": "gpt-4o"}}}))
+    given = settings(
+        **QUICK, database_url=database_url, models=file, OPENAI_BASE_URL=model.base_url, OPENAI_API_KEY="k"
+    )
+    async with DrSai(settings=given) as drsai:
+        yield drsai
+
+
+async def test_a_model_ranks(client: openai.AsyncOpenAI, filled: Filled, model: ModelServer) -> None:
+    store, _ = await filled(TEXTS)
+
+    async def names(ranker: str) -> tuple[list[str], list[str]]:
+        found = await client.vector_stores.search(
+            store,
+            query="leave",
+            max_num_results=2,
+            ranking_options={"ranker": ranker},  # type: ignore[typeddict-item]
+        )
+        scores = [each.score for each in found.data]
+        assert scores == sorted(scores, reverse=True)
+        return [each.filename for each in found.data], [str(each) for each in (found.model_extra or {})["notes"]]
+
+    plain, _ = await names("none")
+    assert await names("auto") == (plain, (await names("none"))[1])
+    assert not model.requests, "no model was asked"
+    model.script(None, lambda _: Reply('{"order": [2]}'))
+    ranked, notes = await names("judge")
+    [request] = model.requests
+    shown = json.loads(request.messages[-1]["content"])
+    assert (shown["question"], len(shown["passages"])) == (["leave"], 3)
+    last = next(name for name, text in TEXTS.items() if text == shown["passages"][2]["text"])
+    assert (ranked, [note for note in notes if "ranker" in note]) == ([last, plain[0]], [])
+    for answer in (Reply("I like the second one."), Reply('{"order": [7]}'), Failure(400)):
+        model.script(None, lambda _, answer=answer: answer)
+        kept, notes = await names("judge")
+        assert kept == plain
+        assert [note for note in notes if "ranker 'judge'" in note]
+    with pytest.raises(openai.BadRequestError, match="there is no ranker 'nobody'"):
+        await names("nobody")
