@@ -35,6 +35,7 @@ from benchmarks import (
     resume,
     rewrite,
     search,
+    search_quality,
     serving,
     stalls,
     stored,
@@ -61,6 +62,7 @@ _ONLY_FULL = (
     "contexts",
     "search",
     "indexing",
+    "search_quality",
     "beside",
     "processes",
     "lasting",
@@ -106,6 +108,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "search": lambda: search.measure(server, *((1_000, 2, 1) if quick else ())),
         "indexing": lambda: indexing.measure(server, *((1, 20, 2) if quick else (3,))),
         "memory": lambda: memory.measure(server, *((40,) if quick else ())),
+        "search_quality": lambda: asyncio.to_thread(search_quality.measure, server),
         "beside": lambda: beside.measure(server, *((1, (10, 20), 4) if quick else (3,))),
     }
 
