@@ -95,6 +95,11 @@ class Database:
         """
         return await self._backend.write(fn, short=short)
 
+    async def write_apart(self, fn: Callable[[Session], T]) -> T:
+        """`write`, of what works on many rows: on PostgreSQL in a thread, so that nobody else on the event loop waits
+        for it. One that has begun is committed also when it is cancelled, and `close` waits for it."""
+        return await self._backend.write_apart(fn)
+
     async def act(self, fn: Callable[[Session], T]) -> T:
         """`write`, for what a request asks to be made: what the context's `acting` stores beside it is stored in the
         same transaction."""

@@ -34,6 +34,10 @@ class Backend(Protocol):
         """Run `fn` read-only, all its statements on one snapshot."""
         ...
 
+    async def write_apart(self, fn: Callable[[Session], T]) -> T:
+        """`write`, of what takes so long that others on the event loop would notice."""
+        ...
+
     def write_sync(self, fn: Callable[[Session], T]) -> T:
         """`write`, blocking the calling thread."""
         ...

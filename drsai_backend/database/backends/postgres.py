@@ -89,6 +89,11 @@ class PostgresBackend:
         assert self._read_engine is not None
         return await self._shielded(self._run(self._read_engine, _read, fn))
 
+    async def write_apart(self, fn: Callable[[Session], T]) -> T:
+        """In a thread, whose connection is one of the synchronous calls'."""
+        self._open()
+        return await self._shielded(asyncio.to_thread(self.write_sync, fn))
+
     def write_sync(self, fn: Callable[[Session], T]) -> T:
         return self._run_sync(self._open_sync(), _write, fn)
 

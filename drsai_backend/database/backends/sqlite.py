@@ -135,6 +135,10 @@ class SQLiteBackend:
         self._put_read(Job(fn, future, loop, read=True))
         return await future
 
+    async def write_apart(self, fn: Callable[[Session], T]) -> T:
+        """In the writer thread, as each `write` that is not short."""
+        return await self.write(fn)
+
     def write_sync(self, fn: Callable[[Session], T]) -> T:
         self._refuse_nesting()
         future: Future[T] = Future()

@@ -116,7 +116,7 @@ class Ingestion:
             new = [each for each in part if known.get(each.ref) != _as_known(each) or each.ref in bare]
             vectors = await self._embed(job.owner, task.filename, new) if embeds else None
             stored = Part(await asyncio.to_thread(prepare, new), vectors, len(part) - len(new))
-            await self._database.write(partial(rows.put, job=job, task=task, index=index, part=stored))
+            await self._database.write_apart(partial(rows.put, job=job, task=task, index=index, part=stored))
         there = {each.ref for each in entries}
         for gone in batches([ref for ref in known if ref not in there], _PART):
             await self._database.write(partial(rows.take_out, job=job, task=task, index=index, refs=gone))
@@ -147,7 +147,7 @@ class Ingestion:
                 vectors = None if self.model is None else await self._embed(job.owner, filename, mine)
                 ready = await asyncio.to_thread(prepare, mine)
                 store = partial(rows.copied, job=job, rebuild=rebuild, entries=ready, vectors=vectors)
-                await self._database.write(store)
+                await self._database.write_apart(store)
             if len(page) < _PART:
                 break
             after = page[-1][0].ref
@@ -170,8 +170,7 @@ class Ingestion:
             return gone
 
         try:
-            # In a thread: it is the work of a second, which the event loop would do itself on PostgreSQL.
-            while await asyncio.to_thread(self._database.write_sync, some):
+            while await self._database.write_apart(some):
                 pass
         except NotFound:
             return  # With all of the index.
