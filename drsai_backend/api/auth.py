@@ -330,7 +330,7 @@ async def read_body(
 
 
 def who_asks(request: Request, body: UserBody, caller: Principal | None, user: str | None) -> Principal:
-    """Who asks, where a query and a body may name them: they must agree."""
+    """Return who asks, where a query and a body may name them: they must agree."""
     named = user_of(body.user)
     if user is not None and named is not None and user != named:
         raise InvalidRequest("`user` in the query and in the body are different", param="user")

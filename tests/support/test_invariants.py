@@ -18,7 +18,7 @@ from drsai_backend.features.knowledge.rows.stores import create_store
 from drsai_backend.features.memory.base import NewMemory
 from drsai_backend.features.memory.extension import Memory
 from drsai_backend.search import Entry, add, create_index
-from tests.support.invariants import INVARIANTS, broken
+from tests.support.invariants import COUNTED, INVARIANTS, broken
 from tests.support.teams.crew import Crew
 from tests.support.threads import settings
 
@@ -41,6 +41,7 @@ BREAKS = {
     ),
     "what names a run names one of its thread": "UPDATE autogenmessage SET run_id = 'x' WHERE seq = 1",
     "the request of a thread goes with it": "UPDATE userinput SET thread_id = 'x'",
+    COUNTED: "UPDATE usageentry SET prompt_tokens = prompt_tokens + 1",
     "a file has bytes, and bytes have a file": "DELETE FROM filecontent",
     "the newest version of a name is the one that is served, if any is": (
         "INSERT INTO storeddefinition (tenant, user_id, name, version, definition, created_at, created_by, ended_at) "
