@@ -22,6 +22,7 @@ TWINS = {
     "SyncDrSai": ["drsai.DrSai"],
 }
 LEFT_OUT = {
+    "looked_at",
     "resume_apart",
     "after",
     "maker",

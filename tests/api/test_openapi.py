@@ -99,8 +99,11 @@ def agreeing(_: Any, case: Any) -> Any:
         query.pop("with_role", None)
     if "starting_after" in query:
         query["stream"] = True
-    if case.operation.label.endswith(("items", "GET /v1/files")) or "vector_stores" in case.operation.label:
-        query.pop("after", None)  # An item, a file, a store.
+    if (
+        case.operation.label.endswith(("items", "GET /v1/files", "GET /v1/usage"))
+        or "vector_stores" in case.operation.label
+    ):
+        query.pop("after", None)  # An item, a file, a store; of a report with the same groups.
         query.pop("before", None)
     case.body = _sayable(case.body)
     if case.operation.label in ("POST /v1/agents", "PUT /v1/agents/{name}"):

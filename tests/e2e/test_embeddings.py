@@ -180,6 +180,8 @@ async def test_an_endpoint_that_hangs_or_is_gone(serve: Serve) -> None:
 def test_both_encodings_say_the_same(vectors: list[list[float]]) -> None:
     data = [{"index": index, "embedding": vector} for index, vector in enumerate(vectors)]
     texts = [str(index) for index in range(len(vectors))]
-    packed = read_answer(orjson.dumps({"data": data[::-1]}), EmbeddingsRequest(texts, "base64"), "m")
-    numbers = orjson.loads(read_answer(packed, EmbeddingsRequest(texts, "float"), "m"))
-    assert [each["embedding"] for each in numbers["data"]] == vectors
+    answer = orjson.dumps({"data": data[::-1], "usage": {"prompt_tokens": 3}})
+    packed, tokens = read_answer(answer, EmbeddingsRequest(texts, "base64"), "m")
+    numbers, again = read_answer(packed, EmbeddingsRequest(texts, "float"), "m")
+    assert [each["embedding"] for each in orjson.loads(numbers)["data"]] == vectors
+    assert tokens == again == 3

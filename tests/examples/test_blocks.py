@@ -26,6 +26,7 @@ from typer.main import get_command
 from drsai_backend import DrSai
 from drsai_backend.cli.app import app
 from drsai_backend.definitions import DefinitionPolicy, load
+from drsai_backend.features.usage.prices import load_prices
 from drsai_backend.models.profiles.load import load_profiles
 from drsai_backend.teams.context import problems
 from drsai_backend.tools.mcp.servers import McpServers
@@ -194,6 +195,7 @@ def _flows(data: dict[str, Any], path: Path) -> None:
 _READ_BY: dict[str, Callable[[dict[str, Any], Path], object]] = {
     "agents": lambda _, path: load(str(path), DefinitionPolicy()),
     "crew": lambda _, path: load(str(path), DefinitionPolicy()),
+    "currency": lambda _, path: load_prices(path),
     "default": lambda _, path: load_profiles(path),
     "flows": _flows,
     "mcpServers": lambda _, path: McpServers.read(path),

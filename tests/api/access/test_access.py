@@ -178,6 +178,10 @@ async def test_naming_another_user(world: World, method: str, path: str, needed:
     if path.startswith((*SAID, *OF_ADMINS, "/v1/models")):
         assert (await world.ask("gateway", method, path, params={"user": "ann"})).status_code in (200, 201, 400)
         return
+    if path == "/v1/usage":  # A filter, of what `usage:read` lets somebody see.
+        assert (await world.ask("bob", method, path, params={"user": "ann"})).status_code == 200
+        assert _error(await world.ask(needed, method, path, params={"user": "bob"})) == (403, "insufficient_scope")
+        return
     assert _error(await world.ask("bob", method, path, params={"user": "ann"})) == (403, "insufficient_scope")
     as_ann = await world.ask("gateway", method, path, params={"user": "ann"})
     assert as_ann.status_code < 300 or as_ann.status_code == 409 or path == EMBEDDINGS, as_ann.text
