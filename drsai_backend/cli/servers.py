@@ -186,9 +186,11 @@ class _Servers:
         log.info("server %s is ready", server.process.pid)
         if server is self._next:
             self._next = None
-            old = self._to_replace.pop(0)
-            old.is_retired = True
-            old.keeper.close()
+            # Those that died meanwhile are replaced by it, or by others.
+            if old := next((each for each in self._to_replace if each in self._alive), None):
+                self._to_replace.remove(old)
+                old.is_retired = True
+                old.keeper.close()
 
     def _ended(self, server: _Process, first: _Process) -> None:
         server.process.join()

@@ -76,6 +76,20 @@ def test_sighup_replaces_all_while_requests_are_answered(commands: Commands, tmp
     assert server.wait() == 0
 
 
+def test_those_that_are_to_be_replaced_die_before(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TEAMS)
+    server = commands.start("serve", "mine.py", "--port", "0", "--workers", "2", cwd=tmp_path)
+    url, before = server.base_url(), alone(server, 2)
+    (tmp_path / "mine.py").write_text(f"import time\ntime.sleep(1.5)\n{TEAMS}")
+    server.kill(signal.SIGHUP)
+    until(lambda: len(of(server)) == 3)
+    for pid in before:
+        psutil.Process(pid).kill()
+    until(lambda: server.stderr.count("is ready") == 4)
+    assert len(of(server) - before) == 2
+    assert ask(url, "parrot")
+
+
 def test_a_replacement_that_cannot_begin_leaves_the_others(commands: Commands, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(TEAMS)
     server = commands.start("serve", "mine.py", "--port", "0", "--workers", "2", cwd=tmp_path)
