@@ -25,7 +25,9 @@ from drsai_backend.definitions import load_all
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import DrSaiError
 from drsai_backend.features.extensions import kinds_of, means_of, schemas_of
+from drsai_backend.features.knowledge.keeping import files_of
 from drsai_backend.teams.context import RunContext
+from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.tools.mcp import McpWorkbench
 
 Status = Literal["ok", "warning", "failed"]
@@ -67,6 +69,8 @@ async def examine(settings: Settings, teams: Sequence[str] | None, *, ask_model:
             yield Finding("teams", "failed", str(each))
         return
     yield Finding("teams", "ok", ", ".join(drsai.engine.teams.names()))
+    for finding in _of_files(drsai.engine.teams):
+        yield finding
     try:
         check_exists(drsai.database)
         await asyncio.to_thread(migrations.check_schema, drsai.database.url, schemas_of(kinds_of(settings)))
@@ -82,6 +86,16 @@ async def examine(settings: Settings, teams: Sequence[str] | None, *, ask_model:
             yield finding
         async for finding in _of_threads(drsai):
             yield finding
+
+
+def _of_files(teams: TeamRegistry) -> Iterator[Finding]:
+    """Look whether this machine has the files that definitions name. URLs are not asked."""
+    for each in dict.fromkeys(each for name in teams for each in teams.get(name).options.files):
+        for text in (text for text in each.named if "://" not in text):
+            try:
+                files_of(text, Path(each.folder))
+            except DrSaiError as error:
+                yield Finding("files", "warning", f"agent {each.store}: {error.message}")
 
 
 async def _of_database(drsai: DrSai) -> AsyncIterator[Finding]:

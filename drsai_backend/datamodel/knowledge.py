@@ -21,6 +21,13 @@ from drsai_backend.datamodel.base import (
 )
 
 
+class AgentStore(str):
+    """The name of the store that has the files of an agent's definition, among names of stores. It equals a plain text
+    and is none: what a client or a model writes never finds such a store."""
+
+    __slots__ = ()
+
+
 def _store_key() -> Any:
     """The key of the store that the row belongs to, and goes with."""
     return Field(sa_type=big_key(), foreign_key="knowledgestore.id", ondelete="CASCADE")  # pyright: ignore[reportArgumentType]
@@ -37,7 +44,7 @@ class KnowledgeStore(KeyedRecord, table=True):
 
     store_id: str = Field(description="`vs_…`, as clients name it.")
     tenant: str
-    user_id: str = Field(description="Empty: it is for all users of the tenant.")
+    user_id: str = Field(description="Empty: it is for all users of the tenant; if that is, too, for one agent.")
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
     name: str
     description: str

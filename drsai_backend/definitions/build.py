@@ -19,6 +19,7 @@ from autogen_core.tools import StaticStreamWorkbench, Workbench
 
 from drsai_backend.agents.base import AnyTool
 from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, TokenBufferedContext
+from drsai_backend.definitions.check import needed_by
 from drsai_backend.definitions.functions import NOT_FIXED, function_tool
 from drsai_backend.definitions.group_chats import build_group_chat
 from drsai_backend.definitions.policy import DefinitionPolicy
@@ -84,6 +85,11 @@ class DefinedTeam:
             answered_by=getattr(self.definition, "answered_by", None),
             shown=getattr(self.definition, "shown", None),
             permissions=tuple(self.definition.permissions),
+            files=tuple(
+                agent.knowledge.files_in(given.store_of(each))
+                for each, agent in given.agents.items()
+                if agent.knowledge is not None and agent.knowledge.files and each in needed_by([name], given)
+            ),
         )
         self.__doc__ = self.definition.description
 
@@ -139,7 +145,7 @@ class Builder:
             description=agent.description or name,
             system_message=prompt_of(agent.prompt, agent.examples, self._context) or None,
             client=partial(self._client_of, agent.model),
-            workbenches=partial(self._workbenches, agent),
+            workbenches=partial(self._workbenches, name, agent),
             model_context=partial(self._model_context, agent),
             handoffs=tuple(agent.handoffs),
             max_iterations=agent.max_iterations,
@@ -154,7 +160,7 @@ class Builder:
             raise TeamBuildError(f"agent {name!r} has tools, and its model calls no functions: {hint}")
         built = agent.strategy.build(parts)
         if agent.knowledge is not None and not agent.looks_up:
-            self._context.recall(built, "knowledge", agent.knowledge.lookup())
+            self._context.recall(built, "knowledge", agent.knowledge.lookup(self._given.store_of(name)))
         if agent.memory is not None:
             self._context.recall(built, "memory", agent.memory.model_dump())
         return built
@@ -188,7 +194,7 @@ class Builder:
         """Tokens that a prompt's messages may take, beside the system message, the tools and the answer."""
         return (facts_of(self.client(model).inner).context_length or _UNKNOWN_WINDOW) * 3 // 4
 
-    def _workbenches(self, agent: AgentDefinition) -> list[Workbench]:
+    def _workbenches(self, name: str, agent: AgentDefinition) -> list[Workbench]:
         tools: list[AnyTool] = []
         registered: dict[str, Fix] = {}
         rest: list[Workbench] = []
@@ -202,7 +208,8 @@ class Builder:
                 case _:
                     tools.append(self._tool(named))
         if agent.knowledge is not None and agent.looks_up:
-            tools.append(LookupTool(builtin_tools([KNOWLEDGE], None)[0], agent.knowledge.lookup()))
+            lookup = agent.knowledge.lookup(self._given.store_of(name))
+            tools.append(LookupTool(builtin_tools([KNOWLEDGE], None)[0], lookup))
         if tools:
             rest.insert(0, StaticStreamWorkbench(tools))
         if registered:
@@ -234,13 +241,15 @@ class LookupTool(FixedTool):
     """Looks something up in the stores of an agent; how many passages is the model's to say."""
 
     def __init__(self, inner: ToolBase, lookup: JsonObject) -> None:
-        self._top_k = lookup["top_k"]
+        self._lookup = lookup
         fixed = {name: lookup[name] for name in ("stores", "retrieval", "min_score") if lookup[name] is not None}
         super().__init__(inner, {"min_score": None, **fixed})
 
     def check(self, arguments: Mapping[str, object]) -> JsonObject:
         """See `ToolBase.check`."""
-        return super().check({"top_k": self._top_k, **arguments} if isinstance(arguments, dict) else arguments)
+        top_k = self._lookup["top_k"]
+        given = super().check({"top_k": top_k, **arguments} if isinstance(arguments, dict) else arguments)
+        return {**given, "stores": self._lookup["stores"]}  # The check has made plain texts of all names.
 
 
 def _fixed(tool: T, entry: FixedPart) -> T | ToolBase:

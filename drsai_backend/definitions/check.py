@@ -37,9 +37,10 @@ from drsai_backend.definitions.schema import (
 from drsai_backend.definitions.source import FieldPath
 from drsai_backend.definitions.templates import unknown_variables
 from drsai_backend.definitions.termination import can_end
-from drsai_backend.errors import DrSaiError
+from drsai_backend.errors import DrSaiError, InvalidRequest
 from drsai_backend.explain import Wrong, did_you_mean, explain
 from drsai_backend.json_types import JsonObject
+from drsai_backend.net.addresses import Reachable
 from drsai_backend.strategies import Tools
 from drsai_backend.tools import ToolBase
 from drsai_backend.tools.builtin import NAMES, builtin_tools
@@ -77,6 +78,8 @@ MAX_PARTS: Final = 1_000
 """Agents and teams that one is built of: each run builds them, one that is used twice twice."""
 MAX_DEPTH: Final = 30
 """Agents and teams within each other."""
+_ANYWHERE: Final = Reachable(("0.0.0.0/0", "::/0"))
+"""What may be reached is looked at when a URL is asked."""
 _ANY_TOOL: Final = {"registered": "?"}
 """A tool of which nothing is known when it is checked."""
 _CHOICES: Final = frozenset({"auto", "required", "none", "done"})
@@ -266,11 +269,20 @@ def _wrong_agent(
 
 
 def _wrong_knowledge(path: FieldPath, knowledge: Knowledge) -> Iterator[tuple[FieldPath, str]]:
-    if knowledge.files:
-        text = "is not available yet: put the files into a store (`drsai knowledge add`), and name that in `stores`"
-        yield (*path, "files"), text
-    elif not knowledge.stores:
-        yield (*path, "stores"), "must have at least 1"
+    if not (knowledge.stores or knowledge.files):
+        yield (*path, "stores"), "must have at least 1, or `files`"
+    if knowledge.files and not 100 <= knowledge.chunk_size <= 4096:
+        yield (*path, "chunk_size"), "must be between 100 and 4096"
+    elif knowledge.files and 2 * knowledge.chunk_overlap > knowledge.chunk_size:
+        yield (*path, "chunk_overlap"), "must be at most half of `chunk_size`"
+    for index, each in enumerate(knowledge.files):
+        if not each.isprintable():
+            yield (*path, "files", index), "must be a path or a URL in one line, without control characters"
+        elif "://" in each:
+            try:
+                _ANYWHERE.check_url(each, "files")
+            except InvalidRequest as error:
+                yield (*path, "files", index), error.message
 
 
 def _of_strategy(agent: FieldPath, field: str) -> FieldPath:

@@ -19,7 +19,7 @@ from drsai_backend.definitions.source import FieldPath
 from drsai_backend.definitions.templates import variables_in
 from drsai_backend.definitions.termination import named_in
 
-_CUT: Final = "how a file is cut is said where it is put into a store"
+_CUT: Final = "without `files`, how a file is cut is said where it is put into a store"
 _OF_STORES: Final = {
     "chunk_size": _CUT,
     "chunk_overlap": _CUT,
@@ -66,10 +66,18 @@ def without_effect(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
 
 
 def _of_knowledge(path: FieldPath, agent: AgentDefinition) -> Iterator[tuple[FieldPath, str]]:
-    said = agent.knowledge.model_fields_set if agent.knowledge is not None else ()
+    if (knowledge := agent.knowledge) is None:
+        return
     for field, hint in _OF_STORES.items():
-        if field in said:
+        if field in knowledge.model_fields_set and not (knowledge.files and hint == _CUT):
             yield (*path, "knowledge", field), f"has no effect: {hint}"
+
+
+def stores_named(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
+    """Yield the stores in which agents look things up, by their names or ids, and where they are named."""
+    for name, agent in given.agents.items():
+        for index, store in enumerate(agent.knowledge.stores if agent.knowledge is not None else ()):
+            yield ("agents", name, "knowledge", "stores", index), store
 
 
 def _of_tools(path: FieldPath, agent: AgentDefinition, given: Definitions) -> Iterator[tuple[FieldPath, str]]:

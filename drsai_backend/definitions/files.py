@@ -123,6 +123,9 @@ def _read(file: str, means: DefinitionPolicy, environment: Mapping[str, str]) ->
     problems += [*doubles, *(each for each, way in zip(found, ways, strict=True) if unread.isdisjoint(way))]
     if problems or definitions is None:
         raise DefinitionError(sorted(problems, key=lambda each: (each.file != file, each.file, each.line or 0)))
+    for name, agent in definitions.agents.items():
+        if agent.knowledge is not None:
+            agent.knowledge.read_from(os.path.dirname(os.path.abspath(origins["agents", name].file)))
     text = "{0} is read as {1}, and YAML 1.2 has it as a text: write {1}, or put it in quotes"
     read = ((path, text.format(word, WORDS[word.lower()])) for path, word in words.items())
     for each in (*read, *without_effect(definitions)):

@@ -9,12 +9,24 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Final, Literal, TypeAlias, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    model_validator,
+)
 
+from drsai_backend.datamodel.knowledge import AgentStore
 from drsai_backend.definitions.policy import NAME
 from drsai_backend.definitions.termination import Termination
 from drsai_backend.json_types import JsonObject
 from drsai_backend.strategies import StrategyChoice, Tools
+from drsai_backend.teams.options import AgentFiles
 from drsai_backend.teams.permissions import wrong_permissions
 from drsai_backend.teams.shown import ShownChoice, check_names
 from drsai_backend.tools.http import HttpToolConfig
@@ -278,10 +290,18 @@ class Knowledge(Part):
     top_k: int = Field(default=5, ge=1, le=50, description="Passages that are found.")
     min_score: float | None = Field(default=None, ge=0, le=1, description="Their least cosine.")
     max_tokens: int = Field(default=2_000, ge=100, description="In `context`, of the passages together.")
-    files: list[str] = Field(default_factory=list, max_length=1000, description="Not available yet: files of stores.")
-    chunk_size: int = Field(default=500, ge=1, description="Is said where a file is put into a store.")
-    chunk_overlap: int = Field(default=50, ge=0, description="As `chunk_size`.")
+    files: list[Annotated[str, Field(min_length=1, max_length=2048)]] = Field(
+        default_factory=list,
+        max_length=1000,
+        description="Documents of this agent alone, in definitions that are files: paths of files and folders, and "
+        "patterns, relative to the definition's file; and URLs.",
+    )
+    chunk_size: int = Field(
+        default=500, ge=1, description="Tokens of a piece into which `files` are cut, 100 to 4096 of them."
+    )
+    chunk_overlap: int = Field(default=50, ge=0, description="Of these, those that it repeats of the piece before.")
     embeddings: str | None = Field(default=None, description="Is the server's: `DRSAI_EMBEDDINGS_MODEL`.")
+    _folder: str = PrivateAttr("")
 
     @model_validator(mode="after")
     def _of_pieces(self) -> Knowledge:
@@ -289,9 +309,18 @@ class Knowledge(Part):
             raise ValueError("`chunk_overlap` must be less than `chunk_size`")
         return self
 
-    def lookup(self) -> JsonObject:
-        """Return what the feature is told to do, in its words."""
-        return self.model_dump(include={"stores", "top_k", "retrieval", "min_score", "max_tokens"})
+    def lookup(self, store: str) -> JsonObject:
+        """Return what the feature is told to do, in its words. `store`: the one that has `files`."""
+        said = self.model_dump(include={"top_k", "retrieval", "min_score", "max_tokens"})
+        return {**said, "stores": [*self.stores, *([AgentStore(store)] if self.files else [])]}
+
+    def read_from(self, folder: str) -> None:
+        """Say where relative paths begin."""
+        self._folder = folder
+
+    def files_in(self, store: str) -> AgentFiles:
+        """Return `files`, and what of them has to be in their store."""
+        return AgentFiles(AgentStore(store), tuple(self.files), self._folder, self.chunk_size, self.chunk_overlap)
 
 
 def _of_stores(given: object) -> object:
@@ -480,6 +509,10 @@ class Definitions(Part):
     def served(self) -> list[str]:
         """The names of what is offered, in order."""
         return list(self.serve if self.serve is not None else self.teams or self.agents)
+
+    def store_of(self, agent: str) -> str:
+        """The name of the store that has the `files` of an agent: what is served is called so nowhere else."""
+        return agent if agent in self.served else f"{self.served[0]}/{agent}"
 
 
 def json_schema() -> JsonObject:

@@ -168,7 +168,8 @@ class Extension:
 
     def tool_given(self, session: Session, owner: Owner, tool: str, arguments: JsonObject) -> None:
         """A request gives its agent a tool of an extension's (`file_search` of Responses), and is stored in this
-        transaction. What it raises refuses the request, of which nothing is stored."""
+        transaction. What it raises refuses the request, of which nothing is stored. Also, a definition that is checked
+        gives its agent one (`knowledge_search`): NotFound and InvalidRequest are warnings then."""
 
     def export_user(self, session: Session, owner: Owner) -> Iterable[tuple[str, bytes]]:
         """Return what is a user's and in none of `tables`: names and contents of files for their archive, below

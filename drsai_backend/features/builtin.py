@@ -34,7 +34,7 @@ BUILTIN: Final = (
     Builtin("runs", "drsai_backend.features.threads.commands.runs:app"),
     _feature("agents", "stored_definitions"),
     _feature("files", "files", "Files"),
-    _feature("knowledge", "knowledge", "Knowledge", "commands.stores"),
+    _feature("knowledge", "knowledge", "Knowledge"),
     _feature("tools", "registered_tools"),
     _feature("memory", "memory", "Memory"),
     _feature("usage", "usage", "Usage"),

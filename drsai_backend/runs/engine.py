@@ -161,7 +161,7 @@ class Engine(StoredThreads):
         # What was stored may be read where a function or a server that it names is not.
         self.catalog = catalog = Catalog(teams, db, replace(means, tries=False), settings)
         there = replace(means, mcp=lambda: [each.name for each in mcp.servers])
-        self.agents = StoredDefinitions(db, there, teams.__contains__, catalog.changed)
+        self.agents = StoredDefinitions(db, there, teams.__contains__, catalog.changed, hooks)
         self.tools = ToolRegistry(
             db,
             {

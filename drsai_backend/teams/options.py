@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, Final, TypeVar, cast
 
+from drsai_backend.datamodel.knowledge import AgentStore
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.client_tools.policy import NO_POLICY, Mode, ToolPolicy
@@ -16,6 +17,25 @@ from drsai_backend.teams.shown import ShownChoice, read_shown
 
 F = TypeVar("F", bound=Callable[..., object])
 _HELD: Final = "team_options"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFiles:
+    """Files in which one agent looks things up.
+
+    Attributes:
+        store: the store that has them.
+        named: paths, patterns and URLs, as its definition names them.
+        folder: where relative paths begin.
+        chunk_size: into how many tokens they are cut.
+        chunk_overlap: how many of them a chunk repeats of the one before.
+    """
+
+    store: AgentStore
+    named: tuple[str, ...]
+    folder: str
+    chunk_size: int
+    chunk_overlap: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +49,7 @@ class TeamOptions:
         answered_by: the participant that answers the user; None: as `team_tree.answering_agent` finds it.
         shown: whose messages are the answer; None: everybody's.
         permissions: the scopes and roles (`role:name`) that whoever asks it needs.
+        files: those of its agents' definitions.
     """
 
     limits: RunLimits = NO_LIMITS
@@ -37,6 +58,7 @@ class TeamOptions:
     answered_by: str | None = None
     shown: ShownChoice | None = None
     permissions: tuple[str, ...] = ()
+    files: tuple[AgentFiles, ...] = ()
 
 
 NO_OPTIONS: Final = TeamOptions()

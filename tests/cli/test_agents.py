@@ -47,6 +47,27 @@ def test_files_are_checked(agents: Run, tmp_path: Path) -> None:
     assert bad.stdout == f"{GOOD}: helper, newsroom\n"
 
 
+def test_stores_that_are_not_there_yet_are_told(commands: Commands, database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "team.yaml").write_text("agents:\n  ann: {knowledge: [handbook]}\n")
+    (tmp_path / "leave.md").write_text("Thirty days.")
+    place, why = "team.yaml: agents.ann.knowledge.stores[0]", "there is no vector store 'handbook'"
+    told = f"{place}: names no store that is there yet: {why}"
+
+    def run(*arguments: str, url: str = database_url) -> tuple[int, str, str]:
+        command = commands.run(*arguments, cwd=tmp_path, env={"DRSAI_DATABASE_URL": url})
+        return command.wait(), command.stdout, command.stderr
+
+    code, out, warned = run("agents", "validate", "team.yaml")
+    assert (code, out) == (0, "team.yaml: ann\n")
+    assert told in " ".join(warned.split())
+    assert run("knowledge", "add", "handbook", "leave.md", "--user", "ada")[0] == 0
+    assert told in " ".join(run("agents", "validate", "team.yaml")[2].split())
+    assert run("agents", "validate", "team.yaml", "--user", "ada") == (0, "team.yaml: ann\n", "")
+    for url in ("sqlite:///none.db", "postgresql://127.0.0.1:9/none"):  # No database is at hand.
+        assert run("agents", "validate", "team.yaml", url=url) == (0, "team.yaml: ann\n", "")
+    assert not (tmp_path / "none.db").exists()
+
+
 def test_what_has_no_effect_is_told_beside_what_is_served(agents: Run, tmp_path: Path) -> None:
     (tmp_path / "team.yaml").write_text("agents:\n  ann: {tool_choice: required, stream: yes}\n")
     checked = agents("validate", "team.yaml")

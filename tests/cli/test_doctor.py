@@ -90,6 +90,18 @@ def test_nothing_is_changed(commands: Commands, tmp_path: Path, environment: dic
     assert rows() == before
 
 
+def test_files_of_definitions_that_are_not_here_are_told(
+    commands: Commands, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    (tmp_path / "here.md").write_text("Here.")
+    (tmp_path / "team.yaml").write_text(
+        "agents: {ann: {knowledge: {files: [here.md, gone/*.md, 'https://example.invalid/']}}}"
+    )
+    command = commands.run("doctor", "team.yaml", "--json", "--no-model", cwd=tmp_path, env=environment)
+    assert command.wait() == 0, command.stderr
+    assert found(command, "files") == [("warning", "agent ann: gone/*.md names no file here")]
+
+
 def test_a_damaged_state_is_told(commands: Commands, tmp_path: Path, migrated_sqlite: str) -> None:
     (tmp_path / "mine.py").write_text(TEAMS)
     environment = {"DRSAI_DATABASE_URL": migrated_sqlite}

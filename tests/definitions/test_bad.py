@@ -163,13 +163,38 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
     ),
     "a model that is a list": (AGENT + "    model: [fast]\n", 4, "agents.ann.model", "must be a"),
     "a field of memory": (AGENT + "    memory: {topk: 3}\n", 4, "agents.ann.memory.topk", "'top_k'?"),
-    "files of knowledge": (
-        AGENT + "    knowledge: {files: [a.pdf]}\n",
+    "a URL of files": (
+        AGENT + "    knowledge: {files: [a.pdf, 'ftp://example.org/a.pdf']}\n",
         4,
-        "agents.ann.knowledge.files",
-        "put the files into a store",
+        "agents.ann.knowledge.files[1]",
+        "must begin with https://",
     ),
-    "no store": (AGENT + "    knowledge: []\n", 4, "agents.ann.knowledge.stores", "must have at least 1"),
+    "a password in a URL of files": (
+        AGENT + "    knowledge: {files: ['https://ann:x@example.org/']}\n",
+        4,
+        "agents.ann.knowledge.files[0]",
+        "user name or password",
+    ),
+    "a path that is none": (
+        AGENT + '    knowledge: {files: ["a\\0b"]}\n',
+        4,
+        "agents.ann.knowledge.files[0]",
+        "without control characters",
+    ),
+    "an empty path": (AGENT + "    knowledge: {files: ['']}\n", 4, "agents.ann.knowledge.files[0]", "not be empty"),
+    "pieces of files": (
+        AGENT + "    knowledge: {files: [a.pdf], chunk_size: 99}\n",
+        4,
+        "agents.ann.knowledge.chunk_size",
+        "between 100 and 4096",
+    ),
+    "an overlap of files": (
+        AGENT + "    knowledge: {files: [a.pdf], chunk_size: 100, chunk_overlap: 51}\n",
+        4,
+        "agents.ann.knowledge.chunk_overlap",
+        "at most half of `chunk_size`",
+    ),
+    "no store": (AGENT + "    knowledge: []\n", 4, "agents.ann.knowledge.stores", "must have at least 1, or `files`"),
     "an overlap": (
         AGENT + "    knowledge: {chunk_size: 5, chunk_overlap: 5}\n",
         4,

@@ -247,12 +247,13 @@ NAMED: dict[str, tuple[dict[str, Any], str, str]] = {
         "rag_cfg.index_path",
         "is the store 'i': `drsai knowledge add`",
     ),
-    "files": ({"system_message": "x", "files": ["a.pdf"]}, "files", "put the files into a store"),
-    "files of an index": (
-        {"system_message": "x", "files": ["a.pdf"], "rag_cfg": {"index_path": "i"}},
-        "files",
-        "puts files into a store",
+    "files": ({"system_message": "x", "files": ["a.pdf"]}, "files", "begin where the file of the definition is"),
+    "an index of files": (
+        {"system_message": "x", "files": ["a.pdf"], "rag_cfg": {"index_path": "./i"}},
+        "rag_cfg.index_path",
+        'the files have a store of their own (it was "./i")',
     ),
+    "no documents": ({"system_message": "x", "rag_cfg": {"top_k": 3}}, "rag_cfg", "name documents in `files`"),
     "what the system does not know": (
         books(body={"orderId": "todo_autofill_by_system"}),
         "tools[0].endpoint.body.orderId",
@@ -317,26 +318,23 @@ def test_knowledge_is_looked_up_in_the_store_of_an_index() -> None:
     assert agent.knowledge is not None
     told = agent.knowledge.stores, agent.knowledge.retrieval, agent.knowledge.top_k, agent.knowledge.min_score
     assert told == (["handbook"], "hybrid", 5, 0.7)
-    assert not made.later
     noted = [each.field for each in made.notes]
     assert noted == [
         *("rag_cfg.index_path", "rag_cfg.chunk_size", "rag_cfg.chunk_overlap", "rag_cfg.embedding_model"),
     ]
 
 
-def test_knowledge_without_a_store_is_kept_for_later() -> None:
-    rag = {"retrieval_type": "keyword", "chunk_size": 100, "chunk_overlap": 5, "top_k": 3, "score_threshold": 0.5}
-    made = made_of({"system_message": "x", "files": ["a.pdf"], "rag_cfg": rag})
-    kept = {
-        "files": ["a.pdf"],
-        "retrieval": "keyword",
-        "chunk_size": 100,
-        "chunk_overlap": 5,
-        "top_k": 3,
-        "min_score": 0.5,
-    }
-    assert made.later == {"knowledge": kept}
-    assert "#     knowledge:\n#       files:\n#       - a.pdf\n" in made.yaml()
+def test_files_are_knowledge() -> None:
+    rag = {"retrieval_type": "keyword", "chunk_size": 100, "chunk_overlap": 5, "top_k": 3, "index_path": "./i"}
+    files = ["a $${B}.pdf", "https://example.org/a"]
+    made = made_of({"system_message": "x", "files": files, "rag_cfg": rag})
+    said = {"files": files, "retrieval": "keyword", "chunk_size": 100, "chunk_overlap": 5, "top_k": 3, "min_score": 0.7}
+    [agent] = made.definitions.agents.values()
+    assert agent.knowledge is not None
+    assert agent.knowledge.model_dump(exclude_unset=True) == said
+    [bare] = made_of({"system_message": "x", "files": files}).definitions.agents.values()
+    assert bare.knowledge is not None
+    assert bare.knowledge.model_dump(exclude_unset=True) == {"files": files, "min_score": 0.7}
 
 
 SECRETS: dict[str, tuple[dict[str, Any], str]] = {
@@ -461,6 +459,13 @@ BAD: dict[str, tuple[object, int | None, str, str]] = {
     "a function": ({"function_list": [{"timeout": 1}]}, 3, "function_list[0].name", "is required"),
     "a function's name": ({"function_list": [""]}, 3, "function_list[0]", "must not be empty"),
     "pieces": ({"system_message": "x", "rag_cfg": {"top_k": 0}}, 4, "rag_cfg.top_k", "greater than or equal to 1"),
+    "a URL of files": ({"system_message": "x", "files": ["a.pdf", "x://a"]}, 5, "files[1]", "must begin with https://"),
+    "pieces of files": (
+        {"system_message": "x", "files": ["a.pdf"], "rag_cfg": {"chunk_size": 50, "chunk_overlap": 0}},
+        7,
+        "rag_cfg.chunk_size",
+        "between 100 and 4096",
+    ),
     "an overlap": (
         {"system_message": "x", "rag_cfg": {"chunk_size": 5, "chunk_overlap": 9}},
         5,

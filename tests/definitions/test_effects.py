@@ -65,6 +65,16 @@ WARNED: dict[str, tuple[dict[str, Any], str, str]] = {
         "agents.ann.context.ephemeral.calculater",
         "did you mean 'calculator'?",
     ),
+    "pieces of no files": (
+        of(knowledge={"stores": ["handbook"], "chunk_size": 200}),
+        "agents.ann.knowledge.chunk_size",
+        "without `files`",
+    ),
+    "a model of vectors": (
+        of(knowledge={"files": ["a.md"], "embeddings": "bge"}),
+        "agents.ann.knowledge.embeddings",
+        "DRSAI_EMBEDDINGS_MODEL",
+    ),
     "a misspelt speaker": (
         crew({"text_message": "bop"}),
         "teams.crew.termination.text_message",
@@ -90,6 +100,7 @@ WARNED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 SILENT: dict[str, dict[str, Any]] = {
     "a choice of tools": of(tools=["calculator"], tool_choice="calculator"),
+    "pieces of files": of(knowledge={"files": ["a.md"], "chunk_size": 200, "chunk_overlap": 20}),
     "a choice with `done`": of(strategy=DONE, tool_choice="required"),
     "reminders": of(strategy={**DONE, "reminders": 2}),
     "braces in an example": of(examples=[{"user": "{{name}}", "assistant": "{{ x.y.z }}"}]),

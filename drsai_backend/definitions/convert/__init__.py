@@ -63,7 +63,6 @@ def convert(text: str, file: str = "", format: str | None = None) -> Converted:
         data,
         _checked(draft, data),
         {"profiles": {draft.profile["model"]: draft.profile}} if "model" in draft.profile else {},
-        draft.later,
         tuple(draft.notes),
         dict(_variables(draft, data)),
     )

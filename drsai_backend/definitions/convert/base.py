@@ -57,7 +57,6 @@ class Draft:
         name: of the agent.
         agent: its definition, as a file says it.
         profile: of the model, as a file of profiles says it.
-        later: parts of the definition that are not available yet.
         notes: what has no place here, or is said in another way.
         origins: by a path in the agent's definition, the path in the source.
     """
@@ -67,7 +66,6 @@ class Draft:
     name: str
     agent: JsonObject = field(default_factory=dict)
     profile: JsonObject = field(default_factory=dict)
-    later: JsonObject = field(default_factory=dict)
     notes: list[Problem] = field(default_factory=list[Problem])
     origins: dict[FieldPath, FieldPath] = field(default_factory=dict[FieldPath, FieldPath])
 

@@ -22,7 +22,7 @@ from drsai_backend.definitions.schema import Knowledge, ModelChoice
 from drsai_backend.definitions.source import DefinitionError, FieldPath
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.explain import explain
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.models.profiles.schema import ENDPOINTS
 from drsai_backend.tools.mcp.servers import read_server
 
@@ -35,17 +35,9 @@ _THRESHOLD: Final = 0.7
 """The least cosine, where they say nothing."""
 _FOLDER: Final = re.compile(r"[\\/]")
 _CUT: Final = "how files are cut is said where they are put into the store"
-_OF_STORES: Final[dict[str, tuple[FieldPath, str]]] = {
-    "files": (("files",), "`drsai knowledge add` puts files into a store"),
-    "chunk_size": (("rag_cfg", "chunk_size"), _CUT),
-    "chunk_overlap": (("rag_cfg", "chunk_overlap"), _CUT),
-    "embeddings": (("rag_cfg", "embedding_model"), "stores are embedded by the server's model"),
-}
-"""Of knowledge, what is said of its stores: where, and what to do about it."""
-_NO_STORE: Final = (
-    "belongs to `knowledge`, and is left out: put the files into a store (`drsai knowledge add`), and name that in "
-    "`knowledge.stores`"
-)
+_OWN_STORE: Final = {"stores": "the files have a store of their own"}
+_OF_FILES: Final = {"chunk_size": _CUT, "chunk_overlap": _CUT}
+"""Of knowledge, what has no place beside files, and without them."""
 _RETRIEVAL: Final = {
     "hybrid": "hybrid",
     "vector": "vector",
@@ -182,25 +174,34 @@ def _server(draft: Draft, name: str, fields: object, origin: FieldPath) -> None:
 
 
 def _knowledge(draft: Draft, given: FunctionListAgent) -> None:
-    """Return how documents are looked through. `index_path` names a store of them; without one it is to be made."""
+    """Say how documents are looked through: files, or without them a store, which `index_path` names."""
     place: JsonObject = dict(_said(draft, given))
-    if not place:
-        return
+    theirs = {ours: name for name, ours in _KNOWLEDGE.items()} | {"stores": "index_path"}
     try:
-        Knowledge.model_validate(place)
+        knowledge = Knowledge.model_validate(place)
     except ValidationError as error:
-        theirs = {ours: name for name, ours in _KNOWLEDGE.items()}
         wrong = next(explain(error))
         field = str(wrong.path[0]) if wrong.path else "chunk_overlap"
-        path: FieldPath = ("files",) if field == "files" else ("rag_cfg", theirs.get(field, field))
+        path: FieldPath = wrong.path if field == "files" else ("rag_cfg", theirs.get(field, field))
         raise DefinitionError([draft.problem(wrong.text, path)]) from None
-    if "stores" in place:
-        _of_store(draft, place)
+    if not (knowledge.files or knowledge.stores):
+        if place:
+            draft.homeless(given.rag_cfg, ("rag_cfg",), "name documents in `files`, or a store in `index_path`")
         return
-    draft.later["knowledge"] = place
-    for name in ("files", "rag_cfg"):
-        if getattr(given, name):
-            draft.note(_NO_STORE, (name,))
+    draft.agent["knowledge"] = {"min_score": _THRESHOLD, **place}
+    draft.origins |= {("knowledge",): ("rag_cfg",), ("knowledge", "files"): ("files",)}
+    if knowledge.files:
+        draft.note("paths begin where the file of the definition is", ("files",))
+    else:
+        text = f"is the store {knowledge.stores[0]!r}: `drsai knowledge add` puts files into it"
+        draft.note(text, ("rag_cfg", "index_path"))
+    hints = {
+        **(_OWN_STORE if knowledge.files else _OF_FILES),
+        "embeddings": "stores are embedded by the server's model",
+    }
+    for field in [each for each in hints if each in place]:
+        del draft.agent["knowledge"][field]
+        draft.homeless(as_object(given.rag_cfg)[theirs[field]], ("rag_cfg", theirs[field]), hints[field])
 
 
 def _said(draft: Draft, given: FunctionListAgent) -> Iterator[tuple[str, object]]:
@@ -217,18 +218,6 @@ def _said(draft: Draft, given: FunctionListAgent) -> Iterator[tuple[str, object]
             yield _KNOWLEDGE[name], draft.plain(value, where)
         else:
             draft.homeless(value, where)
-
-
-def _of_store(draft: Draft, place: JsonObject) -> None:
-    """The agent's knowledge; what is said of the store itself has its place where that is made."""
-    of_store = {name: place.pop(name) for name in _OF_STORES if name in place}
-    draft.put("knowledge", {"min_score": _THRESHOLD, **place}, ("rag_cfg",))
-    draft.note(
-        f"is the store {place['stores'][0]!r}: `drsai knowledge add` puts files into it", ("rag_cfg", "index_path")
-    )
-    for field, value in of_store.items():
-        where, hint = _OF_STORES[field]
-        draft.homeless(value, where, hint)
 
 
 FORMAT = Format(

@@ -27,7 +27,6 @@ class Converted:
         data: the definitions as a file says them: `${NAME}` is an environment variable.
         definitions: the same, checked; a secret in a text stands there as `${NAME}`.
         profiles: what a file of model profiles (`DRSAI_MODELS`) has to say; {}: nothing.
-        later: parts that are not available yet.
         notes: what has no place, or is said in another way, each with file, line and field.
         secrets: by the environment variable that a secret is to be put into, the field that it stood in.
     """
@@ -37,7 +36,6 @@ class Converted:
     data: JsonObject
     definitions: Definitions
     profiles: JsonObject
-    later: JsonObject
     notes: tuple[Problem, ...]
     secrets: dict[str, str]
 
@@ -52,9 +50,6 @@ class Converted:
         if self.profiles:
             lines += ["", "How the model is reached belongs into the file of model profiles (DRSAI_MODELS):"]
             lines += [f"    {line}" for line in _dump(self.profiles).splitlines()]
-        if self.later:
-            lines += ["", "Of the agent, once it is available:"]
-            lines += [f"    {line}" for line in _dump(self.later).splitlines()]
         head = "".join(f"# {_visible(line)}".rstrip() + "\n" for line in lines)
         return head + _dump(self.data)
 

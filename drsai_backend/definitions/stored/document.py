@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, cast
 
 from drsai_backend.definitions.check import check, suggestion
@@ -57,9 +57,9 @@ def checked(name: str, given: Mapping[str, object], means: DefinitionPolicy = NO
     return definitions.model_copy(update={"serve": [name]})
 
 
-def warnings_of(given: Definitions) -> list[str]:
-    """Return what of a stored document has no effect, each with its field."""
-    return [f"`{_field(Problem(message, path))}` {message}" for path, message in without_effect(given)]
+def warnings_of(given: Definitions, more: Iterable[tuple[FieldPath, str]] = ()) -> list[str]:
+    """Return what of a stored document has no effect, and `more` that is to be told of it, each with its field."""
+    return [f"`{_field(Problem(message, path))}` {message}" for path, message in (*without_effect(given), *more)]
 
 
 def _check_size(given: Mapping[str, object]) -> None:
@@ -113,11 +113,15 @@ def _wrong_served(name: str, given: Definitions) -> Iterator[tuple[FieldPath, st
 
 
 def _for_files(given: Definitions) -> Iterator[tuple[FieldPath, str]]:
-    """HTTP tools and options of tools, which a file of the operator may have: they reach the addresses that the
-    operator allows, and what they hold of credentials would be stored as it is; options say where keys are sent to."""
+    """HTTP tools, options of tools, and files of agents, which a file of the operator may have: they reach the
+    addresses that the operator allows, and what they hold of credentials would be stored as it is; options say where
+    keys are sent to; files are the operator's, and their store is for all who may ask the agent."""
     entries: list[tuple[FieldPath, object]] = [(("tools", name), each) for name, each in given.tools.items()]
     for name, agent in given.agents.items():
         entries += [(("agents", name, "tools", index), each) for index, each in enumerate(agent.tools)]
+        if agent.knowledge is not None and agent.knowledge.files:
+            text = "are the operator's, paths and URLs: upload your own, and name their vector store in `stores`"
+            yield ("agents", name, "knowledge", "files"), text
     for path, entry in entries:
         if isinstance(entry, HttpEndpointTool):
             name = entry.http.name

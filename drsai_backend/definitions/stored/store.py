@@ -3,26 +3,34 @@ back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal, TypeAlias
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database import stored_definitions as stored
 from drsai_backend.database.documents import NOBODY, OF_ALL, Change
+from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.stored_definitions import DefinitionVersion
 from drsai_backend.datamodel.audit import Action, By
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions.policy import DefinitionPolicy
-from drsai_backend.errors import Conflict, Forbidden, InvalidRequest
+from drsai_backend.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.tools.threads import in_thread
 
+if TYPE_CHECKING:
+    from drsai_backend.definitions.schema import Definitions
+    from drsai_backend.definitions.source import FieldPath
+
 Visibility: TypeAlias = Literal["user", "tenant", "all"]
 """For whom a definition is: the user who stores it, their tenant, or all."""
+_MOST_NAMED: Final = 100
+"""Stores of a definition that are looked for."""
 VISIBILITIES: Final[tuple[Visibility, ...]] = ("user", "tenant", "all")
 
 
@@ -56,6 +64,7 @@ class StoredDefinitions:
         means: what the operator lets definitions use.
         is_taken: whether the operator serves a team of a name.
         changed: called when something was stored here.
+        hooks: say what of features is not there that a definition names.
 
     Raises (all that store something):
         InsufficientScope: who asks lacks `agents:write`, or for a tenant's `admin`.
@@ -63,8 +72,14 @@ class StoredDefinitions:
     """
 
     def __init__(
-        self, db: DatabaseManager, means: DefinitionPolicy, is_taken: Callable[[str], bool], changed: Callable[[], None]
+        self,
+        db: DatabaseManager,
+        means: DefinitionPolicy,
+        is_taken: Callable[[str], bool],
+        changed: Callable[[], None],
+        hooks: Hooks = NO_HOOKS,
     ) -> None:
+        self._hooks = hooks
         self._db = db
         self._means = means
         self._is_taken = is_taken
@@ -95,16 +110,33 @@ class StoredDefinitions:
         return made
 
     async def check(self, who: Principal, spec: DefinitionSpec) -> list[str]:
-        """Return what `put` checks, without storing anything; what comes out has no effect, each with its field. Raises
-        as `put` does, but for what is stored already."""
+        """Return what `put` checks, without storing anything; what comes out has no effect, or is a store that is not
+        there yet, each with its field. Raises as `put` does, but for what is stored already."""
         from drsai_backend.definitions.stored.document import checked, warnings_of
 
-        self._may_store(who, spec.visibility)
+        owner = self._may_store(who, spec.visibility)
         if self._is_taken(spec.name):
             text = f"this server serves a team {spec.name!r} of its own: take another name"
             raise Conflict(text, param="name")
         # In a thread: a definition may be long.
-        return warnings_of(await in_thread(partial(checked, spec.name, spec.definition, self._means)))
+        given = await in_thread(partial(checked, spec.name, spec.definition, self._means))
+        # Of a definition for all, each tenant has stores of its own.
+        return warnings_of(given, [] if owner == OF_ALL else await self.missing_stores(owner, given))
+
+    async def missing_stores(self, owner: Owner, given: Definitions) -> Sequence[tuple[FieldPath, str]]:
+        """Return the stores that definitions name, and that an owner, or all of a tenant, does not have yet: of the
+        first 100, where they are named, and a sentence."""
+        from drsai_backend.definitions.effects import stores_named
+        from drsai_backend.definitions.schema import KNOWLEDGE
+
+        found: list[tuple[FieldPath, str]] = []
+        for path, name in islice(stores_named(given), _MOST_NAMED):
+            tools = {KNOWLEDGE: {"stores": [name]}}
+            try:
+                await self._db.database.read(partial(self._hooks.check_given, owner=owner, tools=tools))
+            except (NotFound, InvalidRequest) as error:
+                found.append((path, f"names no store that is there yet: {error.message}"))
+        return found
 
     async def delete(
         self, who: Principal, name: str, visibility: Visibility = "user", *, version: int | None = None

@@ -8,9 +8,10 @@ from autogen_core import CancellationToken, Component
 from autogen_core.memory import Memory, MemoryContent, MemoryMimeType, MemoryQueryResult, UpdateContextResult
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import LLMMessage, UserMessage
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from drsai_backend.datamodel.citations import DATA, shown_passages
+from drsai_backend.datamodel.knowledge import AgentStore
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.estimates import estimate_text
@@ -27,11 +28,23 @@ class DrSaiKnowledgeConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    stores: list[str] = Field(min_length=1)
+    stores: list[str]
+    agent: str | None = None
     top_k: int = Field(default=5, ge=1, le=50)
     retrieval: Mode = "hybrid"
     min_score: float | None = Field(default=None, ge=0, le=1)
     max_tokens: int = Field(default=MOST_TOKENS, ge=100)
+
+    @model_validator(mode="after")
+    def _of_some(self) -> DrSaiKnowledgeConfig:
+        if not self.stores and self.agent is None:
+            raise ValueError("`stores` must have at least 1, or `agent` be an agent")
+        return self
+
+    def lookup(self) -> dict[str, Any]:
+        """Return the options of a `Lookup`."""
+        stores = self.stores if self.agent is None else [*self.stores, AgentStore(self.agent)]
+        return {**self.model_dump(exclude={"agent"}), "stores": stores}
 
 
 class DrSaiKnowledge(Memory, Component[DrSaiKnowledgeConfig]):
@@ -45,8 +58,8 @@ class DrSaiKnowledge(Memory, Component[DrSaiKnowledgeConfig]):
     Args:
         stores: their names or ids.
         of: the feature and whose stores, outside of a factory: `(drsai.extension(Knowledge), Owner("default", "ada"))`.
-        options: `top_k` (5), `retrieval` ("hybrid", "vector", "keyword"), `min_score` (None: any), `max_tokens` (2,000
-            of the passages together).
+        options: `agent` (one whose definition has `files`: these, too), `top_k` (5), `retrieval` ("hybrid", "vector",
+            "keyword"), `min_score` (None: any), `max_tokens` (2,000 of the passages together).
 
     Raises:
         ConfigurationError: it is made outside of a factory, and `of` is not given.
@@ -66,7 +79,7 @@ class DrSaiKnowledge(Memory, Component[DrSaiKnowledgeConfig]):
                 raise ConfigurationError(
                     "DrSaiKnowledge is made in the factory of a team, or is told whose stores they are: `of`"
                 )
-            run.recall(self, "knowledge", self._config.model_dump())
+            run.recall(self, "knowledge", self._config.lookup())
 
     async def update_context(self, model_context: ChatCompletionContext) -> UpdateContextResult:
         """Put what is found for the last question into the context, as one message: called again, it takes the place of
@@ -102,7 +115,7 @@ class DrSaiKnowledge(Memory, Component[DrSaiKnowledgeConfig]):
                 "in a run, passages are shown by the run: ask `drsai.extension(Knowledge)` for them"
             )
         knowledge, owner = self._of
-        lookup = Lookup(**self._config.model_dump())
+        lookup = Lookup(**self._config.lookup())
         return (await knowledge.search(owner, lookup.stores, lookup.question(question))).passages
 
     async def add(self, content: MemoryContent, cancellation_token: CancellationToken | None = None) -> None:

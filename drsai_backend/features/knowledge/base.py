@@ -15,8 +15,8 @@ from drsai_backend.search.base import Mode
 MAX_STORES: Final = 1_000
 """Stores of a user."""
 PATH: Final = "drsai.path"
-"""The attribute in which the command line keeps the path of a file that it has stored. No client sets one that begins
-like it."""
+"""The attribute that has the path or URL of a file which is kept as it is there. No client sets one that begins like
+it."""
 MAX_FILES: Final = 10_000
 """Files of a store."""
 MAX_BATCH: Final = 2_000

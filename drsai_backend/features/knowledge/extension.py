@@ -11,6 +11,7 @@ import orjson
 
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.knowledge import rows
 from drsai_backend.features.knowledge.agents import ForAgents
 from drsai_backend.features.knowledge.base import (
     Attributes,
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
 
     from drsai_backend.api.joining import Web
     from drsai_backend.features.knowledge.ingestion import Ingestion
-    from drsai_backend.features.knowledge.rows.stores import Listing
-    from drsai_backend.files import Files
+    from drsai_backend.runs import Engine
 
 T = TypeVar("T")
 
@@ -57,10 +57,26 @@ class Knowledge(ForAgents):
         "knowledge_expire": JobOptions(handler="expire"),
     }
 
+    _keeping: asyncio.Task[None] | None = None
+
     def routes(self, web: Web) -> APIRouter:
         from drsai_backend.features.knowledge.routes import store_routes
 
         return store_routes(self, web.bodies)
+
+    async def open(self, engine: Engine) -> None:
+        """Begin to have the files of agents' definitions in stores: meanwhile they are served."""
+        wanted = {each.store: each for name in engine.teams for each in engine.teams.get(name).options.files}
+        if wanted:
+            from drsai_backend.features.knowledge.keeping import keep_all
+
+            self._keeping = asyncio.create_task(keep_all(self, engine.files, [*wanted.values()]))
+
+    async def close(self) -> None:
+        """End that: what is not stored by then, the next process stores."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
 
     # --- stores ------------------------------------------------------------------------------------------------------
 
@@ -71,49 +87,40 @@ class Knowledge(ForAgents):
             Conflict: the owner has as many stores as they may.
             NotFound: there is no such file.
         """
-        from drsai_backend.features.knowledge.rows import files as rows
-
         return await self._act(partial(rows.create_with, owner=owner, new=new, files=files))
+
+    async def ensure(self, owner: Owner, new: NewStore) -> StoreInfo:
+        """Return an owner's own store by its name or id, which is made where there is none. Raises Conflict as
+        `create`, and InvalidRequest: there are several of the name."""
+        return await self._act(partial(rows.ensure_store, owner=owner, new=new))
 
     async def get(self, owner: Owner, store_id: str) -> StoreInfo:
         """A store by its id. Raises NotFound."""
-        from drsai_backend.features.knowledge.rows import stores
+        return await self._read(partial(rows.read_store, owner=owner, store_id=store_id))
 
-        return await self._read(partial(stores.read_store, owner=owner, store_id=store_id))
-
-    async def list(self, owner: Owner, listing: Listing | None = None, *, name: str | None = None) -> Page[StoreInfo]:
+    async def list(self, owner: Owner, listing: rows.Listing | None = None) -> Page[StoreInfo]:
         """A page of an owner's stores, newest first. Raises InvalidRequest: `after` or `before` is none of them."""
-        from drsai_backend.features.knowledge.rows import stores
-
-        part = listing or stores.Listing()
-        return await self._read(partial(stores.list_stores, owner=owner, listing=part, name=name))
+        part = listing or rows.Listing()
+        return await self._read(partial(rows.list_stores, owner=owner, listing=part))
 
     async def update(self, owner: Owner, store_id: str, changes: Mapping[str, object]) -> StoreInfo:
         """Change a store: `name`, `description`, `metadata`, `expires_days`. Raises NotFound, and InvalidRequest: its
         time is over."""
-        from drsai_backend.features.knowledge.rows import stores
-
-        return await self._act(partial(stores.update_store, owner=owner, store_id=store_id, changes=changes))
+        return await self._act(partial(rows.update_store, owner=owner, store_id=store_id, changes=changes))
 
     async def delete(self, owner: Owner, store_id: str, *, actor: Actor = PROGRAM) -> None:
         """Delete a store; its files stay. Raises NotFound."""
-        from drsai_backend.features.knowledge.rows import stores
-
-        await self._act(partial(stores.delete_store, owner=owner, store_id=store_id, actor=actor))
+        await self._act(partial(rows.delete_store, owner=owner, store_id=store_id, actor=actor))
 
     async def reindex(self, owner: Owner, store_id: str) -> StoreInfo:
         """Embed a store anew, in the background, by the model of the server; meanwhile what it has is searched. Raises
         NotFound, and InvalidRequest: its time is over."""
-        from drsai_backend.features.knowledge.rows import indexing
-
-        return await self._act(partial(indexing.reindex, owner=owner, store_id=store_id))
+        return await self._act(partial(rows.reindex, owner=owner, store_id=store_id))
 
     async def reindexing(self, owner: Owner, store_id: str) -> Reindexing | None:
         """Return how far a store is embedded anew, and why the last attempt failed; None: it is not. Raises
         NotFound."""
-        from drsai_backend.features.knowledge.rows import indexing
-
-        return await self._read(partial(indexing.reindexing, owner=owner, store_id=store_id))
+        return await self._read(partial(rows.reindexing, owner=owner, store_id=store_id))
 
     # --- files -------------------------------------------------------------------------------------------------------
 
@@ -125,82 +132,74 @@ class Knowledge(ForAgents):
             Conflict: the store has as many files as it may.
             InvalidRequest: its time is over.
         """
-        from drsai_backend.features.knowledge.rows import files as rows
-
         return await self._act(partial(rows.attach, owner=owner, store_id=store_id, files=files))
 
-    async def replace(self, owner: Owner, store_id: str, file_id: str, new: NewFile) -> StoreFile:
-        """Put a file in the place of another one, of which it is a later version: what both have stays as it is.
+    async def put(self, owner: Owner, store_id: str, new: NewFile) -> tuple[bool, str | None]:
+        """Attach a file that has a path (attribute `drsai.path`) in the place of the one that had it, of which it is a
+        later version: what both have stays as it is. The one before is to be deleted, and expires within an hour.
+
+        Returns:
+            Whether it is read now: False: it is there, and was; and the file in whose place it is.
 
         Raises:
-            NotFound: there is no such store, file of it, or file.
-            Conflict: the new one is in the store already.
-            InvalidRequest: its time is over.
+            NotFound, Conflict, InvalidRequest: as `attach`.
         """
-        from drsai_backend.features.knowledge.rows import files as rows
-
-        return await self._act(partial(rows.replace, owner=owner, store_id=store_id, file_id=file_id, new=new))
+        return await self._act(partial(rows.put, owner=owner, store_id=store_id, new=new))
 
     async def attach_batch(self, owner: Owner, store_id: str, files: Sequence[NewFile]) -> FileBatch:
         """Attach files at once, as a batch that can be asked about and cancelled. Raises as `attach`."""
-        from drsai_backend.features.knowledge.rows import files as rows
-
         return await self._act(partial(rows.attach_batch, owner=owner, store_id=store_id, files=files))
 
     async def get_file(self, owner: Owner, store_id: str, file_id: str) -> StoreFile:
         """A file of a store. Raises NotFound."""
-        from drsai_backend.features.knowledge.rows import files as rows
-
         return await self._read(partial(rows.read_file, owner=owner, store_id=store_id, file_id=file_id))
 
     async def list_files(
         self,
         owner: Owner,
         store_id: str,
-        listing: Listing | None = None,
+        listing: rows.Listing | None = None,
         *,
         status: FileStatus | None = None,
         batch_id: str | None = None,
     ) -> Page[StoreFile]:
         """A page of the files of a store, or of a batch, newest first. Raises NotFound, and InvalidRequest as `list`
         does."""
-        from drsai_backend.features.knowledge.rows import files as rows
-
         part = listing or rows.Listing()
         read = partial(rows.list_files, owner=owner, store_id=store_id, listing=part, status=status, batch_id=batch_id)
         return await self._read(read)
 
+    async def every_file(self, owner: Owner, store_id: str) -> Sequence[StoreFile]:
+        """Return all files of a store, newest first. Raises NotFound."""
+        found: list[StoreFile] = []
+        after: str | None = None
+        while True:
+            page = await self.list_files(owner, store_id, rows.Listing(after=after, limit=500))
+            found += page.items
+            if (after := page.next) is None:
+                return found
+
     async def set_attributes(self, owner: Owner, store_id: str, file_id: str, attributes: Attributes) -> StoreFile:
         """Change what filters look at. Raises NotFound, and InvalidRequest: the time of the store is over."""
-        from drsai_backend.features.knowledge.rows import files as rows
-
         change = partial(rows.set_file_attributes, owner=owner, store_id=store_id, file_id=file_id)
         return await self._act(partial(change, attributes=attributes))
 
     async def detach(self, owner: Owner, store_id: str, file_id: str) -> None:
         """Take a file out of a store; it stays a file of the user's. Raises NotFound."""
-        from drsai_backend.features.knowledge.rows import files as rows
-
         await self._act(partial(rows.detach, owner=owner, store_id=store_id, file_id=file_id))
 
     async def content(self, owner: Owner, store_id: str, file_id: str) -> tuple[StoreFile, Sequence[str]]:
         """A file, and the text that was read of it, in parts that follow each other. Raises NotFound."""
-        from drsai_backend.features.knowledge.rows import files as rows
-
         file, entries = await self._read(partial(rows.content_of, owner=owner, store_id=store_id, file_id=file_id))
         # What a chunk repeats of the one before stands there.
         return file, [each.text[-int(each.place["new"]) :] for each in entries]
 
     async def get_batch(self, owner: Owner, store_id: str, batch_id: str) -> FileBatch:
         """A batch of files. Raises NotFound."""
-        from drsai_backend.features.knowledge.rows import files as rows
-
         return await self._read(partial(rows.read_batch, owner=owner, store_id=store_id, batch_id=batch_id))
 
     async def cancel_batch(self, owner: Owner, store_id: str, batch_id: str) -> FileBatch:
         """Read no more of the files of a batch. Raises NotFound."""
-        from drsai_backend.features.knowledge.rows import files as rows
-
         return await self._act(partial(rows.cancel_batch, owner=owner, store_id=store_id, batch_id=batch_id))
 
     # --- searching ---------------------------------------------------------------------------------------------------
@@ -209,12 +208,11 @@ class Knowledge(ForAgents):
         """Return stores by their names or ids, in order: the user's own of a name go before those of the tenant.
 
         Raises:
-            NotFound: there is none of that name, or its time is over; the text names it.
+            NotFound: there is none of that name, or its time is over; the text names it. That of an agent
+                (`AgentStore`) is left out where it is not there yet.
             InvalidRequest: there are several of the same name; the text has their ids.
         """
-        from drsai_backend.features.knowledge.rows import stores
-
-        return await self._read(lambda session: stores.shown(session, stores.resolve(session, owner, names)))
+        return await self._read(lambda session: rows.shown(session, rows.resolve(session, owner, names)))
 
     async def search(self, owner: Owner, stores: Sequence[str], question: Question) -> Findings:
         """Search stores, named as in `resolve`, as if they were one. Without an embedding model, or where its endpoint
@@ -246,9 +244,7 @@ class Knowledge(ForAgents):
 
     def ingest_failed(self, session: Session, job: Job, reason: str) -> None:
         """Say of a file why it was not read."""
-        from drsai_backend.features.knowledge.rows import indexing
-
-        indexing.failed_for_good(session, job, reason)
+        rows.failed_for_good(session, job, reason)
 
     async def embed_anew(self, job: Job) -> None:
         """Embed a store anew, in the background."""
@@ -267,36 +263,26 @@ class Knowledge(ForAgents):
 
     async def expire(self, job: Job) -> None:
         """Empty a store whose time is over."""
-        from drsai_backend.features.knowledge.rows import stores
-
-        await self.host.database.write(partial(stores.expire, job=job))
+        await self.host.database.write(partial(rows.expire, job=job))
         self.host.work.wake()
 
     # --- hooks -------------------------------------------------------------------------------------------------------
 
     def file_deleted(self, session: Session, owner: Owner, file_id: str) -> None:
         """Take the file out of all stores, with its chunks."""
-        from drsai_backend.features.knowledge.rows import files as rows
-
         rows.forget_file(session, owner, file_id)
 
     def tool_given(self, session: Session, owner: Owner, tool: str, arguments: JsonObject) -> None:
-        """Raise NotFound, as OpenAI does: there is no such store for `file_search`."""
-        from drsai_backend.features.knowledge.rows import stores
-
-        if tool == "file_search":
-            stores.resolve(session, owner, arguments["vector_store_ids"])
+        """Raise NotFound: there is no such store; of `file_search`, as OpenAI does."""
+        if (field := {"file_search": "vector_store_ids", "knowledge_search": "stores"}.get(tool)) is not None:
+            rows.resolve(session, owner, arguments[field])
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
         """Delete chunks in parts, which one statement would take minutes for, and stores."""
-        from drsai_backend.features.knowledge.rows import stores
-
-        return stores.delete_part(session, owner)
+        return rows.delete_part(session, owner)
 
     def export_user(self, session: Session, owner: Owner) -> Iterator[tuple[str, bytes]]:
         """The stores, each with its files. The files themselves are in the archive."""
-        from drsai_backend.features.knowledge.rows import files as rows
-
         for store, files in rows.all_of(session, owner):
             told = {**store.model_dump(mode="json"), "files": [each.model_dump(mode="json") for each in files]}
             yield f"{store.store_id}.json", orjson.dumps(told, option=orjson.OPT_INDENT_2)
@@ -304,17 +290,13 @@ class Knowledge(ForAgents):
     # --- what it is made of ------------------------------------------------------------------------------------------
 
     @cached_property
-    def _files(self) -> Files:
-        from drsai_backend.files import Files
-
-        return Files(self.host.database, self.host.settings)
-
-    @cached_property
     def _ingestion(self) -> Ingestion:
         from drsai_backend.documents import Reader
         from drsai_backend.features.knowledge.ingestion import Ingestion
+        from drsai_backend.files import Files
 
-        return Ingestion(self.host.database, self._files, Reader(), self.host.embedder)
+        files = Files(self.host.database, self.host.settings)
+        return Ingestion(self.host.database, files, Reader(), self.host.embedder)
 
     async def _read(self, work: Callable[[Session], T]) -> T:
         return await self.host.database.read(work)

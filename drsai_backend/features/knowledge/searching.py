@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from drsai_backend.datamodel.knowledge import AgentStore
 from drsai_backend.errors import EndpointFailed, InvalidRequest
 from drsai_backend.features.knowledge.base import MAX_FOUND, MAX_QUERIES, Findings, Passage, Question
 from drsai_backend.features.knowledge.reranking import RERANKED, check_ranker, reranked
@@ -29,6 +30,7 @@ _MODES: Final[tuple[Mode, ...]] = ("keyword", "vector", "hybrid")
 _NO_MODEL: Final = "There is no embedding model, so it was searched by keywords only."
 _NO_ANSWER: Final = "The embedding model gave no answer, so it was searched by keywords only."
 _REFUSED: Final = "The embedding model refuses the question, so it was searched by keywords only."
+_NOT_YET: Final = "The files of the agent are not there yet, so they were not searched."
 _OTHER: Final = (
     "The vector store {} is not embedded by {}, so its passages were found by keywords only; "
     "`drsai knowledge reindex` embeds it anew."
@@ -45,6 +47,8 @@ async def search(host: Host, owner: Owner, names: Sequence[str], question: Quest
     if stale := [row["id"] for row in rows if stores.is_stale(row)]:
         await host.database.write(partial(stores.touch, keys=stale))
     notes: dict[str, None] = {}
+    if any(isinstance(each, AgentStore) for each in names) and all(row["tenant"] for row in rows):
+        notes[_NOT_YET] = None
     vectors = await _vectors(host, owner, rows, question, notes)
     by_model: dict[str, list[int]] = defaultdict(list)
     for row in rows:

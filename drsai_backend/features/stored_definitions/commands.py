@@ -13,7 +13,7 @@ from uuid import uuid4
 import typer
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.database import called, read_settings
+from drsai_backend.cli.database import called, opened, owner_of, read_settings
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
 from drsai_backend.cli.screen import (
     age,
@@ -24,16 +24,21 @@ from drsai_backend.cli.screen import (
     print_json,
     print_rows,
     tell,
+    warn,
     when,
 )
 from drsai_backend.cli.verbs import Verbs
-from drsai_backend.errors import ConfigurationError, NotFound
+from drsai_backend.errors import ConfigurationError, DrSaiError, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console
 
     from drsai_backend.caller import Caller
-    from drsai_backend.definitions import Problem
+    from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.definitions import Definitions, Problem
+    from drsai_backend.definitions.source import FieldPath
     from drsai_backend.drsai import DrSai
     from drsai_backend.features.stored_definitions.calls import AgentInfo
     from drsai_backend.json_types import JsonObject
@@ -65,9 +70,15 @@ _FOR: Final = {"user": "for its user", "tenant": "for the tenant", "all": "for a
 @app.command()
 def validate(
     files: Annotated[list[str], typer.Argument(metavar="FILE…", help="YAML or JSON files of definitions.")],
+    tenant: OfTenant = "default",
+    user: OfUser = "anonymous",
+    database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say all that is wrong with files of definitions, by file, line and field; or what each serves."""
+    """Say all that is wrong with files of definitions, by file, line and field; or what each serves.
+
+    Where there is a database, stores are looked for that agents name and that the user does not have yet.
+    """
     from drsai_backend.definitions import DefinitionError, Problem, read_definitions
     from drsai_backend.definitions.files import is_of_components
     from drsai_backend.features.extensions import means_of
@@ -88,11 +99,21 @@ def validate(
             wrong += error.problems if isinstance(error, DefinitionError) else [Problem(error.message)]
         else:
             served[file] = [*found.served]
+            for path, text in _missing_stores(found, owner_of(tenant, user), database_url):
+                warn(in_line(str(Problem(text, path, file))))
             console.print(f"{in_line(file)}: {', '.join(found.served)}", soft_wrap=True)
     if wrong:
         raise DefinitionError(wrong)
     if as_json:
         print_json(served)
+
+
+def _missing_stores(found: Definitions, owner: Owner, database_url: str | None) -> Sequence[tuple[FieldPath, str]]:
+    """Return the stores that definitions name and a user does not have; none where no database can be looked at."""
+    if any(each.knowledge is not None and each.knowledge.stores for each in found.agents.values()):
+        with contextlib.suppress(DrSaiError), opened(database_url) as drsai:
+            return drsai.wait_for(lambda: drsai.drsai.engine.agents.missing_stores(owner, found))
+    return ()
 
 
 @app.command()
@@ -185,11 +206,9 @@ def convert(
     for name, field in made.secrets.items():
         text = f"{field} is not written: set the environment variable {name}"
         told.print(f"[bold yellow]Secret:[/] {in_line(text)}", soft_wrap=True)
-    if is_json:  # YAML has them as comments.
-        for about, part in (("for DRSAI_MODELS", made.profiles), ("not available yet", made.later)):
-            if part:
-                text = f"{about}: {json.dumps(part, ensure_ascii=False)}"
-                told.print(f"[bold yellow]Note:[/] {in_line(text)}", soft_wrap=True)
+    if is_json and made.profiles:  # YAML has them as comments.
+        text = f"for DRSAI_MODELS: {json.dumps(made.profiles, ensure_ascii=False)}"
+        told.print(f"[bold yellow]Note:[/] {in_line(text)}", soft_wrap=True)
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ _CHECKED: Final = {
         "warnings": {
             "type": "array",
             "items": {"type": "string"},
-            "description": "What has no effect, each with its field; left out where all has.",
+            "description": "What has no effect, or is not there yet, each with its field; left out where nothing is.",
         },
     },
 }

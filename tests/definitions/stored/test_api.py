@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
+from drsai_backend.database.documents import OF_ALL
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions import json_schema
+from drsai_backend.features.knowledge.base import NewStore
+from drsai_backend.features.knowledge.extension import Knowledge
 from tests.definitions.stored.conftest import World, agent, opened
 
 
@@ -120,6 +124,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "definition.agents.helper.tools[0].python": (agent(tools=[{"python": "os:system"}]), "os may not be named"),
     "definition.agents.helper.permissions": (agent(permissions=["chta"]), "must be a scope"),
     "definition.agents.helper.tools[0].http": (agent(tools=[HTTP]), "name it here as {registered: t}"),
+    "definition.agents.helper.knowledge.files": (
+        agent(knowledge={"files": ["/etc"], "stores": ["handbook"]}),
+        "are the operator's, paths and URLs: upload your own",
+    ),
     "definition.tools.page.http": ({**agent(tools=["page"]), "tools": {"page": HTTP}}, "register the tool"),
 }
 
@@ -192,6 +200,33 @@ async def test_what_has_no_effect_is_told_where_nothing_is_stored(world: World) 
     ]
     assert told == {"id": "helper", "object": "agent.checked", "valid": True}
     assert (await world.ask("POST", "", {**body, "validate_only": False})).status_code == 201, "it worked, and does"
+
+
+async def test_a_store_that_is_not_there_yet_is_told_where_nothing_is_stored(world: World) -> None:
+    """For a user their own or the tenant's; for a tenant the tenant's; for all, each tenant has its own."""
+    given = agent(knowledge=["handbook", "leave"])
+    knowledge = world.drsai.extension(Knowledge)
+
+    async def told(visibility: str, who: str = "root") -> list[str]:
+        body = {"name": "helper", "definition": given, "visibility": visibility, "validate_only": True}
+        return (await world.ask("POST", "", body, who)).json().get("warnings", [])
+
+    where, why = (
+        "`definition.agents.helper.knowledge.stores[{}]` names no store that is there yet",
+        "there is no vector store",
+    )
+    missing = [f"{where.format(number)}: {why} {name!r}" for number, name in enumerate(("handbook", "leave"))]
+    assert await told("user") == await told("tenant") == missing
+    await knowledge.create(Owner("acme", "root"), NewStore(name="handbook"))
+    await knowledge.create(Owner("acme", ""), NewStore(name="leave"))
+    await knowledge.create(OF_ALL, NewStore(name="handbook"))
+    assert (await told("user"), await told("tenant"), await told("user", "ann")) == ([], missing[:1], missing[:1])
+    assert await told("user", "eve") == missing, "nothing of another tenant"
+    await knowledge.create(Owner("acme", "root"), NewStore(name="handbook"))
+    assert ["there are 2 vector stores" in each for each in await told("user")] == [True]
+    checked = await world.drsai.agents.put("helper", given, visibility="all", validate_only=True)
+    assert checked is None
+    assert (await world.ask("POST", "", {"name": "helper", "definition": given}, "eve")).status_code == 201
 
 
 async def test_all_that_is_wrong_is_told_at_once(world: World) -> None:

@@ -18,7 +18,7 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.documents import Reader
 from drsai_backend.errors import JobLost
 from drsai_backend.features.knowledge import ingestion
-from drsai_backend.features.knowledge.base import Chunking, NewFile, Question
+from drsai_backend.features.knowledge.base import PATH, Chunking, NewFile, Question
 from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.knowledge.ingestion import Ingestion
 from drsai_backend.features.knowledge.rows import files as rows
@@ -196,7 +196,10 @@ async def test_a_later_version_keeps_what_did_not_change(
     later = await upload(client, "book.md", "\n\n".join(parts))
     knowledge = drsai.extension(Knowledge)
     chunking = Chunking(size=300, overlap=0)
-    await knowledge.replace(ANONYMOUS, store, ids["book.md"], NewFile(file_id=later, chunking=chunking))
+    new = NewFile(file_id=later, chunking=chunking, attributes={PATH: "book.md"})
+    await knowledge.set_attributes(ANONYMOUS, store, ids["book.md"], new.attributes)
+    assert await knowledge.put(ANONYMOUS, store, new) == (True, ids["book.md"])
+    assert await knowledge.put(ANONYMOUS, store, new) == (False, None)
     await until(lambda: _completed(client, store))
     after = await _numbers(drsai)
     assert before.keys() <= after.keys()

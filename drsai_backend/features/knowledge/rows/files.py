@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -27,7 +28,9 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, NotFound
 from drsai_backend.features.knowledge.base import (
     MAX_FILES,
+    PATH,
     Attributes,
+    Chunking,
     FileBatch,
     FileCounts,
     FileStatus,
@@ -54,6 +57,8 @@ from drsai_backend.work.jobs import cancel, enqueue
 from drsai_backend.work.kinds import NewJob
 
 INGEST: Final = "knowledge_ingest"
+ABANDONED: Final = timedelta(hours=1)
+"""After so long a file goes which `put` was killed before it had, or which it has replaced."""
 _PAGE: Final = 1_000
 _AT_ONCE: Final = 100
 """Chunks that are removed in the transaction of whoever deletes their file; a job removes the rest."""
@@ -73,9 +78,8 @@ class FoundIn:
 def create_with(session: Session, owner: Owner, new: NewStore, files: Sequence[NewFile]) -> StoreInfo:
     """Make a store with files. Raises as `create_store` and `attach`."""
     store = create_store(session, owner, new)
-    if not files:
-        return store
-    attach(session, owner, store.store_id, files)
+    if files:
+        attach(session, owner, store.store_id, files)
     return read_store(session, owner, store.store_id)
 
 
@@ -92,17 +96,30 @@ def attach(session: Session, owner: Owner, store_id: str, files: Sequence[NewFil
     return [_shown(store_id, row) for row in _attach(session, owner, store, files, None)]
 
 
-def replace(session: Session, owner: Owner, store_id: str, file_id: str, new: NewFile) -> StoreFile:
-    """Put a file in the place of another one, with the chunks that both have. Raises as `attach`, and Conflict: the
-    new one is there already."""
+def put(session: Session, owner: Owner, store_id: str, new: NewFile) -> tuple[bool, str | None]:
+    """Attach a file in the place of the one that has the same path (attribute `drsai.path`), of which it is a later
+    version: what both have stays as it is. The new one is kept from now on, the old one expires. Raises as `attach`.
+
+    Returns:
+        Whether it is read now: False: it is there and was; and the file in whose place it is.
+    """
     alone(session, *owner)
-    store = open_store(session, owner, store_id)
-    row = file_row(session, store, file_id)
-    if new.file_id in _there(session, store, [new.file_id]):
-        raise Conflict(f"the vector store has the file {new.file_id} already", param="file_id")
-    change = sa.update(_file).where(_file.c.id == row["id"]).values(file_id=new.file_id)
-    session.connection().execute(change)
-    return _shown(store_id, _attach(session, owner, store, [new], row["batch_key"])[0])
+    store, connection, c = open_store(session, owner, store_id), session.connection(), _file.c
+    query = sa.select(_file).where(c.store_key == store["id"])
+    kept = sa.update(_stored).where(*owned_by(_stored, owner))
+    same = connection.execute(query.where(c.file_id == new.file_id)).mappings().first()
+    cut = None if same is None else Chunking(size=same["chunk_tokens"], overlap=same["overlap_tokens"])
+    if same is not None and same["status"] in ("completed", "in_progress") and cut == new.chunking:
+        return False, None
+    connection.execute(kept.where(_stored.c.file_id == new.file_id).values(expires_at=None))
+    path = c.attributes[PATH].as_string() == str(new.attributes[PATH])
+    old = None if same is not None else connection.execute(query.where(path)).mappings().first()
+    if old is not None:
+        connection.execute(sa.update(_file).where(c.id == old["id"]).values(file_id=new.file_id))
+        over = utcnow() + ABANDONED
+        connection.execute(kept.where(_stored.c.file_id == old["file_id"]).values(expires_at=over))
+    _attach(session, owner, store, [new], None if old is None else old["batch_key"])
+    return True, None if old is None else old["file_id"]
 
 
 def attach_batch(session: Session, owner: Owner, store_id: str, files: Sequence[NewFile]) -> FileBatch:

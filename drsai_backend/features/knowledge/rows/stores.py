@@ -13,11 +13,13 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
+from drsai_backend.database.documents import OF_ALL
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.pages import read_page
 from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchIndex, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.knowledge import AgentStore
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound
 from drsai_backend.features.knowledge.base import MAX_STORES, FileCounts, NewStore, StoreInfo
@@ -131,9 +133,30 @@ def find_store(session: Session, owner: Owner, store_id: str, *, shared: bool = 
     return row
 
 
+def ensure_store(session: Session, owner: Owner, new: NewStore) -> StoreInfo:
+    """Return an owner's own store of a name or id; where there is none it is made, by one of those who ask at once.
+    Raises as `create_store`, and InvalidRequest: there are several."""
+    alone(session, "knowledge", *owner)
+    try:
+        return shown(session, _resolved(session, sa.and_(*owned_by(_store, owner)), [new.name]))[0]
+    except NotFound:
+        return create_store(session, owner, new)
+
+
 def resolve(session: Session, owner: Owner, names: Sequence[str]) -> list[Row]:
-    """Return the rows of stores by names or ids. Raises as `Knowledge.resolve`."""
-    query = sa.select(_store).where(_seen_by(owner), sa.or_(_store.c.store_id.in_(names), _store.c.name.in_(names)))
+    """Return the rows of stores by names or ids; those of agents, where they are there by now, are the last. Raises as
+    `Knowledge.resolve`."""
+    own = [str(each) for each in names if isinstance(each, AgentStore)]
+    given = [each for each in names if not isinstance(each, AgentStore)]
+    found = _resolved(session, _seen_by(owner), given) if given else []
+    if own:
+        query = sa.select(_store).where(*owned_by(_store, OF_ALL), _store.c.name.in_(own))
+        found += session.connection().execute(query).mappings()
+    return found
+
+
+def _resolved(session: Session, whose: sa.ColumnElement[bool], names: Sequence[str]) -> list[Row]:
+    query = sa.select(_store).where(whose, sa.or_(_store.c.store_id.in_(names), _store.c.name.in_(names)))
     rows = session.connection().execute(query.order_by(_store.c.id)).mappings().all()
     return [_named(rows, name) for name in dict.fromkeys(names)]
 
@@ -155,10 +178,9 @@ def _named(rows: Sequence[Row], name: str) -> Row:
     raise NotFound(f"there is no vector store {name!r}", param="name")
 
 
-def list_stores(session: Session, owner: Owner, listing: Listing, *, name: str | None = None) -> Page[StoreInfo]:
+def list_stores(session: Session, owner: Owner, listing: Listing) -> Page[StoreInfo]:
     """A page of a user's own stores. Raises InvalidRequest as `read_listed`."""
-    only = () if name is None else (_store.c.name == name,)
-    page = read_listed(session, sa.select(_store).where(*owned_by(_store, owner)), _store.c.store_id, listing, *only)
+    page = read_listed(session, sa.select(_store).where(*owned_by(_store, owner)), _store.c.store_id, listing)
     return Page(items=shown(session, page.items), next=page.next)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -27,7 +29,7 @@ from drsai_backend.cli.verbs import Verbs
 from drsai_backend.errors import InvalidRequest, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from drsai_backend.datamodel.owner import Owner
     from drsai_backend.features.knowledge.base import Passage, StoreFile, StoreInfo
     from drsai_backend.features.knowledge.extension import Knowledge
-    from drsai_backend.page import Page
+    from drsai_backend.features.knowledge.keeping import Keeper
     from drsai_backend.sync import SyncDrSai
 
 app = typer.Typer(cls=Verbs, help="Keep documents that agents search.", no_args_is_help=True)
@@ -64,23 +66,19 @@ def add(
 
     Files that are there already and have not changed are left alone; of one that has, what changed is stored anew.
     """
-    from drsai_backend.features.knowledge.base import PATH, NewStore
-    from drsai_backend.features.knowledge.commands.folders import files_in, progress
+    from drsai_backend.features.knowledge.base import NewStore
 
-    owner, files = _owner(tenant, user, shared=shared), files_in(paths)
+    owner, files = owner_of(tenant, "" if shared else user), _files_in(paths)
     with opened(database_url, must_exist=False) as drsai:
         knowledge = _working(drsai)
-        try:
-            there = _store(drsai, owner, store)
-        except NotFound:
-            there = drsai.wait_for(lambda: knowledge.create(owner, NewStore(name=store)))
-        with progress() as bar:
+        there = drsai.wait_for(lambda: knowledge.ensure(owner, NewStore(name=store)))
+        keeper = _keeper(drsai, owner, there)
+        with _progress() as bar:
             task = bar.add_task("storing", total=len(files))
             stored: dict[str, str] = {}
-            attached = {each.attributes.get(PATH): each for each in _files(drsai, owner, there)}
             for name, path in files.items():
                 bar.update(task, description=in_line(name)[-40:])
-                if (file_id := _put(drsai, owner, there, (name, path), attached.get(name))) is not None:
+                if (file_id := drsai.wait_for(partial(keeper.put_file, name, path))) is not None:
                     stored[name] = file_id
                 bar.advance(task)
             _wait(drsai, owner, there, bar)
@@ -108,7 +106,7 @@ def list_stores(
     """List stores, newest first."""
     from drsai_backend.features.knowledge.rows.stores import Listing
 
-    owner = _owner(tenant, user, shared=shared)
+    owner = owner_of(tenant, "" if shared else user)
     with opened(database_url) as drsai:
         knowledge = _knowledge(drsai)
         found = lists.read(
@@ -133,7 +131,7 @@ def search(
     """Search a store."""
     from drsai_backend.features.knowledge.base import Question
 
-    owner = _owner(tenant, user, shared=shared)
+    owner = owner_of(tenant, "" if shared else user)
     with opened(database_url) as drsai, _missing(owner):
         knowledge, question = _knowledge(drsai), Question(queries=[query], top_k=limit)
         found = drsai.wait_for(lambda: knowledge.search(owner, [store], question))
@@ -159,7 +157,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a store and its files: how far they are read, or why they could not be."""
-    owner = _owner(tenant, user, shared=shared)
+    owner = owner_of(tenant, "" if shared else user)
     with opened(database_url) as drsai, _missing(owner):
         there = _store(drsai, owner, store)
         files = _files(drsai, owner, there)
@@ -198,9 +196,10 @@ def remove(
     from drsai_backend.datamodel.audit import CLI
     from drsai_backend.features.knowledge.base import PATH
 
-    owner = _owner(tenant, user, shared=shared)
+    owner = owner_of(tenant, "" if shared else user)
     with opened(database_url) as drsai, _missing(owner):
         knowledge, there = _knowledge(drsai), _store(drsai, owner, store)
+        keeper = _keeper(drsai, owner, there)
         all_files = _files(drsai, owner, there)
         chosen = [_named(all_files, each) for each in files or ()]
         what = (
@@ -210,10 +209,8 @@ def remove(
         )
         confirm(f"Delete {what}, of {_whose(owner)}?", yes=yes)
         for file in chosen or all_files:
-            if PATH in file.attributes:
-                drsai.files.delete(owner, file.file_id, actor=CLI)
-            elif files:
-                drsai.wait_for(lambda file=file: knowledge.detach(owner, there.store_id, file.file_id))
+            if files or PATH in file.attributes:
+                drsai.wait_for(partial(keeper.remove, file))
         if not files:
             drsai.wait_for(lambda: knowledge.delete(owner, there.store_id, actor=CLI))
     gone = [each.file_id for each in chosen] or [there.store_id]
@@ -230,13 +227,11 @@ def reindex(
     as_json: AsJson = False,
 ) -> None:
     """Embed a store anew, by the model of the settings (DRSAI_EMBEDDINGS_MODEL). It is searched as it was meanwhile."""
-    from drsai_backend.features.knowledge.commands.folders import progress
-
-    owner = _owner(tenant, user, shared=shared)
+    owner = owner_of(tenant, "" if shared else user)
     with opened(database_url) as drsai, _missing(owner):
         there, knowledge = _store(drsai, owner, store), _working(drsai)
         drsai.wait_for(lambda: knowledge.reindex(owner, there.store_id))
-        with progress() as bar:
+        with _progress() as bar:
             task = bar.add_task("embedding", total=there.chunks)
             while (state := drsai.wait_for(lambda: knowledge.reindexing(owner, there.store_id))) is not None:
                 bar.update(task, completed=state.done)
@@ -261,10 +256,6 @@ def _working(drsai: SyncDrSai) -> Knowledge:
     return knowledge
 
 
-def _owner(tenant: str, user: str, *, shared: bool) -> Owner:
-    return owner_of(tenant, "" if shared else user)
-
-
 def _store(drsai: SyncDrSai, owner: Owner, name: str) -> StoreInfo:
     knowledge = _knowledge(drsai)
     found = drsai.wait_for(lambda: knowledge.resolve(owner, [name]))[0]
@@ -273,44 +264,43 @@ def _store(drsai: SyncDrSai, owner: Owner, name: str) -> StoreInfo:
     return found
 
 
-def _files(drsai: SyncDrSai, owner: Owner, store: StoreInfo) -> list[StoreFile]:
-    from drsai_backend.features.knowledge.rows.stores import Listing
-
+def _files(drsai: SyncDrSai, owner: Owner, store: StoreInfo) -> Sequence[StoreFile]:
     knowledge = _knowledge(drsai)
-
-    def page(after: str | None, many: int) -> Page[StoreFile]:
-        return drsai.wait_for(lambda: knowledge.list_files(owner, store.store_id, Listing(after=after, limit=many)))
-
-    return lists.read(page, None).items
+    return drsai.wait_for(lambda: knowledge.every_file(owner, store.store_id))
 
 
-def _put(
-    drsai: SyncDrSai, owner: Owner, store: StoreInfo, file: tuple[str, Path], there: StoreFile | None
-) -> str | None:
-    """Store a file, and have it read. Returns its id; None: it is there, and was read."""
+def _keeper(drsai: SyncDrSai, owner: Owner, store: StoreInfo) -> Keeper:
     from drsai_backend.datamodel.audit import CLI
-    from drsai_backend.features.knowledge.base import PATH, NewFile
-    from drsai_backend.features.knowledge.commands.folders import digest_of, parts_of
+    from drsai_backend.features.knowledge.keeping import Keeper
 
-    (name, path), knowledge = file, _knowledge(drsai)
-    origin = f"{store.store_id}/{digest_of(path)}/{name}"
+    knowledge, files = _knowledge(drsai), drsai.drsai.files
+    return Keeper(knowledge=knowledge, files=files, owner=owner, store_id=store.store_id, actor=CLI)
 
-    async def parts() -> AsyncIterator[bytes]:
-        for part in parts_of(path):
-            yield part
 
-    files = drsai.drsai.files
-    # What is there already with the same content is that file.
-    made = drsai.wait_for(lambda: files.create(owner, path.name, parts(), purpose="assistants", origin=origin))
-    if there is not None and there.file_id == made.file_id and there.status in ("completed", "in_progress"):
-        return None
-    new = NewFile(file_id=made.file_id, attributes={PATH: name})
-    if there is None or there.file_id == made.file_id:
-        drsai.wait_for(lambda: knowledge.attach(owner, store.store_id, [new]))
-    else:
-        drsai.wait_for(lambda: knowledge.replace(owner, store.store_id, there.file_id, new))
-        drsai.files.delete(owner, there.file_id, actor=CLI)
-    return made.file_id
+def _files_in(paths: Sequence[str]) -> dict[str, Path]:
+    """The files that paths mean, by their names below these. Raises InvalidRequest: two have the same one there."""
+    from drsai_backend.features.knowledge.keeping import files_of
+
+    found: dict[str, Path] = {}
+    for name, path in chain.from_iterable(files_of(each).items() for each in paths):
+        if found.setdefault(name, path).resolve() != path.resolve():
+            raise InvalidRequest(f"{found[name]} and {path} have the same name: add them one by one", param="path")
+    return found
+
+
+def _progress() -> Progress:
+    """A progress bar on stderr, where it is a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = make_console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _wait(drsai: SyncDrSai, owner: Owner, store: StoreInfo, bar: Progress) -> None:
@@ -323,7 +313,7 @@ def _wait(drsai: SyncDrSai, owner: Owner, store: StoreInfo, bar: Progress) -> No
         time.sleep(_LOOK)
 
 
-def _named(files: list[StoreFile], name: str) -> StoreFile:
+def _named(files: Sequence[StoreFile], name: str) -> StoreFile:
     from drsai_backend.features.knowledge.base import PATH
 
     found = [each for each in files if name in (each.file_id, each.attributes.get(PATH))]
@@ -363,7 +353,7 @@ def _print_passage(console: Console, passage: Passage) -> None:
 
 
 def _whose(owner: Owner) -> str:
-    return in_line(whose_name(owner) if owner.user_id else f"the tenant {owner.tenant}")
+    return in_line(whose_name(owner) if owner.user_id else f"the tenant {owner.tenant or '(all)'}")
 
 
 def _missing(owner: Owner) -> AbstractContextManager[None]:
