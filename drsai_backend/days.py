@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import date, timedelta
-from typing import Final
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import AwareDatetime, BeforeValidator
 
 _MONTHS: Final = (
     "January",
@@ -60,6 +62,25 @@ _PATTERN: Final = re.compile(
 )
 _MOST: Final = 20
 """Days that are looked for in a text."""
+
+
+def _day(given: object) -> object:
+    if not isinstance(given, str):
+        return given
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", given) is None:
+        raise ValueError("must be a day such as 2026-03-01")
+    return date.fromisoformat(given)
+
+
+def _moment(given: object) -> object:
+    if isinstance(given, str) and given[4:5] != "-":  # Pydantic takes numbers for seconds since 1970.
+        raise ValueError("must be a moment such as 2026-01-31T12:00:00Z")
+    return given
+
+
+Day: TypeAlias = Annotated[date, BeforeValidator(_day)]
+Moment: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_moment)]
+"""As requests write them."""
 
 
 def words_of(day: date) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 
@@ -13,6 +14,17 @@ def imported(target: str) -> Any:
     """Return what `package.module:attribute` names."""
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)
+
+
+class _Later(ModuleType):
+    def __getattr__(self, name: str) -> object:
+        return getattr(import_module(self.__name__), name)
+
+
+def later(module: str) -> ModuleType:
+    """Return a module by its name, which is imported when something of it is first asked for. It is imported for type
+    checkers beside this."""
+    return _Later(module)
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:

@@ -16,7 +16,7 @@ import drsai_backend
 import drsai_backend.definitions
 import drsai_backend.strategies
 import drsai_backend.tools.http
-from drsai_backend.lazily import imported, lazily
+from drsai_backend.lazily import imported, later, lazily
 
 MODULES_OF_A_CLASS = 90
 MODULES_OF_A_RUN = 363
@@ -173,6 +173,18 @@ def test_a_module_is_imported_when_its_name_is_asked_for(tmp_path: Path, monkeyp
     assert imported("lazy:third") == 3
     with pytest.raises(ImportError):
         exec("from lazy import fourth", {})
+
+
+def test_a_module_is_imported_when_something_of_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deferred.py").write_text("value = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    deferred = later("deferred")
+    assert "deferred" not in sys.modules
+    assert deferred.value == 1
+    with pytest.raises(AttributeError, match="has no attribute 'other'"):
+        _ = deferred.other
 
 
 def test_a_name_is_asked_for_of_its_own_package() -> None:

@@ -402,7 +402,7 @@ class Settings(BaseSettings):
     memory_shared: dict[str, Literal["team", "tenant"]] = Field(
         default_factory=dict,
         description="Teams of whose runs all users of a tenant remember something, by name: `team` for that team, "
-        "`tenant` for all.",
+        "`tenant` for all; `*`: what definitions of other teams may ask for.",
     )
     memory_model: str | None = Field(
         default=None, description="The profile, or the model, that learns. Default: the default model."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import Final, Literal, TypeVar, cast
 
 from autogen_agentchat.agents import BaseChatAgent
 from autogen_agentchat.base import ChatAgent, Team
@@ -97,6 +97,13 @@ class DefinedTeam:
     def definition(self) -> AgentDefinition | TeamDefinition:
         """The agent's or team's own."""
         return self._given.agents.get(self.name) or self._given.teams[self.name]
+
+    @property
+    def memory_shared(self) -> Literal["team", "tenant"] | None:
+        """The widest of what its agents ask for (`Memory.shared`)."""
+        agents = (self._given.agents.get(each) for each in needed_by([self.name], self._given))
+        asked = {each.memory.shared for each in agents if each is not None and each.memory is not None}
+        return "tenant" if "tenant" in asked else "team" if "team" in asked else None
 
     def __call__(self, context: RunContext) -> ChatAgent | Team:
         """A fresh agent or team for a run.
@@ -242,8 +249,7 @@ class LookupTool(FixedTool):
 
     def __init__(self, inner: ToolBase, lookup: JsonObject) -> None:
         self._lookup = lookup
-        fixed = {name: lookup[name] for name in ("stores", "retrieval", "min_score") if lookup[name] is not None}
-        super().__init__(inner, {"min_score": None, **fixed})
+        super().__init__(inner, {name: lookup[name] for name in ("stores", "retrieval", "min_score", "ranker")})
 
     def check(self, arguments: Mapping[str, object]) -> JsonObject:
         """See `ToolBase.check`."""

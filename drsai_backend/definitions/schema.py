@@ -268,6 +268,11 @@ class Memory(Part):
         pattern=r"^[\w.: -]{0,64}$",
         description="Those that were stored under this name, too. Default: those for all.",
     )
+    shared: Literal["team", "tenant"] | None = Field(
+        default=None,
+        description="Show it what all users share of this team, or of all teams, and let them learn it here: as far as "
+        "`DRSAI_MEMORY_SHARED` allows. Default: as that says.",
+    )
 
 
 KNOWLEDGE: Final = "knowledge_search"
@@ -290,6 +295,9 @@ class Knowledge(Part):
     top_k: int = Field(default=5, ge=1, le=50, description="Passages that are found.")
     min_score: float | None = Field(default=None, ge=0, le=1, description="Their least cosine.")
     max_tokens: int = Field(default=2_000, ge=100, description="In `context`, of the passages together.")
+    ranker: str | None = Field(
+        default=None, min_length=1, max_length=255, description="The profile of a model that puts passages in order."
+    )
     files: list[Annotated[str, Field(min_length=1, max_length=2048)]] = Field(
         default_factory=list,
         max_length=1000,
@@ -311,7 +319,7 @@ class Knowledge(Part):
 
     def lookup(self, store: str) -> JsonObject:
         """Return what the feature is told to do, in its words. `store`: the one that has `files`."""
-        said = self.model_dump(include={"top_k", "retrieval", "min_score", "max_tokens"})
+        said = self.model_dump(include={"top_k", "retrieval", "min_score", "max_tokens", "ranker"})
         return {**said, "stores": [*self.stores, *([AgentStore(store)] if self.files else [])]}
 
     def read_from(self, folder: str) -> None:

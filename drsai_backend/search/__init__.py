@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         read_entries,
         remove,
         remove_family,
+        sample,
         set_attributes,
     )
     from drsai_backend.search.search import Search
@@ -48,6 +49,7 @@ __all__ = [
     "read_entries",
     "remove",
     "remove_family",
+    "sample",
     "set_attributes",
     "speed_up",
 ]
@@ -60,7 +62,7 @@ __getattr__ = lazily(
         "filters": "Filter parse_filter",
         "hnsw": "speed_up",
         "indexes": "add create_index drop_index find_index prepare Prepared read_entries remove remove_family "
-        "set_attributes",
+        "sample set_attributes",
         "search": "Search",
     },
 )

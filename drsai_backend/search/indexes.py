@@ -241,6 +241,14 @@ def read_entries(
         yield Entry(row.ref, row.text, row.family, row.attributes, row.place)
 
 
+def sample(session: Session, index: int) -> tuple[Entry, bytes] | None:
+    """Return an entry that has a vector, without `context`, and that; None: no entry has one."""
+    joined = sa.join(_vector, _entry, sa.and_(*(_entry.c[name] == _vector.c[name] for name in ("index_id", "number"))))
+    query = sa.select(_entry, _vector.c.vector).select_from(joined).where(_vector.c.index_id == index)
+    row = session.connection().execute(query.order_by(_vector.c.number).limit(1)).first()
+    return None if row is None else (Entry(row.ref, row.text, row.family, row.attributes, row.place), row.vector)
+
+
 def _lock(session: Session, index: int) -> sa.Row[Any] | None:
     """Lock an index to the end of the transaction, and return its row; None: there is none."""
     return session.connection().execute(sa.select(_index).where(_index.c.id == index).with_for_update()).first()

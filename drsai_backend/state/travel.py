@@ -27,9 +27,11 @@ from drsai_backend.database.runs.branches import Point, copy_messages, store_rew
 from drsai_backend.database.runs.commands import end_unheld
 from drsai_backend.database.runs.loaded import changed
 from drsai_backend.database.runs.paths import (
+    END,
     Line,
     Segment,
     branch_of,
+    left_out,
     line_of,
     newest_entry,
     newest_message,
@@ -331,6 +333,10 @@ def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, a
         numbers: list[int] = list(session.connection().execute(seqs).scalars())
         document, count = None if document is None else renumber(document, numbers), len(numbers)
     connection, now = session.connection(), utcnow()
+    source: JsonObject = {"user_id": name.user_id, "thread_id": name.thread_id, "seq": line.seq}
+    here = replace(line, seq=END) if line.seq == newest_message(session, head.line) else line
+    if spans := left_out(session, here):
+        source["left_out"] = [[each.isoformat() for each in span] for span in spans]
     if connection.execute(sa.select(thread.c.id).where(*of_thread(thread, target))).first() is not None:
         raise Conflict(f"{target.user_id} has a thread {target.thread_id!r} already", param="thread_id")
     payload = None if document is None else encode_document(document)
@@ -340,7 +346,7 @@ def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, a
         .values(created_at=now, updated_at=now, version=SCHEMA_VERSION, **target._asdict())
         .values(status=point.status, team=point.team, title=title, revision=1, last_seq=count, epoch=0)
         .values(turn=int(payload is not None), journal_debt=debt_of(payload, ()))
-        .values(forked_from={"user_id": name.user_id, "thread_id": name.thread_id, "seq": line.seq})
+        .values(forked_from=source)
         .returning(thread.c.id)
     ).scalar_one()
     copy_messages(session, line, key, target)

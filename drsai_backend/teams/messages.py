@@ -31,6 +31,8 @@ HiddenReason: TypeAlias = Literal["tool", "speaker", "last", "told"]
 """Why a message is no part of its run's answer: it was said inside of a tool call; its speaker is not shown; only the
 last message is, which this one is not unless the run ends with it; or an answer before this one has told it."""
 ASIDE: Final = "drsai.aside"
+RECALLED: Final = "drsai.recalled"
+"""In the metadata of what a model has answered: the names of what it was shown beside the thread, with spaces."""
 
 
 class UserInputReceivedEvent(BaseAgentEvent):

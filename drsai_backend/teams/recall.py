@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_core.models import LLMMessage
 
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models.endpoints.message_rules import question_at
 
 if TYPE_CHECKING:
@@ -20,8 +21,17 @@ if TYPE_CHECKING:
     from drsai_backend.teams.replay.steps import AgentSteps
     from drsai_backend.teams.team_tree import TeamTree
 
-Recall: TypeAlias = Callable[[str], Awaitable[str | None]]
-"""Returns the text that is shown for a question; None: nothing is. It raises nothing that should end the run."""
+
+class Recalled(NamedTuple):
+    """What is shown for a question: the text, and the names of what is in it, without spaces, which steps of the run
+    tell (`RunStep.recalled`)."""
+
+    text: str
+    names: Sequence[str] = ()
+
+
+Recall: TypeAlias = Callable[[str], Awaitable[str | Recalled | None]]
+"""Returns what is shown for a question; None: nothing is. It raises nothing that should end the run."""
 RecallSource: TypeAlias = Callable[["RunContext", Mapping[str, object]], Recall]
 """Makes the recall of an agent, of the run and the agent's options. Raises TeamBuildError where that cannot be."""
 Recalling: TypeAlias = tuple[object, Recall]
@@ -57,10 +67,13 @@ def _holds(tree: TeamTree, team: object, path: str) -> bool:
 
 
 async def _found(recalls: Sequence[Recall], steps: AgentSteps, messages: Sequence[LLMMessage]) -> str | None:
-    async def find() -> str | None:
+    async def find() -> JsonObject:
         question = question_in(messages)
-        texts = [await recall(question) for recall in recalls] if question else []
-        return "\n\n".join(filter(None, texts)) or None
+        found = [await recall(question) for recall in recalls] if question else []
+        told = [Recalled(each) if isinstance(each, str) else each for each in found if each]
+        names = [name for each in told for name in each.names]
+        text = "\n\n".join(each.text for each in told) or None
+        return {"text": text, "names": names} if names else {"text": text}
 
     return await steps.recalled(find)
 

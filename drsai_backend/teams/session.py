@@ -30,7 +30,7 @@ from drsai_backend.datamodel import citations
 from drsai_backend.datamodel.file import to_note
 from drsai_backend.json_types import JsonObject
 from drsai_backend.state import Document, ResumeRecord
-from drsai_backend.teams.messages import put_aside, thought_beside
+from drsai_backend.teams.messages import RECALLED, put_aside, thought_beside
 from drsai_backend.teams.recording.recorder import Recorder, Turn, WarmState
 from drsai_backend.teams.replay.steps import TurnSteps
 from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
@@ -240,13 +240,15 @@ class TeamSession:
             saying.mark(message)
         if message.models_usage is not None and (by := saying.answered.get(message.source)) is not None:
             message.metadata = {**message.metadata, **by}
-        if self.steps is not None and (self.steps.files or self.steps.passages):
-            self._note_files(message, self.steps)
+        if self.steps is not None and (self.steps.files or self.steps.passages or self.steps.recalled):
+            self._note(message, self.steps)
         self.recorder.emit(message)
 
-    def _note_files(self, message: BaseAgentEvent | BaseChatMessage, steps: TurnSteps) -> None:
-        """Let a message with results of tools have the files that they have made, and one that answers what it cites of
-        the files that its speaker was shown."""
+    def _note(self, message: BaseAgentEvent | BaseChatMessage, steps: TurnSteps) -> None:
+        """Let a message with results of tools have the files that they have made, one that answers what it cites of
+        the files that its speaker was shown, and what a model has answered the names of what that was shown beside."""
+        if message.models_usage is not None and (names := steps.recalled.get(message.source)):
+            message.metadata = {**message.metadata, RECALLED: " ".join(names)}
         if isinstance(message, ToolCallExecutionEvent | ToolCallSummaryMessage):
             results = message.content if isinstance(message, ToolCallExecutionEvent) else message.results
             if files := [file for each in results for file in steps.files.get((message.source, each.call_id), ())]:

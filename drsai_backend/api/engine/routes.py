@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from fastapi import APIRouter, Depends, Path, Query, Request
-from pydantic import AwareDatetime, BeforeValidator
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
@@ -21,6 +20,7 @@ from drsai_backend.api.http.parameters import AfterNumber, Limit, known_paramete
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import run_headers
 from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.days import Moment
 from drsai_backend.definitions.modes import TEAMS, modes_of
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.events import Mark
@@ -37,15 +37,6 @@ assert {*get_args(State)} == {*STATES.values()}
 _MOMENT: Final = "Such as `2026-01-31T12:00:00Z`."
 
 
-def _written(text: object) -> object:
-    if isinstance(text, str) and text[4:5] != "-":
-        raise ValueError(
-            "must be a moment such as 2026-01-31T12:00:00Z"
-        )  # Pydantic takes numbers for seconds since 1970.
-    return text
-
-
-Moment = Annotated[AwareDatetime, BeforeValidator(_written)]
 Tenant = Annotated[str | None, Query(max_length=64, description="That of who asks; no other one.")]
 _TEXT: Final = {"type": ["string", "null"]}
 _STEP: Final = {

@@ -8,14 +8,19 @@ never rewound has no branch: all that it has is its path.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from datetime import datetime
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.pages import Query
-from drsai_backend.database.runs.statements import branch, journal, message, snapshot
+from drsai_backend.database.runs.statements import branch, journal, message, snapshot, thread
+from drsai_backend.datamodel import utcnow
+from drsai_backend.json_types import JsonObject
 
+Span: TypeAlias = tuple[datetime, datetime]
+"""A time, after the first moment up to the last one."""
 END: Final = 2**31 - 1
 """Beyond the newest turn, and the newest message."""
 
@@ -137,3 +142,26 @@ def line_of(session: Session, key: int, number: int) -> Line | None:
         return Line(key) if number == 0 and not found else None
     after = found.get(number + 1)
     return Line(key, number) if after is None else Line(key, number, after.first_turn - 1, after.first_seq - 1)
+
+
+def left_out(session: Session, line: Line) -> list[Span]:
+    """Return the times that are left out of what a path tells, oldest first: where the thread was rewound, or is a
+    fork, those from the last message that was kept until then. `line.seq`: where it is left now, unless it is `END`."""
+    t, m = thread.c, message.c
+    row = session.connection().execute(sa.select(t.forked_from, t.created_at).where(t.id == line.key)).one()
+    source: JsonObject = row.forked_from or {}
+    kept: list[list[str]] = source.get("left_out", [])
+    found = [(datetime.fromisoformat(first), datetime.fromisoformat(last)) for first, last in kept]
+
+    def said_at(seq: sa.ColumnElement[int]) -> sa.ScalarSelect[datetime]:
+        return sa.select(m.created_at).where(m.thread_key == line.key, m.seq == seq).scalar_subquery()
+
+    if line.branch is not None:
+        b, path = branch.c, _path(line).c
+        on = sa.select(said_at(path.at_seq), b.created_at).where(b.thread_key == line.key, b.number == path.number)
+        rows = session.connection().execute(on.where(path.parent.is_not(None)).order_by(path.number))
+        found += [(first or row.created_at, last) for first, last in rows]
+    if line.seq != END:
+        last = session.connection().execute(sa.select(said_at(sa.literal(line.seq)))).scalar()
+        found.append((last or row.created_at, utcnow()))
+    return found

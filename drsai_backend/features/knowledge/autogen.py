@@ -34,6 +34,7 @@ class DrSaiKnowledgeConfig(BaseModel):
     retrieval: Mode = "hybrid"
     min_score: float | None = Field(default=None, ge=0, le=1)
     max_tokens: int = Field(default=MOST_TOKENS, ge=100)
+    ranker: str | None = Field(default=None, min_length=1, max_length=255)
 
     @model_validator(mode="after")
     def _of_some(self) -> DrSaiKnowledgeConfig:
@@ -59,7 +60,8 @@ class DrSaiKnowledge(Memory, Component[DrSaiKnowledgeConfig]):
         stores: their names or ids.
         of: the feature and whose stores, outside of a factory: `(drsai.extension(Knowledge), Owner("default", "ada"))`.
         options: `agent` (one whose definition has `files`: these, too), `top_k` (5), `retrieval` ("hybrid", "vector",
-            "keyword"), `min_score` (None: any), `max_tokens` (2,000 of the passages together).
+            "keyword"), `min_score` (None: any), `max_tokens` (2,000 of the passages together), `ranker` (None: the
+            profile of a model that puts them in order).
 
     Raises:
         ConfigurationError: it is made outside of a factory, and `of` is not given.

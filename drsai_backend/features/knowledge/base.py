@@ -30,6 +30,9 @@ MAX_FOUND: Final = 50
 MAX_QUERIES: Final = 8
 """Questions that one search may ask."""
 
+NO_RANKERS: Final = (None, "none", "auto", "default-2024-11-15", "default_2024_08_21")
+"""What OpenAI's clients say of a ranker where no model ranks."""
+
 FileStatus: TypeAlias = Literal["in_progress", "completed", "failed", "cancelled"]
 Attributes: TypeAlias = Mapping[str, str | float | bool]
 
@@ -171,7 +174,7 @@ class Question:
         mode: by what; hybrid is keywords alone where there are no vectors, which `Findings.notes` says.
         filters: which files are looked at, in OpenAI's grammar, as JSON; None: all.
         score_threshold: the lowest cosine of a passage; left out, with a note, where there are no vectors.
-        ranker: the profile of a model that puts passages in order; None: none does.
+        ranker: the profile of a model that puts passages in order; one of `NO_RANKERS`: none does.
         on: the day on which it is asked, from which `last week` is seen; None: today, in UTC.
     """
 

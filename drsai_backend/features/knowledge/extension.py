@@ -25,7 +25,7 @@ from drsai_backend.features.knowledge.base import (
     StoreFile,
     StoreInfo,
 )
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.page import Page
 from drsai_backend.work.kinds import Job, JobOptions, Kind
 
@@ -273,9 +273,12 @@ class Knowledge(ForAgents):
         rows.forget_file(session, owner, file_id)
 
     def tool_given(self, session: Session, owner: Owner, tool: str, arguments: JsonObject) -> None:
-        """Raise NotFound: there is no such store; of `file_search`, as OpenAI does."""
+        """Raise NotFound: there is no such store; of `file_search`, as OpenAI does. InvalidRequest: no such ranker."""
+        from drsai_backend.features.knowledge.reranking import check_ranker
+
         if (field := {"file_search": "vector_store_ids", "knowledge_search": "stores"}.get(tool)) is not None:
             rows.resolve(session, owner, arguments[field])
+            check_ranker(self.host.models, as_object(arguments.get("ranking_options")).get("ranker"))
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
         """Delete chunks in parts, which one statement would take minutes for, and stores."""

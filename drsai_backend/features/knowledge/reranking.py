@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel
 
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.features.knowledge.base import Passage
+from drsai_backend.features.knowledge.base import NO_RANKERS, Passage
 from drsai_backend.models.calls.json_answers import answer_json
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _FORM: Final = {"order": {"type": "array", "items": {"type": "integer"}}}
 
 def check_ranker(models: ModelClientFactory | None, ranker: str | None) -> None:
     """Raise InvalidRequest: it is no profile of a model."""
-    if ranker is not None and (models is None or ranker not in models.profiles.profiles):
+    if ranker not in NO_RANKERS and (models is None or ranker not in models.profiles.profiles):
         text = f"there is no ranker {ranker!r}: `none`, `auto`, or the profile of a model"
         raise InvalidRequest(text, param="ranking_options.ranker")
 

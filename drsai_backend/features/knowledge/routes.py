@@ -117,7 +117,8 @@ def store_routes(knowledge: Knowledge, bodies: Bodies) -> APIRouter:
             top_k=body.max_num_results,
             filters=body.filters,
             score_threshold=ranking.score_threshold,
-            ranker=ranking.model,
+            ranker=ranking.ranker,
+            on=body.on,
         )
         await knowledge.get(who.owner, vector_store_id)  # By its id, and no name.
         return json_response(findings_object(await knowledge.search(who.owner, [vector_store_id], question)))

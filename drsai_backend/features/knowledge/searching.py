@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from drsai_backend.datamodel.knowledge import AgentStore
 from drsai_backend.errors import EndpointFailed, InvalidRequest
-from drsai_backend.features.knowledge.base import MAX_FOUND, MAX_QUERIES, Findings, Passage, Question
+from drsai_backend.features.knowledge.base import MAX_FOUND, MAX_QUERIES, NO_RANKERS, Findings, Passage, Question
 from drsai_backend.features.knowledge.reranking import RERANKED, check_ranker, reranked
 from drsai_backend.features.knowledge.rows import files, stores
 from drsai_backend.features.knowledge.rows.indexing import sample_of
@@ -41,7 +41,8 @@ async def search(host: Host, owner: Owner, names: Sequence[str], question: Quest
     """Do `Knowledge.search`."""
     _check(names, question)
     check_ranker(host.models, question.ranker)
-    most = question.top_k if question.ranker is None else max(question.top_k, RERANKED)
+    ranker = None if question.ranker in NO_RANKERS else question.ranker
+    most = question.top_k if ranker is None else max(question.top_k, RERANKED)
     filters = parse_filter(question.filters)
     rows = await host.database.read(partial(stores.resolve, owner=owner, names=names))
     if stale := [row["id"] for row in rows if stores.is_stale(row)]:
@@ -73,8 +74,8 @@ async def search(host: Host, owner: Owner, names: Sequence[str], question: Quest
         # The store was embedded anew meanwhile, and the index that was asked is going.
         return await search(host, owner, names, question)
     passages = [_passage(hit, there[hit.family]) for hit in hits if hit.family in there][:most]
-    if question.ranker is not None and len(passages) > 1:
-        passages, said = await reranked(host, owner, question.ranker, question.queries, passages)
+    if ranker is not None and len(passages) > 1:
+        passages, said = await reranked(host, owner, ranker, question.queries, passages)
         notes |= dict.fromkeys(said)
     mode = _MODES[max((_MODES.index(each.mode) for each in found), default=0)]
     return Findings(queries=[*question.queries], passages=passages[: question.top_k], mode=mode, notes=[*notes])

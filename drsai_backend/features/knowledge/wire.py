@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import ConfigDict, Field, StringConstraints
 
 from drsai_backend.api.auth import Body
+from drsai_backend.days import Day
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.knowledge.base import (
     MAX_BATCH,
@@ -149,11 +150,6 @@ class RankingOptions(Body):
     )
     score_threshold: float | None = Field(default=None, ge=0, le=1)
 
-    @property
-    def model(self) -> str | None:
-        """The profile by which passages are ranked; None: by none."""
-        return None if self.ranker in ("none", "auto", "default-2024-11-15") else self.ranker
-
 
 class SearchBody(Body):
     """A search."""
@@ -163,6 +159,7 @@ class SearchBody(Body):
     max_num_results: int = Field(default=10, ge=1, le=MAX_FOUND)
     ranking_options: RankingOptions | None = None
     rewrite_query: bool = Field(default=False, description="The questions are searched as they are in any case.")
+    on: Day | None = Field(default=None, description="The day from which *last week* is seen. Default: today, in UTC.")
 
 
 def chunking_of(strategy: AutoStrategy | StaticStrategy | None) -> Chunking:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self, cast
 
 from autogen_core import CancellationToken, Component
 from autogen_core.memory import Memory, MemoryContent, MemoryMimeType, MemoryQueryResult, UpdateContextResult
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import SystemMessage
-from pydantic import BaseModel, ConfigDict, Field
 
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.features.memory import extension
-from drsai_backend.features.memory.base import SCOPE, FoundMemories, NewMemory
+from drsai_backend.features.memory.base import FoundMemories, Level, NewMemory
 from drsai_backend.features.memory.recall import TOP_K, RecallOptions, written
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.recall import question_in
@@ -23,17 +22,7 @@ from drsai_backend.tools.shelf import shelf
 _MARK = "[memory]"
 
 
-class DrSaiMemoryConfig(BaseModel):
-    """What a component config says."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    top_k: int = Field(default=TOP_K, ge=1, le=100)
-    min_score: float | None = Field(default=None, ge=0, le=1)
-    scope: str = Field(default="", pattern=SCOPE)
-
-
-class DrSaiMemory(Memory, Component[DrSaiMemoryConfig]):
+class DrSaiMemory(Memory, Component[RecallOptions]):
     """What is remembered of the user who asks: `AssistantAgent(…, memory=[DrSaiMemory()])`, made in a team's factory.
 
     In a run, the agent's model is shown what fits the question, in one message that is stored nowhere; a turn that is
@@ -43,6 +32,7 @@ class DrSaiMemory(Memory, Component[DrSaiMemoryConfig]):
         top_k: memories at most.
         min_score: their least score, 0 to 1; None: any.
         scope: those of it, and those of none.
+        shared: in a run, of what all users share that of its team, or of the tenant; None: as the settings say.
         of: the feature and whose memories, outside of a factory: `(drsai.extension(Memory), Owner("default", "ada"))`.
 
     Raises:
@@ -51,7 +41,7 @@ class DrSaiMemory(Memory, Component[DrSaiMemoryConfig]):
 
     component_type = "memory"
     component_provider_override = "drsai_backend.DrSaiMemory"
-    component_config_schema = DrSaiMemoryConfig
+    component_config_schema = RecallOptions
 
     def __init__(
         self,
@@ -59,9 +49,10 @@ class DrSaiMemory(Memory, Component[DrSaiMemoryConfig]):
         min_score: float | None = None,
         scope: str = "",
         *,
+        shared: Level | None = None,
         of: tuple[extension.Memory, Owner] | None = None,
     ) -> None:
-        self._config = DrSaiMemoryConfig(top_k=top_k, min_score=min_score, scope=scope)
+        self._config = RecallOptions(top_k=top_k, min_score=min_score, scope=scope, shared=shared)
         self._of = of
         self._run = cast("RunContext | None", shelf.get())
         if of is None:
@@ -88,16 +79,12 @@ class DrSaiMemory(Memory, Component[DrSaiMemoryConfig]):
                 await model_context.add_message(each)
         if question := question_in(kept):
             memory, owner = self._of
-            found = await memory.search(owner, question, self._options)
+            found = await memory.search(owner, question, self._config)
             results = _as_result(found)
             text, _ = written([each.memory for each in found.items], memory.host.settings.memory_tokens)
             if text is not None:
                 await model_context.add_message(SystemMessage(content=text))
         return UpdateContextResult(memories=results)
-
-    @property
-    def _options(self) -> RecallOptions:
-        return RecallOptions.of(self._config.model_dump())
 
     async def query(
         self,
@@ -107,17 +94,16 @@ class DrSaiMemory(Memory, Component[DrSaiMemoryConfig]):
     ) -> MemoryQueryResult:
         """Return the memories that fit a question, the best first."""
         memory, owner = self._found_in()
-        found = await memory.search(owner, query if isinstance(query, str) else str(query.content), self._options)
+        found = await memory.search(owner, query if isinstance(query, str) else str(query.content), self._config)
         return _as_result(found)
 
     async def add(self, content: MemoryContent, cancellation_token: CancellationToken | None = None) -> None:
         """Remember a text. Raises InvalidRequest: it is no text, or cannot be remembered."""
         memory, owner = self._found_in()
-        metadata: Mapping[str, object] = content.metadata or {}
-        importance = metadata.get("importance")
         new = NewMemory(text=str(content.content), scope=self._config.scope)
+        importance: object = (content.metadata or {}).get("importance")
         if isinstance(importance, int | float) and 0 <= importance <= 1:
-            new = NewMemory(text=new.text, scope=new.scope, importance=float(importance))
+            new = replace(new, importance=float(importance))
         await memory.add(owner, new)
 
     async def clear(self) -> None:
@@ -128,11 +114,11 @@ class DrSaiMemory(Memory, Component[DrSaiMemoryConfig]):
     async def close(self) -> None:
         """Do nothing: nothing is held open."""
 
-    def _to_config(self) -> DrSaiMemoryConfig:
+    def _to_config(self) -> RecallOptions:
         return self._config
 
     @classmethod
-    def _from_config(cls, config: DrSaiMemoryConfig) -> Self:
+    def _from_config(cls, config: RecallOptions) -> Self:
         return cls(**config.model_dump())
 
 

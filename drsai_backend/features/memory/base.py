@@ -28,8 +28,12 @@ UNKNOWN: Final = 0.5
 
 MemoryKind: TypeAlias = Literal["fact", "preference", "episode"]
 Origin: TypeAlias = Literal["run", "api", "tool"]
+Level: TypeAlias = Literal["team", "tenant"]
+"""By whom something is remembered that all users share: the runs of one team, or of all."""
 ID: Final = r"^mem_[0-9a-f]{24}$"
 """What the name of a memory looks like."""
+VERSION: Final = r"^memv_[0-9a-f]{24}$"
+"""What the name of a version looks like."""
 SCOPE: Final = r"^[\w.: -]{0,64}$"
 """What a scope looks like."""
 KINDS: Final[Sequence[MemoryKind]] = get_args(MemoryKind)
@@ -80,6 +84,11 @@ class FoundMemories(BaseModel):
 
     items: list[Remembered]
     notes: list[str] = Field(default_factory=list)
+    left_out: list[tuple[datetime, datetime]] = Field(
+        default_factory=list[tuple[datetime, datetime]],
+        description="The times of which nothing is known, as the thread was rewound, or is a fork: after the first "
+        "moment, up to the last.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from drsai_backend.datamodel.owner import Owner
     from drsai_backend.features.memory.base import MemoryInfo, Remembered
+    from drsai_backend.features.memory.extension import Memory
+    from drsai_backend.sync import SyncDrSai
 
 app = typer.Typer(cls=Verbs, help="Look at what is remembered of a user, and forget it.", no_args_is_help=True)
 
@@ -39,11 +41,9 @@ def list_memories(
     as_json: AsJson = False,
 ) -> None:
     """List what is remembered of a user, newest first."""
-    from drsai_backend.features.memory.extension import Memory
-
     owner = _owner(tenant, user, shared=shared)
     with opened(database_url) as drsai:
-        memory = drsai.drsai.extension(Memory)
+        memory = _of(drsai)
         found = lists.read(
             lambda after, many: drsai.wait_for(lambda: memory.list(owner, None, after, many)), after, limit
         )
@@ -61,13 +61,12 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Find memories that fit a question, the best first, as agents are shown them."""
-    from drsai_backend.features.memory.extension import Memory
     from drsai_backend.features.memory.recall import RecallOptions
     from drsai_backend.page import Page
 
     owner = _owner(tenant, user, shared=shared)
     with opened(database_url) as drsai:
-        memory = drsai.drsai.extension(Memory)
+        memory = _of(drsai)
         found = drsai.wait_for(lambda: memory.search(owner, query, RecallOptions(top_k=limit)))
     for note in found.notes:
         make_console(stderr=True).print(f"[dim]{in_line(note)}[/]", soft_wrap=True)
@@ -84,11 +83,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show all versions of a memory, newest first, with the words that it was learnt from."""
-    from drsai_backend.features.memory.extension import Memory
-
     owner = _owner(tenant, user, shared=shared)
     with opened(database_url) as drsai, _missing(owner):
-        found = drsai.wait_for(lambda: drsai.drsai.extension(Memory).history(owner, memory_id))
+        found = drsai.wait_for(lambda: _of(drsai).history(owner, memory_id))
     if as_json:
         print_json([*found])
         return
@@ -114,13 +111,12 @@ def remove(
 ) -> None:
     """Forget a memory with all of its versions, or all of them."""
     from drsai_backend.errors import InvalidRequest
-    from drsai_backend.features.memory.extension import Memory
 
     owner = _owner(tenant, user, shared=shared)
     if everything is (memory_id is not None):
         raise InvalidRequest("name one memory, or say --all", param="memory_id")
     with opened(database_url) as drsai, _missing(owner):
-        memory = drsai.drsai.extension(Memory)
+        memory = _of(drsai)
         if memory_id is None:
             confirm(f"Forget all that is remembered of {whose_name(owner)}?", yes=yes)
             gone = drsai.wait_for(lambda: memory.delete_all(owner))
@@ -137,14 +133,18 @@ def export(
     user: OfUser = "", shared: Shared = False, tenant: Tenant = "default", database_url: DatabaseUrl = None
 ) -> None:
     """Print all that is remembered of a user, as lines of JSON. `drsai users export` has past versions, too."""
-    from drsai_backend.features.memory.extension import Memory
-
     owner = _owner(tenant, user, shared=shared)
     with opened(database_url) as drsai:
-        memory = drsai.drsai.extension(Memory)
+        memory = _of(drsai)
         found = lists.read(lambda after, many: drsai.wait_for(lambda: memory.list(owner, None, after, many)), None)
     for each in found.items:
         sys.stdout.write(each.model_dump_json() + "\n")
+
+
+def _of(drsai: SyncDrSai) -> Memory:
+    from drsai_backend.features.memory.extension import Memory
+
+    return drsai.drsai.extension(Memory)
 
 
 def _owner(tenant: str, user: str, *, shared: bool) -> Owner:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Depends, Path, Query
@@ -21,6 +21,7 @@ from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import MESSAGE_SCHEMA, message_object
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
+from drsai_backend.days import Day, days_in, words_of
 from drsai_backend.errors import DrSaiError, Forbidden, NotFound
 from drsai_backend.estimates import estimate_text
 from drsai_backend.features.memory.base import FoundMemories, Remembered
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 MemoryReader = Annotated[Principal, allowed(Scope.MEMORY_READ)]
 ThreadReader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 ConversationId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA)]
+On = Annotated[Day | None, Query(description="The day from which *last week* is seen. Default: today, in UTC.")]
 _SHORT_TERM: Final[JsonObject] = {
     "type": "object",
     "required": ["object", "thread_id", "messages", "tokens", "idle", "updated_at"],
@@ -147,15 +149,16 @@ def _of_engine(memory: Memory, web: Web) -> APIRouter:
         who: MemoryReader,
         query: Annotated[str | None, Query(max_length=1000, description="For long-term memories.")] = None,
         limit: Annotated[int, Query(ge=1, le=100)] = MESSAGES,
+        on: On = None,
     ) -> Response:
         """What is remembered: of a conversation, oldest first; of its user, the best first; and of both. Each is read
         for itself, and `errors` says what could not be."""
         name = check_name(conversation_id, "conversation_id")
         detail = await _conversation(web, who, name)
         recent, found = await asyncio.gather(
-            _recent(web, who, name, idle, limit), _known(memory, who, query or ""), return_exceptions=True
+            _recent(web, who, name, idle, limit), _known(memory, who, name, query or "", on), return_exceptions=True
         )
-        short = [] if isinstance(recent, BaseException) else _turns(recent, query or "")
+        short = [] if isinstance(recent, BaseException) else _turns(recent, query or "", on or utcnow().date())
         long = [] if isinstance(found, BaseException) else [*map(_entry, found.items)]
         errors = {
             name: _said(each)
@@ -192,12 +195,12 @@ async def _recent(web: Web, who: Principal, name: str, idle: float, limit: int) 
     return await short_term(web.engine, who, name, idle, limit)
 
 
-async def _known(memory: Memory, who: Principal, query: str) -> FoundMemories:
+async def _known(memory: Memory, who: Principal, name: str, query: str, on: date | None) -> FoundMemories:
     from drsai_backend.features.memory.extension import UNKNOWN_PERSON
 
     if not who.is_one_person:
         raise Forbidden(UNKNOWN_PERSON)
-    return await memory.search(who.owner, query)
+    return await memory.search(who.owner, query, on=on, thread=who.owner.thread(name))
 
 
 def _said(error: BaseException) -> str:
@@ -209,23 +212,34 @@ def _said(error: BaseException) -> str:
 
 _LOOKED_AT: Final = 4_000
 """Characters of a message that are compared with a question."""
+_BEFORE: Final = 2
+"""Messages before one that are compared with it."""
 
 
-def _turns(found: ShortTerm, query: str) -> list[JsonObject]:
+def _turns(found: ShortTerm, query: str, on: date) -> list[JsonObject]:
     """Return messages as the engine API has them. The newer, and the nearer to the question, the higher the score."""
-    now = utcnow()
+    now, days = utcnow(), {*days_in(query, on).split()}
+    texts = [f"{each.source} {each.content[:_LOOKED_AT]}" for each in found.messages]
+
+    def fits(at: int, day: date) -> float:
+        """0 to 1: by its speaker and its words, which count twice, and those before; and where the question names
+        days, by whether it is of one of them, or names one."""
+        around = " ".join(texts[max(at - _BEFORE, 0) : at + 1])
+        share = (2 * share_of_words(query, texts[at]) + share_of_words(query, around)) / 3
+        if not days:
+            return share
+        return (share + bool(days & {*f"{words_of(day)} {days_in(texts[at], day)}".split()})) / 2
+
     return [
         {
             "role": "user" if message.source == "user" else "assistant",
             "source": message.source,
             "content": message.content,
             "timestamp": message.created_at.isoformat(),
-            "score": round(
-                (0.5 + share_of_words(query, message.content[:_LOOKED_AT]) / 2) * 0.97 ** (len(found.messages) - at), 6
-            ),
+            "score": round((0.5 + fits(at, message.created_at.date()) / 2) * 0.97 ** (len(texts) - at - 1), 6),
             "days_ago": (now - message.created_at).days,
         }
-        for at, message in enumerate(found.messages, 1)
+        for at, message in enumerate(found.messages)
     ]
 
 

@@ -5,25 +5,30 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database.locks import alone
-from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest, NotFound
+from drsai_backend.database.values import batches
+from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest, NotFound, TeamBuildError, UnknownModel
 from drsai_backend.features.base import Extension
 from drsai_backend.features.memory.base import (
     KIND,
     FoundMemories,
+    Level,
     MemoryInfo,
     MemoryKind,
     NewMemory,
     Source,
     shared_by,
 )
-from drsai_backend.features.memory.checks import check_text
+from drsai_backend.features.memory.checks import check_text, share_of_words
+from drsai_backend.lazily import later
 from drsai_backend.tools.options import ToolOptions
-from drsai_backend.work.jobs import enqueue, finish
+from drsai_backend.work.jobs import cancel, enqueue, finish
 from drsai_backend.work.kinds import Job, JobOptions, NewJob
 
 if TYPE_CHECKING:
@@ -31,14 +36,22 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from drsai_backend.api.joining import Web
+    from drsai_backend.catalog import Catalog
+    from drsai_backend.database import users
     from drsai_backend.database.hooks import EndedRun
-    from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.features.memory import extraction, recall, rows
     from drsai_backend.features.memory.extraction import Change, Extractor
     from drsai_backend.features.memory.recall import Recaller, RecallOptions
     from drsai_backend.features.memory.rows import Listed, Vectors
     from drsai_backend.page import Page
+    from drsai_backend.runs import Engine
     from drsai_backend.teams.context import RunContext
     from drsai_backend.teams.recall import Recall
+else:
+    extraction, recall, rows = (
+        later(f"drsai_backend.features.memory.{each}") for each in ("extraction", "recall", "rows")
+    )
+    users = later("drsai_backend.database.users")
 
 log = logging.getLogger("drsai.memory")
 
@@ -61,6 +74,7 @@ class Memory(Extension):
         "forget": ToolOptions(idempotent=True, permission=Scope.MEMORY_DELETE),
     }
     jobs = {KIND: JobOptions(handler="learn", timeout=300.0)}
+    _catalog: Catalog
 
     @property
     def is_on(self) -> bool:
@@ -76,8 +90,6 @@ class Memory(Extension):
             InvalidRequest: the text cannot be remembered, or seems to hold a secret.
             Conflict: there are 5,000 memories.
         """
-        from drsai_backend.features.memory import rows
-
         new = replace(new, text=check_text(new.text))
         vectors = await self._vectors(owner, [new.text])
         return await self.host.database.act(partial(rows.add_memory, owner=owner, new=new, vectors=vectors))
@@ -92,8 +104,6 @@ class Memory(Extension):
     ) -> MemoryInfo:
         """Say something anew: what is None stays, and so does the version before, in the history. Raises as `add`, and
         NotFound."""
-        from drsai_backend.features.memory import rows
-
         known = (await self.history(owner, memory_id))[0].text if text is None else check_text(text)
         vectors = await self._vectors(owner, [known])
 
@@ -115,8 +125,6 @@ class Memory(Extension):
         self, owner: Owner, only: Listed | None = None, after: str | None = None, limit: int = 20
     ) -> Page[MemoryInfo]:
         """Return a page of memories, the newest first. Raises InvalidRequest where `after` is no `next`."""
-        from drsai_backend.features.memory import rows
-
         return await self.host.database.read(
             partial(rows.list_memories, owner=owner, only=only or rows.Listed(), after=after, limit=limit)
         )
@@ -132,35 +140,42 @@ class Memory(Extension):
             if after is None:
                 return
 
-    async def search(self, owner: Owner, question: str, options: RecallOptions | None = None) -> FoundMemories:
+    async def search(
+        self,
+        owner: Owner,
+        question: str,
+        options: RecallOptions | None = None,
+        *,
+        on: date | None = None,
+        thread: ThreadName | None = None,
+    ) -> FoundMemories:
         """Return the memories that fit a question, the best first, as agents are shown them. None is counted as used.
+
+        Args:
+            owner: whose.
+            question: what they are to be about.
+            options: how many, and which.
+            on: the day on which it is asked, from which `last week` is seen; None: today, in UTC.
+            thread: what is known in this thread, which may have been rewound; None: what is known.
 
         Raises:
             InvalidRequest: the question cannot be asked.
         """
-        from drsai_backend.features.memory.recall import RecallOptions
-
-        given = options or RecallOptions()
+        given = options or recall.RecallOptions()
         # Of what is shared, each team has a scope of its own.
         scopes = ("", given.scope) if owner.user_id or given.scope else None
-        return await self._recaller.find({owner: scopes}, question, given)
+        return await self._recaller.find({owner: scopes}, question, given, on=on, thread=thread)
 
     async def history(self, owner: Owner, memory_id: str) -> Sequence[MemoryInfo]:
         """Return all versions of a memory, the newest first. Raises NotFound."""
-        from drsai_backend.features.memory import rows
-
         return await self.host.database.read(partial(rows.history, owner=owner, memory_id=memory_id))
 
     async def delete(self, owner: Owner, memory_id: str) -> None:
         """Forget a memory, with all of its versions. Raises NotFound."""
-        from drsai_backend.features.memory import rows
-
         await self.host.database.act(partial(rows.delete_memory, owner=owner, memory_id=memory_id))
 
     async def delete_all(self, owner: Owner) -> int:
         """Forget everything of a person, also what is being learnt; return how many versions there were."""
-        from drsai_backend.features.memory import rows
-        from drsai_backend.work.jobs import cancel
 
         def gone(session: Session) -> int:
             cancel(session, owner, KIND)
@@ -170,19 +185,15 @@ class Memory(Extension):
 
     async def learns(self, owner: Owner) -> bool:
         """Return whether anything is learnt from what a person says, where `DRSAI_MEMORY` is set."""
-        from drsai_backend.features.memory import rows
-
         return (await self.host.database.read(partial(rows.person_of, owner=owner))).learns
 
     async def set_learns(self, owner: Owner, *, learns: bool) -> None:
         """Keep whether anything is to be learnt from what a person says. What is being learnt is given up."""
-        from drsai_backend.features.memory import rows
-        from drsai_backend.work.jobs import cancel
 
         def kept(session: Session) -> None:
-            rows.set_learns(session, owner, learns=learns)
-            if not learns:
+            if not learns:  # First: what is learnt is stored with the end of its job, and then changes their row.
                 cancel(session, owner, KIND)
+            rows.set_learns(session, owner, learns=learns)
 
         await self.host.database.act(kept)
 
@@ -210,13 +221,10 @@ class Memory(Extension):
         """
         if not who.is_one_person:
             return f"Nothing was forgotten: {UNKNOWN_PERSON}."
-        from drsai_backend.features.memory.checks import share_of_words
-        from drsai_backend.work.jobs import cancel
-
         # What is being learnt may be what is to be forgotten.
         await self.host.database.act(lambda session: cancel(session, who.owner, KIND))
         owners = [who.owner, *([shared_by(who.tenant)] if self.host.settings.memory_shared else [])]
-        found, _ = await self._recaller.matching(dict.fromkeys(owners), text, 20)
+        found, *_ = await self._recaller.matching(dict.fromkeys(owners), text, 20)
         fits = [
             each
             for each in found
@@ -233,33 +241,52 @@ class Memory(Extension):
     # --- recall -------------------------------------------------------------------------------------------------------
 
     def recall_for(self, run: RunContext, options: Mapping[str, object]) -> Recall:
-        from drsai_backend.features.memory.recall import RecallOptions
-
-        given, who = RecallOptions.of(options), run.principal
+        given, who = recall.RecallOptions.of(options), run.principal
         whose: dict[Owner, Sequence[str]] = {}
         # On another one's thread, they would read what is remembered of whoever asks.
         if who.is_one_person and run.owner in (None, who.owner):
             whose[who.owner] = ("", given.scope)
-        if (level := self.host.settings.memory_shared.get(run.team)) is not None:
+        if (level := self._level(run.team, given.shared)) is not None:
             whose[shared_by(who.tenant)] = ("", _shared_scope(level, run.team))
         if not whose or not who.may(Scope.MEMORY_READ):
             return _nothing
-        return partial(self._recaller.shown, whose, given)
+        return partial(self._recaller.shown, whose, given, (run.owner or who.owner).thread(run.thread_id))
+
+    def _level(self, team: str, asked: Level | None) -> Level | None:
+        """Return what is shared of a team's runs, and shown in them, where one of its agents asks for a level; None:
+        nothing. Raises TeamBuildError: the settings do not allow that."""
+        shared = self.host.settings.memory_shared
+        if asked is None:
+            return shared.get(team)
+        if shared.get(team, shared.get("*")) not in (asked, "tenant"):
+            text = f"memory: `shared: {asked}` is not allowed for {team!r}: DRSAI_MEMORY_SHARED says what is"
+            raise TeamBuildError(text)
+        return asked
+
+    async def open(self, engine: Engine) -> None:
+        self._catalog = engine.catalog
+
+    async def _level_of_run(self, team: str, definition: int | None) -> Level | None:
+        """Return what is shared of a run, by its team as it was then. Raises UnknownModel: this process does not serve
+        the team."""
+        try:
+            recipe = await self._catalog.of_run(team, definition)
+            return self._level(team, getattr(recipe.factory, "memory_shared", None))
+        except UnknownModel:
+            if definition is None:
+                raise
+        except TeamBuildError:
+            pass
+        return None
 
     @cached_property
     def _recaller(self) -> Recaller:
-        from drsai_backend.features.memory.recall import Recaller
-
         host = self.host
-        return Recaller(host.database, lambda: host.search, lambda: host.embedder, host.settings.memory_tokens)
+        return recall.Recaller(host.database, lambda: host.search, lambda: host.embedder, host.settings.memory_tokens)
 
     async def _vectors(self, owner: Owner, texts: Sequence[str]) -> Vectors | None:
         """Return vectors of texts; None: there is no endpoint, or it gives none now: keywords find them. Where the
         person's index has none of the model, it is made anew, so vectors of all that they have come with them."""
-        from drsai_backend.database.values import batches
-        from drsai_backend.features.memory import rows
-        from drsai_backend.search.base import MAX_ENTRIES
-
         embedder = self.host.embedder
         if not embedder.available or (model := embedder.model) is None:
             return None
@@ -269,7 +296,7 @@ class Memory(Extension):
             wanted += await self.host.database.read(partial(rows.current_texts, owner=owner))
         wanted = [*dict.fromkeys(wanted)]
         try:
-            made = [each for some in batches(wanted, MAX_ENTRIES) for each in await embedder.embed(owner, some)]
+            made = [each for some in batches(wanted) for each in await embedder.embed(owner, some)]
         except DrSaiError as error:
             log.warning("memories have no vectors for now: %s", error.message)
             return None
@@ -279,34 +306,26 @@ class Memory(Extension):
 
     def run_ended(self, session: Session, run: EndedRun) -> None:
         """Have it learnt what a known person has said in the run."""
-        from drsai_backend.database.users import owns_anything
-        from drsai_backend.features.memory import rows
-
         if not run.status.is_final or (asked := rows.asker_of(session, run.name.owner, run.run_id)) is None:
             return
-        who, team = asked
+        who, team, definition = asked
         if not who.is_one_person or not rows.person_of(session, who.owner).learns:
             return
-        if who.owner != run.name.owner and not owns_anything(session, who.owner):
+        if who.owner != run.name.owner and not users.owns_anything(session, who.owner):
             return  # They were deleted meanwhile.
         where = {"thread_id": run.name.thread_id, "user_id": run.name.user_id, "run_id": run.run_id}
         enqueue(session, who.owner, NewJob(KIND, f"{run.run_id}:{run.epoch}", where))
-        if (level := self.host.settings.memory_shared.get(team)) is not None:
-            of_all = NewJob(KIND, f"{run.run_id}:{run.epoch}:shared", {**where, "shared": _shared_scope(level, team)})
-            enqueue(session, who.owner, of_all)
+        if {team, "*"} & self.host.settings.memory_shared.keys():
+            of_all = {**where, "team": team, "definition": definition}
+            enqueue(session, who.owner, NewJob(KIND, f"{run.run_id}:{run.epoch}:shared", of_all))
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
         """Forget everything, with what is being learnt: a job that stores it now is waited for; and of what is shared,
         what they have said."""
-        from drsai_backend.features.memory import rows
-        from drsai_backend.work.jobs import cancel
-
         return cancel(session, owner, KIND) + rows.delete_all(session, owner) + rows.delete_said_by(session, owner)
 
     def export_user(self, session: Session, owner: Owner) -> Iterable[tuple[str, bytes]]:
         """Return what is shared of their words; what is theirs alone is in the rows of the table."""
-        from drsai_backend.features.memory import rows
-
         lines = [each.model_dump_json().encode() + b"\n" for each in rows.said_by(session, owner)]
         return [("shared.jsonl", b"".join(lines))] if lines else []
 
@@ -316,10 +335,6 @@ class Memory(Extension):
         Raises:
             Exception: what the model client raises: it is tried again.
         """
-        from drsai_backend.datamodel.owner import ThreadName
-        from drsai_backend.features.memory import rows
-        from drsai_backend.features.memory.extraction import NEAREST
-
         where = job.payload
         thread = ThreadName(job.owner.tenant, where["user_id"], where["thread_id"])
         author, other = (None, None) if thread.owner == job.owner else (job.owner.user_id, thread.user_id)
@@ -327,17 +342,18 @@ class Memory(Extension):
         if not said or not await self.learns(job.owner):
             return
         source = Source(thread_id=thread.thread_id, run_id=where["run_id"], seq=0, quote="", user_id=other)
-        owner, scope = job.owner, where.get("shared", "")
-        if "shared" in where:
-            owner, source.said_by = shared_by(owner.tenant), owner.user_id
+        owner, scope = job.owner, ""
+        if (team := where.get("team")) is not None:
+            if (level := await self._level_of_run(team, where["definition"])) is None:
+                return
+            owner, scope, source.said_by = shared_by(owner.tenant), _shared_scope(level, team), owner.user_id
         found = await self._extractor.candidates(job.owner, said, source, scope)
         if not found:
             return
         vectors = await self._vectors(owner, [each.text for each in found])
         near: list[tuple[NewMemory, Sequence[MemoryInfo]]] = []
         for each in found:
-            vector = None if vectors is None else vectors.of[each.text]
-            known, _ = await self._recaller.matching({owner: [scope]}, each.text, NEAREST, vector)
+            known, *_ = await self._recaller.matching({owner: [scope]}, each.text, extraction.NEAREST)
             near.append((each, known))
         changes = await self._extractor.decide(job.owner, near)
         if changes:
@@ -345,11 +361,9 @@ class Memory(Extension):
 
     @cached_property
     def _extractor(self) -> Extractor:
-        from drsai_backend.features.memory.extraction import Extractor
-
         models = self.host.models
         assert models is not None, "a DrSai makes its extensions with models"
-        return Extractor(models, self.host.settings.memory_model, self.host.calls)
+        return extraction.Extractor(models, self.host.settings.memory_model, self.host.calls)
 
     # --- routes -------------------------------------------------------------------------------------------------------
 

@@ -5,28 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drsai_backend.datamodel import utcnow
-from drsai_backend.datamodel.owner import Owner
+from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DrSaiError, TeamBuildError
 from drsai_backend.estimates import estimate_text
 from drsai_backend.features.memory import rows
-from drsai_backend.features.memory.base import SCOPE, FoundMemories, MemoryInfo, Remembered
-from drsai_backend.search.base import Query
+from drsai_backend.features.memory.base import SCOPE, FoundMemories, Level, MemoryInfo, Remembered
+from drsai_backend.search.base import MAX_FOUND, Query
 from drsai_backend.search.filters import Comparison
+from drsai_backend.search.keywords import MAX_TERMS
+from drsai_backend.search.tokens import asked, terms
+from drsai_backend.teams.recall import Recalled
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from drsai_backend.database import Database
+    from drsai_backend.database.runs.paths import Span
     from drsai_backend.search import Embedder, Search
-    from drsai_backend.search.base import Found
 
 log = logging.getLogger("drsai.memory")
 
@@ -51,13 +56,15 @@ _LAST: Final = "[/memory]"
 
 class RecallOptions(BaseModel):
     """What an agent is shown: `top_k` memories at most, of a score of at least `min_score`; those of a `scope`, and
-    those of none."""
+    those of none; and of what all users share, that of its team, or of the tenant (`shared`; None: as the settings
+    say)."""
 
     model_config = ConfigDict(extra="forbid")
 
     top_k: int = Field(default=TOP_K, ge=1, le=100)
     min_score: float | None = Field(default=None, ge=0, le=1)
     scope: str = Field(default="", pattern=SCOPE)
+    shared: Level | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, object]) -> RecallOptions:
@@ -97,10 +104,28 @@ class Recaller:
     ) -> None:
         self._database, self._search, self._embedder, self._tokens = database, search, embedder, tokens
 
-    async def find(self, whose: Whose, question: str, options: RecallOptions) -> FoundMemories:
+    async def find(
+        self,
+        whose: Whose,
+        question: str,
+        options: RecallOptions,
+        *,
+        on: date | None = None,
+        thread: ThreadName | None = None,
+    ) -> FoundMemories:
         """Return the memories that fit a question, the best first, of current ones. Without vectors it is by keywords
-        alone, and the notes say so."""
-        found, notes = await self.matching(whose, question, options.top_k * _LOOKED_AT)
+        alone, and the notes say so.
+
+        Args:
+            whose: are looked at.
+            question: what they are to be about.
+            options: how many, and which.
+            on: the day on which it is asked, from which `last week` is seen; None: today.
+            thread: in which it is asked: what was said in times that this leaves out is not found, and what was over
+                then is. None: in none.
+        """
+        most = options.top_k * _LOOKED_AT
+        found, notes, left_out = await self.matching(whose, question, most, on=on, thread=thread)
         now = utcnow()
         scored = [
             Remembered(memory=each, score=round(weight(each, place, now), 6), days_ago=(now - each.created_at).days)
@@ -108,68 +133,106 @@ class Recaller:
         ]
         scored.sort(key=lambda each: (-each.score, each.memory.memory_id))
         kept = [each for each in scored if options.min_score is None or each.score >= options.min_score]
-        return FoundMemories(items=kept[: options.top_k], notes=notes)
+        return FoundMemories(items=kept[: options.top_k], notes=notes, left_out=left_out)
 
     async def matching(
-        self, whose: Whose, question: str, most: int, vector: bytes | None = None
-    ) -> tuple[list[MemoryInfo], list[str]]:
-        """Return current memories by how well their texts fit a question, and what could not be done for it."""
-        persons = await self._database.read(lambda session: [rows.person_of(session, each) for each in whose])
-        indexes = [each.index for each in persons if each.index is not None]
-        if not indexes or not question.strip():
-            return [], []
-        notes: list[str] = []
-        embedder, there = self._embedder(), [each for each in persons if each.index is not None]
-        if not embedder.available or not all(
-            each.has_vectors_of(embedder.model, embedder.dimensions) for each in there
-        ):
-            vector = None
-        elif vector is None:
-            try:
-                [vector] = await embedder.embed(next(iter(whose)), [question])
-            except DrSaiError as error:
-                notes.append(f"It was searched by keywords alone: {error.message}")
+        self, whose: Whose, question: str, most: int, *, on: date | None = None, thread: ThreadName | None = None
+    ) -> tuple[list[MemoryInfo], list[str], list[Span]]:
+        """Return memories by how well their texts fit a question, what could not be done for it, and the times that
+        were left out. See `find`."""
+
+        def read(session: Session) -> tuple[list[rows.Person], list[Span]]:
+            persons = [rows.person_of(session, each) for each in whose]
+            return persons, [] if thread is None else rows.left_out_of(session, thread)
+
+        persons, left_out = await self._database.read(read)
+        by_model: dict[str | None, list[int]] = defaultdict(list)
+        for each in persons:
+            if each.index is not None:
+                by_model[each.model].append(each.index)
+        if not by_model or not question.strip():
+            return [], [], left_out
         filters = None
         if None not in whose.values():
             scopes = {scope for given in whose.values() for scope in given or ()}
             filters = Comparison(type="in", key="scope", value=[*sorted(scopes)])
-        found: Found = await self._search().find(
-            indexes, Query(question, vector, top_k=min(most, 100), filters=filters)
-        )
-        names = [hit.ref for hit in found.hits]
-        known = await self._database.read(lambda session: _known(session, whose, names))
-        return [known[name] for name in names if name in known], [*notes, *found.notes]
+        # Of what is found, some may be left out.
+        most = MAX_FOUND if left_out else min(most, MAX_FOUND)
+        notes, hits = list[str](), list[tuple[int, str]]()
+        for model, indexes in by_model.items():
+            vector = await self._vector(model, indexes[0], next(iter(whose)), question, notes)
+            query = Query(question, vector, top_k=most, filters=filters, on=on)
+            found = await self._search().find(indexes, query)
+            hits += enumerate(hit.ref for hit in found.hits)
+            notes += found.notes
+        # Of several models, the places in the answers are what can be compared.
+        names = [name for _, name in sorted(hits, key=itemgetter(0))]
+        known = await self._database.read(lambda session: known_in(session, whose, names, left_out))
+        ranked = [known.pop(name) for name in names if name in known]
+        for at, each in enumerate(_fitting(question, known.values())):
+            ranked.insert(2 * at, each)
+        return ranked, notes, left_out
 
-    async def shown(self, whose: Whose, options: RecallOptions, question: str) -> str | None:
-        """Return the message in which an agent is shown memories, and count that it was; None: there are none. What
-        fails is logged: the agent answers without."""
+    async def _vector(
+        self, model: str | None, index: int, owner: Owner, question: str, notes: list[str]
+    ) -> bytes | None:
+        """Return the vector of a question by the model of an index, also by an earlier one while the endpoint has that;
+        None: there is none."""
+        embedder = self._embedder()
+        if model is None or not embedder.available:
+            return None
+        sample = partial(self._database.read, partial(rows.sample_of, index=index))
+        try:
+            return next(iter(await embedder.embed_by(model, owner, [question], sample) or ()), None)
+        except DrSaiError as error:
+            notes.append(f"It was searched by keywords alone: {error.message}")
+        return None
+
+    async def shown(self, whose: Whose, options: RecallOptions, thread: ThreadName, question: str) -> Recalled | None:
+        """Return the message in which an agent of a run on a thread is shown memories, and count that it was; None:
+        there are none. What fails is logged: the agent answers without."""
         try:
             async with asyncio.timeout(_SECONDS):
-                found = await self.find(whose, question, options)
-                message, shown = written([each.memory for each in found.items], self._tokens)
-                if shown:
-                    used = [each.version_id for each in shown]
+                found = await self.find(whose, question, options, thread=thread)
+                message, shown = written([each.memory for each in found.items], self._tokens, found.left_out)
+                names = [each.version_id for each in shown]
+                if names:
                     tenant = next(iter(whose)).tenant
-                    await self._database.write(partial(rows.count_use, tenant=tenant, version_ids=used))
+                    await self._database.write(partial(rows.count_use, tenant=tenant, version_ids=names))
         except (DrSaiError, TimeoutError) as error:
             log.warning("memories of a user were not recalled: %s", type(error).__name__, exc_info=error)
             return None
-        return message
+        return None if message is None else Recalled(message, names)
 
 
-def _known(session: Session, whose: Whose, names: Sequence[str]) -> dict[str, MemoryInfo]:
-    """Return current memories by their names: those of the scopes that are looked at."""
-    return {
-        name: each
-        for owner, scopes in whose.items()
-        for name, each in rows.find(session, owner, names).items()
-        if scopes is None or each.scope in scopes
-    }
+def known_in(session: Session, whose: Whose, names: Sequence[str], left_out: Sequence[Span]) -> dict[str, MemoryInfo]:
+    """Return memories by their names, those of the scopes that are looked at: current ones of these names, and what
+    would be current without the times that are left out."""
+    found: dict[str, MemoryInfo] = {}
+    for owner, scopes in whose.items():
+        known = rows.known_before(session, owner, left_out) if left_out else {}
+        for name, each in rows.find(session, owner, names).items():
+            if not rows.is_within(each.valid_from, left_out):
+                known[name] = each
+        found |= {name: each for name, each in known.items() if scopes is None or each.scope in scopes}
+    return found
 
 
-def written(memories: Sequence[MemoryInfo], tokens: int) -> tuple[str | None, list[MemoryInfo]]:
-    """Return memories as one marked message of at most so many tokens, and which of them are in it."""
-    first = _FIRST.format(day=utcnow().date().isoformat())
+def _fitting(question: str, memories: Collection[MemoryInfo]) -> list[MemoryInfo]:
+    """Return memories that no index has and that have half of a question's words, those that have most first."""
+    words = {*asked(question, MAX_TERMS)} if memories else set[int]()
+    shares = [(len(words & terms(each.text).keys()), each) for each in memories]
+    shares.sort(key=itemgetter(0), reverse=True)
+    return [each for share, each in shares if 2 * share >= len(words) > 0]
+
+
+def written(
+    memories: Sequence[MemoryInfo], tokens: int, left_out: Sequence[Span] = ()
+) -> tuple[str | None, list[MemoryInfo]]:
+    """Return memories as one marked message of at most so many tokens, and which of them are in it. It says as of when
+    they are known: as of now, without the times that are left out."""
+    without = "".join(f", without what was said from {since:%Y-%m-%d} to {to:%Y-%m-%d}" for since, to in left_out[-1:])
+    first = _FIRST.format(day=f"{utcnow().date().isoformat()}{without}")
     left = tokens - estimate_text(first) - estimate_text(_LAST)
     shown: list[MemoryInfo] = []
     lines: list[str] = []

@@ -5,24 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import AwareDatetime, BeforeValidator, Field
+from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.json import answers, deleted, deletion, dumps, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
-from drsai_backend.api.http.parameters import (
-    AfterNumber,
-    Limit,
-    new_router,
-)
+from drsai_backend.api.http.parameters import AfterNumber, Limit, new_router
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.days import Moment
 from drsai_backend.errors import Forbidden
-from drsai_backend.features.memory.base import ID, MAX_TEXT, SCOPE, MemoryInfo, MemoryKind, NewMemory, shared_by
-from drsai_backend.features.memory.conversations import conversation_routes
+from drsai_backend.features.memory.base import (
+    ID,
+    MAX_TEXT,
+    SCOPE,
+    VERSION,
+    MemoryInfo,
+    MemoryKind,
+    NewMemory,
+    shared_by,
+)
+from drsai_backend.features.memory.conversations import On, conversation_routes
 from drsai_backend.features.memory.extension import UNKNOWN_PERSON
 from drsai_backend.features.memory.recall import TOP_K, RecallOptions
 from drsai_backend.features.memory.rows import Listed
@@ -33,12 +39,6 @@ if TYPE_CHECKING:
     from drsai_backend.features.memory.extension import Memory
 
 
-def _date(value: object) -> object:
-    if isinstance(value, str) and value[4:5] != "-":  # A number would be taken for seconds.
-        raise ValueError("must be a date and a time, as 2026-03-01T00:00:00Z")
-    return value
-
-
 Reader = Annotated[Principal, allowed(Scope.MEMORY_READ)]
 Writer = Annotated[Principal, allowed(Scope.MEMORY_WRITE)]
 Deleter = Annotated[Principal, allowed(Scope.MEMORY_DELETE)]
@@ -47,10 +47,14 @@ MemoryId = Annotated[str, Path(json_schema_extra=_ID)]
 Shared = Annotated[bool, Query(description="What all users of the tenant share, in place of one's own.")]
 InScope = Annotated[str | None, Query(pattern=SCOPE, description="Only those of this scope; empty: those for all.")]
 OfKind = Annotated[MemoryKind | None, Query(description="Only those of this kind.")]
-At = Annotated[
-    AwareDatetime | None,
-    BeforeValidator(_date),
-    Query(description="Those that were current then, as 2026-03-01T00:00:00Z. Default: now."),
+At = Annotated[Moment | None, Query(description="Those that were current then, as 2026-03-01T00:00:00Z. Default: now.")]
+Versions = Annotated[
+    list[Annotated[str, Field(pattern=VERSION)]] | None,
+    Query(
+        alias="version_id[]",
+        max_length=100,
+        description="Only these versions, current or not: `recalled` of a run's steps names those that were shown.",
+    ),
 ]
 Question = Annotated[str, Query(min_length=1, max_length=1000, description="What they are to be about.")]
 TopK = Annotated[int, Query(ge=1, le=100, description="How many at most.")]
@@ -166,19 +170,25 @@ def memory_routes(memory: Memory, web: Web) -> APIRouter:
         scope: InScope = None,
         kind: OfKind = None,
         at: At = None,
+        versions: Versions = None,
         shared: Shared = False,
     ) -> Response:
         """What is remembered, newest first."""
-        only = Listed(scope, kind, at)
+        only = Listed(scope, kind, at, versions)
         return page_response(await memory.list(_whose(who, shared=shared), only, after, limit), _object)
 
     @router.get("/v1/memories/search", responses=answers(200, page_of(_FOUND)))
     async def search_memories(
-        who: Reader, query: Question, top_k: TopK = TOP_K, scope: InScope = None, shared: Shared = False
+        who: Reader,
+        query: Question,
+        top_k: TopK = TOP_K,
+        scope: InScope = None,
+        on: On = None,
+        shared: Shared = False,
     ) -> Response:
         """What fits a question, the best first, as agents are shown it."""
         options = RecallOptions(top_k=top_k, scope=scope or "")
-        found = await memory.search(_whose(who, shared=shared), query, options)
+        found = await memory.search(_whose(who, shared=shared), query, options, on=on)
         items = [{**_object(each.memory), "score": each.score, "days_ago": each.days_ago} for each in found.items]
         return page_response(Page[JsonObject](items=items))
 

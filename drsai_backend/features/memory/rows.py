@@ -20,8 +20,18 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import of_thread, owned_by
 from drsai_backend.database.pages import Cursor, given
+from drsai_backend.database.runs.paths import Line, Span, left_out
 from drsai_backend.database.upserts import insert_into
-from drsai_backend.datamodel import AutoGenMessage, MemoryPerson, Run, StoredMemory, Thread, table_of, utcnow
+from drsai_backend.datamodel import (
+    AutoGenMessage,
+    MemoryPerson,
+    Run,
+    SearchIndex,
+    StoredMemory,
+    Thread,
+    table_of,
+    utcnow,
+)
 from drsai_backend.datamodel.file import files_of
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.days import days_in, words_of
@@ -42,12 +52,13 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.runs.threads.queries import text_of
 from drsai_backend.search.base import Entry
-from drsai_backend.search.indexes import add, create_index, drop_index, find_index, remove
+from drsai_backend.search.indexes import add, create_index, drop_index, remove, sample
 from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.messages import aside_of, noted_in
 
 _memory = table_of(StoredMemory)
 _person = table_of(MemoryPerson)
+_search = table_of(SearchIndex)
 _message = table_of(AutoGenMessage)
 _run = table_of(Run)
 _thread = table_of(Thread)
@@ -58,6 +69,8 @@ _IS_CURRENT: Final = _memory.c.expired_at.is_(None)
 _SAID: Final = ("kind", "importance")
 _AT_ONCE: Final = 50
 """Memories that are put into an index without a pause."""
+_MOST_THEN: Final = 1_000
+"""Versions that are over which are looked through for what was known before a thread was rewound."""
 LISTED: Final = Cursor((_memory.c.id,))
 """How lists are sorted: the newest first."""
 
@@ -94,21 +107,20 @@ class Vectors:
 @dataclass(frozen=True, slots=True)
 class Listed:
     """Which memories a list has: those of a scope, of a kind, and those that were current at a moment. None: of any,
-    and now."""
+    and now. `versions`: these, by their names, current or not."""
 
     scope: str | None = None
     kind: MemoryKind | None = None
     at: datetime | None = None
+    versions: Sequence[str] | None = None
 
 
 def person_of(session: Session, owner: Owner) -> Person:
     """Return what is known of a person."""
-    query = sa.select(_person.c.learns, _person.c.index_key).where(*owned_by(_person, owner))
-    row = session.connection().execute(query).first()
-    if row is None:
-        return Person()
-    index = None if row.index_key is None else find_index(session, row.index_key)
-    return Person(row.learns) if index is None else Person(row.learns, index.id, index.model, index.dimensions)
+    joined = sa.outerjoin(_person, _search, _person.c.index_key == _search.c.id)
+    query = sa.select(_person.c.learns, _search.c.id, _search.c.model, _search.c.dimensions).select_from(joined)
+    row = session.connection().execute(query.where(*owned_by(_person, owner))).first()
+    return Person() if row is None else Person(*row)
 
 
 def _set(session: Session, owner: Owner, **values: object) -> None:
@@ -177,6 +189,37 @@ def find(session: Session, owner: Owner, memory_ids: Collection[str]) -> dict[st
     return {each.memory_id: each for each in found}
 
 
+def left_out_of(session: Session, name: ThreadName) -> list[Span]:
+    """Return the times that a thread leaves out, as it was rewound or is a fork."""
+    c = _thread.c
+    row = (
+        session.connection().execute(sa.select(c.id, c.branch, c.forked_from).where(*of_thread(_thread, name))).first()
+    )
+    if row is None or (row.branch is None and not row.forked_from):
+        return []
+    return left_out(session, Line(row.id, row.branch))
+
+
+def is_within(at: datetime | None, spans: Sequence[Span]) -> bool:
+    """Return whether a moment is in one of some times."""
+    return at is not None and any(first < at <= last for first, last in spans)
+
+
+def known_before(session: Session, owner: Owner, spans: Sequence[Span]) -> dict[str, MemoryInfo]:
+    """Return, by their names, memories that are over and would not be, had nothing been said in these times."""
+    c = _memory.c
+    over = sa.select(_memory).where(*owned_by(_memory, owner), c.valid_to > min(first for first, _ in spans))
+    rows = session.connection().execute(over.order_by(c.id.desc()).limit(_MOST_THEN)).mappings().all()
+    found = (each for each in map(_info, reversed(rows)) if is_within(each.valid_to, spans))
+    return {each.memory_id: each for each in found if not is_within(each.valid_from, spans)}
+
+
+def sample_of(session: Session, index: int) -> tuple[str, bytes] | None:
+    """Return the text of a memory as it was embedded, and its vector; None: an index has none."""
+    found = sample(session, index)
+    return None if found is None else (found[0].text, found[1])
+
+
 def history(session: Session, owner: Owner, memory_id: str) -> list[MemoryInfo]:
     """Return all versions of a memory, the newest first. Raises NotFound."""
     # What is no name may hold what a database takes no text with.
@@ -193,10 +236,10 @@ def _missing(memory_id: str) -> NotFound:
 def list_memories(session: Session, owner: Owner, only: Listed, after: str | None, limit: int) -> Page[MemoryInfo]:
     """Return a page of memories, the newest first. Raises InvalidRequest where `after` is no cursor."""
     c = _memory.c
-    terms = given((only.scope, c.scope.__eq__), (only.kind, c.kind.__eq__))
-    if only.at is None:
+    terms = given((only.scope, c.scope.__eq__), (only.kind, c.kind.__eq__), (only.versions, c.version_id.in_))
+    if only.at is None and only.versions is None:
         terms.append(_IS_CURRENT)
-    else:
+    elif only.at is not None:
         terms += [c.created_at <= only.at, sa.or_(c.expired_at.is_(None), c.expired_at > only.at)]
     query = sa.select(_memory).where(*owned_by(_memory, owner), *terms)
     return LISTED.page(session, query, after, limit).map(_info)
@@ -298,8 +341,10 @@ def delete_all(session: Session, owner: Owner) -> int:
 
 def count_use(session: Session, tenant: str, version_ids: Collection[str]) -> None:
     """Count that memories were shown to an agent."""
-    mine = (_memory.c.tenant == tenant, _memory.c.version_id.in_(sorted(version_ids)))
-    session.connection().execute(sa.update(_memory).where(*mine).values(uses=_memory.c.uses + 1, used_at=utcnow()))
+    mine = sa.select(_memory.c.id).where(_memory.c.tenant == tenant, _memory.c.version_id.in_(sorted(version_ids)))
+    # What somebody else changes now is not waited for: they may wait for what is counted here.
+    free = _memory.c.id.in_(mine.with_for_update(skip_locked=True))
+    session.connection().execute(sa.update(_memory).where(free).values(uses=_memory.c.uses + 1, used_at=utcnow()))
 
 
 def said_by(session: Session, owner: Owner) -> list[MemoryInfo]:
@@ -323,11 +368,12 @@ def delete_said_by(session: Session, owner: Owner) -> int:
 # --- what was said in a run ---
 
 
-def asker_of(session: Session, owner: Owner, run_id: str) -> tuple[Principal, str] | None:
-    """Return who asked for a run on a thread of `owner`, and which team; None: it is gone."""
-    query = sa.select(_run.c.principal, _run.c.team).where(_run.c.run_id == run_id)
+def asker_of(session: Session, owner: Owner, run_id: str) -> tuple[Principal, str, int | None] | None:
+    """Return who asked for a run on a thread of `owner`, which team, and the stored definition of that; None: it is
+    gone."""
+    query = sa.select(_run.c.principal, _run.c.team, _run.c.definition).where(_run.c.run_id == run_id)
     row = session.connection().execute(query).first()
-    return None if row is None else (Principal.load(owner, row.principal), row.team)
+    return None if row is None else (Principal.load(owner, row.principal), row.team, row.definition)
 
 
 def said_in(session: Session, name: ThreadName, run_id: str, author: str | None) -> list[Said]:

@@ -13,7 +13,8 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.views import RunStep
 from drsai_backend.runs.threads.queries import text_of
 from drsai_backend.runs.threads.views import RunView
-from drsai_backend.teams.messages import aside_of
+from drsai_backend.teams.messages import RECALLED, aside_of
+from drsai_backend.teams.replay.steps import RECALLED as RECALLED_STEP
 
 CALLS: Final = "ToolCallRequestEvent"
 _CODE: Final = "CodeGenerationEvent"
@@ -49,6 +50,7 @@ class _Answer(NamedTuple):
     model: str | None
     seq: int = 0
     thought: str | None = None
+    recalled: Sequence[str] = ()
 
 
 def begins(kind: str, source: str, calls: int, shown: bool | None, *, used: bool) -> int:
@@ -121,7 +123,8 @@ class Derivation:
             return  # When a step began is told by what was before its thought.
         if kind == CALLS:
             model = self._model(source, config.get("metadata"))
-            self._calls(_Answer(source, config.get("models_usage") or {}, model, row.seq), config["content"], now)
+            usage: JsonObject = config.get("models_usage") or {}
+            self._calls(_Answer(source, usage, model, row.seq, recalled=_recalled(config)), config["content"], now)
         elif kind == "ToolCallExecutionEvent":
             files = files_of(config)
             for result in cast("list[JsonObject]", config["content"]):
@@ -162,6 +165,7 @@ class Derivation:
                 prompt_tokens=usage.get("prompt_tokens") if is_first else None,
                 completion_tokens=usage.get("completion_tokens") if is_first else None,
                 model=answer.model,
+                recalled=[*answer.recalled] if is_first else [],
                 seq=answer.seq,
             )
             self.steps.append(step)
@@ -192,6 +196,7 @@ class Derivation:
             prompt_tokens=usage.get("prompt_tokens"),
             completion_tokens=usage.get("completion_tokens"),
             model=self._model(source, config.get("metadata")),
+            recalled=_recalled(config),
             seq=row.seq,
         )
         self._cut = _CUT in (config.get("metadata") or {})
@@ -212,7 +217,9 @@ class Derivation:
             source = row.agent.rpartition("/")[2]
             value, now = row.value, row.created_at
             thought = "\n".join(value[name] for name in ("reasoning", "thought") if value.get(name)) or None
-            answer = _Answer(source, value.get("usage") or {}, self._model(source, value), thought=thought)
+            shown = results.get((row.agent, RECALLED_STEP))
+            names: Sequence[str] = () if shown is None else shown.value.get("names", ())
+            answer = _Answer(source, value.get("usage") or {}, self._model(source, value), 0, thought, names)
             for step in self._calls(answer, value["content"], now):
                 found = results.get((row.agent, f"{row.step}:t{step.call_id}"))
                 if found is not None:
@@ -237,6 +244,12 @@ class Derivation:
             self.steps += flagged
         for step in flagged:
             step.is_error, step.error, step.finished_at = True, why, run.finished_at
+
+
+def _recalled(config: JsonObject) -> list[str]:
+    """Return the names of what a model was shown beside the thread for its answer, which is a message's dump."""
+    metadata: JsonObject = config.get("metadata") or {}
+    return str(metadata.get(RECALLED, "")).split()
 
 
 def _is_answer(row: RecordedStep) -> bool:

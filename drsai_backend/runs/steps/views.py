@@ -66,6 +66,10 @@ class RunStep(BaseModel):
     prompt_tokens: int | None = Field(default=None, description="What the model call used; null: no call of its own.")
     completion_tokens: int | None = None
     model: str | None = Field(default=None, description="The model that answered, where it is known.")
+    recalled: list[str] = Field(
+        default_factory=list,
+        description="What the model was shown beside the thread, such as versions of memories, by name.",
+    )
     seq: int = Field(default=0, description="`seq` of the message that it begins with; 0: none is stored yet.")
 
 

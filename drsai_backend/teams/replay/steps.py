@@ -131,10 +131,12 @@ class TurnSteps:
         """By agent and call, what tools have made."""
         self.passages: dict[str, dict[str, JsonObject]] = {}
         """By agent, what it was shown of files, by their marks."""
+        self.recalled: dict[str, Sequence[str]] = {}
+        """By agent, the names of what it is shown beside its messages."""
         if self._recorded:
             for step in self._recorded.values():
                 if step.step == RECALLED:
-                    self.note_passages(step.agent.rpartition("/")[2], read_value(step.value)["text"] or "")
+                    self.note_recalled(step.agent.rpartition("/")[2], read_value(step.value))
         self.saved = len(self._recorded)
         """Numbers the states of tools, so that the latest is known."""
 
@@ -235,14 +237,21 @@ class TurnSteps:
         if found := {each["mark"]: each for each in passages_in(text)}:
             self.passages[agent] = {**self.passages.get(agent, {}), **found}
 
+    def note_recalled(self, agent: str, value: JsonObject) -> None:
+        """Keep what an agent is shown beside its messages, for what it says next."""
+        self.note_passages(agent, value["text"] or "")
+        if names := value.get("names"):
+            self.recalled[agent] = names
+
     def turn_done(self) -> bool:
         """The turn is over: forget it. True when anything of it is stored."""
         stored = self._any_stored
         self._any_stored = False
         self._recorded.clear()
         self._kept.clear()
-        if self.passages:
-            self.passages.clear()
+        for shown in (self.passages, self.recalled):
+            if shown:
+                shown.clear()
         for agent in self._agents.values():
             agent.turn_done()
         return stored
@@ -365,18 +374,19 @@ class AgentSteps:
         self._lists[place] = number + 1, tools, is_recorded
         return [*tools]
 
-    async def recalled(self, find: Callable[[], Awaitable[str | None]]) -> str | None:
-        """Return what the agent is shown beside its messages in this turn, which `find` finds once. What was found is
-        stored before this returns: in a turn that is repeated it is the same, whenever the process died."""
+    async def recalled(self, find: Callable[[], Awaitable[JsonObject]]) -> str | None:
+        """Return the text that the agent is shown beside its messages in this turn, which `find` finds once, with the
+        `names` of what is in it. What was found is stored before this returns: in a turn that is repeated it is the
+        same, whenever the process died."""
         if self._recalled is None:
             value = self.turn.replay(self.path, RECALLED)
             if value is None:
-                value = found = {"text": await find()}
+                value = found = await find()
                 self.turn.keep(lambda: Step(self.path, RECALLED, "", found))
                 if found["text"] is not None:
                     await self.turn.flush()
             self._recalled = value
-            self.turn.note_passages(self.source, value["text"] or "")
+            self.turn.note_recalled(self.source, value)
         return self._recalled["text"]
 
     async def own_call(self, call: FunctionCall) -> FunctionCall:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
 
 from drsai_backend import DrSai
 from tests.features.knowledge.conftest import QUICK, Filled
-from tests.support.model_server import Failure, ModelServer, Reply
+from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
 from tests.support.threads import settings
 
 TEXTS = {"a.md": "Leave leave leave.", "b.md": "Leave of absence.", "c.md": "Thirty days of paid leave a year."}
@@ -65,3 +66,45 @@ async def test_a_model_ranks(client: openai.AsyncOpenAI, filled: Filled, model: 
         assert [note for note in notes if "ranker 'judge'" in note]
     with pytest.raises(openai.BadRequestError, match="there is no ranker 'nobody'"):
         await names("nobody")
+
+
+async def test_an_agent_has_a_ranker(
+    client: openai.AsyncOpenAI, filled: Filled, drsai: DrSai, model: ModelServer
+) -> None:
+    """By its knowledge, by a tool or before the question; or by the hosted tool of a request."""
+    store, _ = await filled(TEXTS)
+    judged: list[str] = []
+
+    def answer(request: ModelRequest) -> Reply | str:
+        if "You put passages in the order" in request.system:
+            passages = json.loads(request.last)["passages"]
+            judged.append(passages[2]["text"])
+            return '{"order": [2]}'
+        if request.tools and request.messages[-1]["role"] != "tool":
+            name = next(each for each in request.tools if each in ("file_search", "knowledge_search"))
+            arguments = {"queries": ["leave"]} if name == "file_search" else {"query": "leave"}
+            return Reply(tool_calls=[ToolCall(name, arguments)])
+        return "So."
+
+    def shown() -> list[str]:
+        told = json.dumps([each["content"] for each in model.requests[-1].messages])
+        return [text for text in TEXTS.values() if text in told]
+
+    model.script(None, answer)
+    for mode in ("tool", "context"):
+        knowledge = {"stores": ["filled"], "mode": mode, "ranker": "judge", "top_k": 1}
+        await drsai.agents.put(mode, {"agents": {mode: {"knowledge": knowledge}}})
+        await client.chat.completions.create(model=mode, messages=[{"role": "user", "content": "leave"}])
+        assert shown() == judged[-1:]
+    tools: Any = [{"type": "file_search", "vector_store_ids": [store], "max_num_results": 1}]
+    for ranker, asked in (("judge", 3), ("auto", 3), ("default_2024_08_21", 3)):
+        tools[0]["ranking_options"] = {"ranker": ranker}
+        await client.responses.create(model="assistant", input="leave", tools=tools)
+        assert len(judged) == asked
+        assert (shown() == judged[-1:]) is (ranker == "judge")
+    before = len(model.requests)
+    for wrong in ("nobody", "", 5):
+        tools[0]["ranking_options"] = {"ranker": wrong}
+        with pytest.raises(openai.BadRequestError, match=r"ranker|tools"):
+            await client.responses.create(model="assistant", input="leave", tools=tools)
+    assert len(model.requests) == before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Any
 
 import openai
@@ -12,9 +12,6 @@ import sqlalchemy as sa
 
 from drsai_backend import DrSai
 from drsai_backend.datamodel import KnowledgeStore, SearchEntry, WorkJob, table_of, utcnow
-from drsai_backend.datamodel.owner import Owner
-from drsai_backend.features.knowledge.base import Question
-from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.knowledge.rows import files, indexing, stores
 from tests.features.knowledge.conftest import Filled, until, upload
 
@@ -121,20 +118,23 @@ CHAT = [
 ]
 
 
-async def test_a_chat_is_found_by_its_turns(client: openai.AsyncOpenAI, drsai: DrSai, filled: Filled) -> None:
+async def test_a_chat_is_found_by_its_turns(client: openai.AsyncOpenAI, filled: Filled) -> None:
     said = json.dumps([{"speaker": who, "text": text, "time": f"{day}T14:31:00"} for who, text, day in CHAT])
     store, ids = await filled({"chat.json": said})
 
-    async def best(question: str, on: date | None = None) -> str:
-        asked = Question(queries=[question], on=on)
-        found = await drsai.extension(Knowledge).search(Owner("default", "anonymous"), [store], asked)
-        return found.passages[0].text.rpartition("\n\n")[2]
+    async def best(question: str, on: object = None) -> str:
+        found = await client.vector_stores.search(store, query=question, extra_body={"on": on})
+        return found.data[0].content[0].text.rpartition("\n\n")[2]
 
     # By its speaker and by the turn before it; by the day of which it is, as it is seen from another; by one it names.
     assert await best("Where is Ann off to, Lisbon?") == "Ann: Lisbon, with my sister."
-    assert await best("Ann, last week?", date(2025, 2, 5)) == "Ann: Lisbon, with my sister."
-    assert await best("Bob, last week?", date(2025, 2, 19)) == "Bob: We went to Porto yesterday."
+    assert await best("Ann, last week?", "2025-02-05") == "Ann: Lisbon, with my sister."
+    assert await best("Bob, last week?", "2025-02-19") == "Bob: We went to Porto yesterday."
     assert await best("What was on 11 February 2025?") == "Bob: We went to Porto yesterday."
+    for wrong in ("2025-02-30", "last week", "2025-02-05T00:00:00Z", 20250205, ""):
+        with pytest.raises(openai.BadRequestError) as refused:
+            await best("Bob, last week?", wrong)
+        assert refused.value.param == "on"
     # What a passage repeats of the turns before is there once where the file is read as a whole.
     content = await client.vector_stores.files.content(ids["chat.json"], vector_store_id=store)
     told = "\n".join(part.text or "" for part in content.data)

@@ -9,6 +9,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from sqlalchemy import Engine, event
 from drsai_backend import DrSai, DrSaiAgent, RunContext
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.features.memory.base import NewMemory
+from drsai_backend.features.memory import rows
+from drsai_backend.features.memory.base import NewMemory, shared_by
 from drsai_backend.features.memory.extension import Memory
+from drsai_backend.features.memory.recall import RecallOptions
 from tests.features.memory.learning import ANN, current, learnt
 from tests.features.memory.scripted import FIND
 from tests.features.memory.test_recall import Listener
@@ -74,6 +77,31 @@ async def test_vectors_find_what_words_do_not(make: Callable[..., DrSai], model:
         await memory.add(ANN, NewMemory(text="The user owns a house."))
         assert (await memory.search(ANN, "Which animal waits for me?")).items[0].memory.text == texts[0]
     assert ["Rex" in each for each in ear.shown] == [False, True]
+
+
+async def test_old_vectors_serve_while_the_endpoint_has_their_model(
+    make: Callable[..., DrSai], model: ModelServer
+) -> None:
+    """Also beside vectors of the new model, of what all share."""
+    model.embedded = lambda request: meaning(request) if request.model == "small" else _longer(meaning(request))
+    shared, options = shared_by("default"), RecallOptions(scope="ear")
+    async with make(memory=False, embeddings_model="small") as drsai:
+        await drsai.extension(Memory).add(ANN, NewMemory(text="The user has a dog called Rex."))
+    ear = Listener()
+    async with make({"ear": ear}, memory_shared={"ear": "tenant"}, memory=False, embeddings_model="large") as drsai:
+        memory = drsai.extension(Memory)
+        await memory.add(shared, NewMemory(text="Tea is in the kitchen."))
+        found = await memory.search(ANN, "Which animal waits for me?", options)
+        assert [each.memory.text for each in found.items] == ["The user has a dog called Rex."]
+        assert found.notes == []
+        await drsai.user("ann").run("ear", "Which beverage has the animal that waits?")
+        assert "Rex" in ear.shown[-1]
+        assert "Tea" in ear.shown[-1]
+        # With the next one all are embedded anew.
+        await memory.add(ANN, NewMemory(text="The user likes tea."))
+        person = await drsai.database.read(partial(rows.person_of, owner=ANN))
+        assert (person.model, person.dimensions) == ("large", 8)
+        assert (await memory.search(ANN, "Which animal waits for me?")).items[0].memory.text.endswith("Rex.")
 
 
 def _longer(answer: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +13,7 @@ import pytest
 from drsai_backend import DrSai
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import TeamBuildError
 from drsai_backend.features.memory.base import NewMemory, shared_by
 from drsai_backend.features.memory.extension import Memory
 from tests.features.memory.learning import ANN, current, learnt
@@ -104,6 +106,66 @@ async def test_whoever_may_be_many_people_reads_what_is_shared_and_teaches_nothi
         await learnt(drsai)
         assert "green door" in ear.shown[0]
         assert await current(drsai, ALL) == ["The office has a green door."]
+
+
+async def asked_for(drsai: DrSai, shared: str, name: str = "helper") -> None:
+    """Store a definition for the tenant which asks for what is shared."""
+    given = {"agents": {name: {"prompt": "Help.", "memory": {"shared": shared}}}}
+    await drsai.user("ann").agents.put(name, given, visibility="tenant")
+
+
+@pytest.mark.parametrize("shared", ["team", "tenant"])
+async def test_a_definition_asks_for_it_as_far_as_the_settings_allow(
+    make: Callable[..., DrSai], model: ModelServer, tmp_path: Path, shared: str
+) -> None:
+    given: dict[str, Any] = {
+        "lead": {"prompt": "Lead.", "memory": {"shared": shared}},
+        "mute": {"prompt": "Hush.", "memory": {}},
+    }
+    team = {"kind": "round_robin", "participants": ["lead", "mute"], "max_turns": 2}
+    file = tmp_path / "team.yaml"
+    file.write_text(json.dumps({"agents": given, "teams": {"crew": team}, "serve": ["crew", "mute"]}))
+    async with make(str(file), memory_shared={"*": shared}) as drsai:
+        model.script(WORK, work)
+        for name in ("crew", "helper"):
+            await asked_for(drsai, shared)
+            await drsai.user("ann").run("mute", RELEASE, thread_id=f"mute, {name}")
+            await learnt(drsai)
+            assert await current(drsai, ALL) == []
+            await drsai.user("ann").run(name, RELEASE, thread_id=name)
+            await learnt(drsai)
+            [known] = [each async for each in drsai.extension(Memory).every(ALL)]
+            assert (known.text, known.scope) == (RELEASE, name if shared == "team" else "")
+            model.requests.clear()
+            await drsai.user("bob").run(name, "When do we release Harbour?", thread_id=name)
+            by_prompt = {each.system.split("\n")[0]: RELEASE in str(each.body) for each in model.requests}
+            assert by_prompt.pop({"crew": "Lead.", "helper": "Help."}[name])
+            assert not by_prompt.pop("Hush.", False)
+            await drsai.extension(Memory).delete_all(ALL)
+
+
+@pytest.mark.parametrize("allowed", [{}, {"*": "team"}, {"*": "tenant", "helper": "team"}])
+async def test_a_definition_that_asks_for_more_is_not_run(make: Callable[..., DrSai], allowed: dict[str, str]) -> None:
+    async with make(memory_shared=allowed) as drsai:
+        await asked_for(drsai, "tenant")
+        with pytest.raises(TeamBuildError, match=r"`shared: tenant` is not allowed for 'helper': DRSAI_MEMORY_SHARED"):
+            await drsai.user("ann").run("helper", RELEASE, thread_id="t")
+        assert (await drsai.user("ann").list_threads()).items == []
+
+
+async def test_what_a_run_asked_for_is_learnt_though_its_definition_has_changed(
+    make: Callable[..., DrSai], model: ModelServer
+) -> None:
+    """And by whichever process comes to it."""
+    async with make(memory_shared={"*": "team"}) as drsai:
+        await asked_for(drsai, "team")
+    async with make(memory_shared={"*": "team"}, **LATE) as drsai:  # It looks for no job in time.
+        await drsai.user("ann").run("helper", RELEASE, thread_id="t")
+        await drsai.user("ann").agents.put("helper", {"agents": {"helper": {}}}, visibility="tenant", version=1)
+    model.script(WORK, work)
+    async with make(memory_shared={"*": "team"}) as drsai:
+        await learnt(drsai)
+        assert await current(drsai, ALL) == [RELEASE]
 
 
 async def test_who_may_read_and_change_what_is_shared(database_url: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 import httpx
@@ -12,10 +12,11 @@ import sqlalchemy as sa
 from autogen_core.memory import MemoryContent
 from autogen_core.model_context import UnboundedChatCompletionContext
 from autogen_core.models import UserMessage
+from sqlalchemy.orm import Session
 
-from drsai_backend import DrSai
+from drsai_backend import AssistantAgent, DrSai
 from drsai_backend.access.principal import Principal
-from drsai_backend.datamodel import WorkJob, table_of
+from drsai_backend.datamodel import AutoGenMessage, WorkJob, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.memory.autogen import DrSaiMemory
 from drsai_backend.features.memory.base import KIND, NewMemory
@@ -23,6 +24,7 @@ from drsai_backend.features.memory.extension import Memory, store
 from drsai_backend.features.memory.extraction import Action, Change
 from drsai_backend.work.jobs import enqueue, states
 from drsai_backend.work.kinds import Job, NewJob
+from tests.support.scripted import ScriptedClient
 from tests.support.threads import LATE, settings
 
 ANN = Owner("default", "ann")
@@ -64,6 +66,50 @@ async def test_over_http(drsai: DrSai) -> None:
         assert all({"content", "score", "days_ago"} <= each.keys() for each in told["combined"])
         assert (await http.delete("/v1/memories")).json()["versions"] == 2
         assert (await http.get("/v1/memories")).json()["data"] == []
+
+
+async def test_a_conversation_is_searched_as_chats_are(database_url: str) -> None:
+    """By its speakers, by the messages before one, and by days."""
+    answers = iter(("To Lisbon.", "Fine.", "You too."))
+    client = ScriptedClient(lambda messages, options: next(answers))
+    async with DrSai({"ear": lambda: AssistantAgent("ear", client)}, database_url, settings=settings(**LATE)) as made:
+        await _search_a_conversation(made)
+
+
+async def _search_a_conversation(drsai: DrSai) -> None:
+    said = ("Where are you off to?", "To Lisbon.", "We went to Porto yesterday.", "Fine.", "Sleep well.", "You too.")
+    for text in said[::2]:
+        await drsai.user("ann").run("ear", text, thread_id="t")
+    today = utcnow().date()
+    for number, text in enumerate(said):  # A day each, the last one today.
+        at = utcnow() - timedelta(days=len(said) - 1 - number)
+        await drsai.database.write(partial(_said_at, text=text, at=at))
+    await drsai.extension(Memory).add(ANN, NewMemory(text="The user was in Porto."))
+    transport = httpx.ASGITransport(drsai.app())
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", params={"user": "ann"}) as http:
+
+        async def best(query: str, on: str | None = None) -> str:
+            params = {"query": query} | ({} if on is None else {"on": on})
+            told = (await http.get("/api/v1/agent/memory/t", params=params)).json()
+            return max(told["short_term"], key=lambda each: each["score"])["content"]
+
+        assert await best("Off to Lisbon, where?") == "To Lisbon."
+        assert await best("What was said yesterday?") == "Sleep well."
+        assert await best("What was said yesterday?", str(today - timedelta(days=1))) == "Fine."
+        assert await best("What was 4 days ago?") in ("To Lisbon.", "We went to Porto yesterday.")
+        for path in ("/api/v1/agent/memory/t", "/v1/memories/search"):
+            for wrong in ("2025-02-30", "yesterday", "1700000000", ""):
+                refused = await http.get(path, params={"query": "Porto", "on": wrong})
+                assert refused.status_code in (400, 422)
+                assert "on" in refused.text
+        for on, count in ((str(today + timedelta(days=1)), 1), (str(today), 0)):
+            found = await http.get("/v1/memories/search", params={"query": "Yesterday?", "on": on})
+            assert len(found.json()["data"]) == count
+
+
+def _said_at(session: Session, text: str, at: datetime) -> None:
+    m = table_of(AutoGenMessage)
+    session.execute(sa.update(m).where(m.c.config["content"].as_string() == text).values(created_at=at))
 
 
 async def test_tools_remember_and_forget(drsai: DrSai) -> None:

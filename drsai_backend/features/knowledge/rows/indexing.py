@@ -13,7 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchEntry, SearchIndex, SearchVector, table_of
+from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchIndex, table_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DocumentTooLarge, JobLost
 from drsai_backend.features.knowledge.base import MAX_BYTES, MAX_CHUNKS, Chunking, Reindexing, StoreInfo, context_of
@@ -27,14 +27,13 @@ from drsai_backend.features.knowledge.rows.stores import (
     open_store,
     read_store,
 )
-from drsai_backend.search import Entry, Prepared, add, create_index, find_index, read_entries, remove
+from drsai_backend.search import Entry, Prepared, add, create_index, find_index, read_entries, remove, sample
 from drsai_backend.work.jobs import enqueue, finish, hold, states
 from drsai_backend.work.kinds import Job, NewJob
 
 REINDEX: Final = "knowledge_reindex"
 SPEED_UP: Final = "knowledge_speed_up"
 _store, _file = table_of(KnowledgeStore), table_of(KnowledgeFile)
-_entry, _vector = table_of(SearchEntry), table_of(SearchVector)
 _PAGE: Final = 1_000
 
 
@@ -315,11 +314,9 @@ def filenames(session: Session, families: set[str]) -> dict[str, str]:
 
 def sample_of(session: Session, index: int) -> tuple[str, bytes] | None:
     """Return the text of a chunk as it was embedded, and its vector; None: an index has none."""
-    e, v = _entry.c, _vector.c
-    joined = sa.join(_vector, _entry, sa.and_(e.index_id == v.index_id, e.number == v.number))
-    query = sa.select(e.text, e.place, e.family, v.vector).select_from(joined).where(v.index_id == index)
-    row = session.connection().execute(query.order_by(v.number).limit(1)).first()
-    if row is None:
+    found = sample(session, index)
+    if found is None:
         return None
-    [filename] = filenames(session, {row.family}).values() or [""]
-    return f"{context_of(filename, row.place)}\n{row.text}", row.vector
+    entry, vector = found
+    [filename] = filenames(session, {entry.family}).values() or [""]
+    return f"{context_of(filename, entry.place)}\n{entry.text}", vector

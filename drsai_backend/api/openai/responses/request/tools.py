@@ -50,6 +50,7 @@ class RankingOptions(Wire):
 
     model_config = ConfigDict(extra="allow")
 
+    ranker: str | None = Field(default=None, min_length=1, max_length=255)
     score_threshold: float | None = Field(default=None, ge=0, le=1)
 
 
