@@ -322,7 +322,6 @@ async def _has_asked(site: Site, path: str) -> bool:
 
 
 async def test_nobody_else_finds_the_store(world: World, model: ModelServer) -> None:
-    world.write("policies")
     teams = load(str(world.write("policies")), NOTHING_ALLOWED)
     loose = {"prompt": "You are bob.", "tools": ["knowledge_search"]}
     drsai = await world.start(teams)
