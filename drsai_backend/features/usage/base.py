@@ -26,6 +26,7 @@ class Counted:
         until: before when.
         tenant: None: all.
         user: who asked.
+        kind: `run`, or what calls beside runs are for.
     """
 
     since: datetime | None = None
@@ -36,6 +37,7 @@ class Counted:
     team: str | None = None
     thread: str | None = None
     run: str | None = None
+    kind: str | None = None
 
 
 class UsageSum(BaseModel):

@@ -38,6 +38,7 @@ def list_usage(
     team: Annotated[str | None, Only] = None,
     thread: Annotated[str | None, Only] = None,
     run: Annotated[str | None, Only] = None,
+    kind: Annotated[str | None, Only] = None,
     since: Annotated[datetime | None, typer.Option("--from", help="Only from then on, UTC.")] = None,
     until: Annotated[datetime | None, typer.Option("--to", help="Only before then, UTC.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many sums at most.")] = 100,
@@ -50,7 +51,7 @@ def list_usage(
     groups = cast("list[GroupBy]", [each.strip() for each in by.split(",") if each.strip()])
     begin, end = (None if each is None else each.replace(tzinfo=UTC) for each in (since, until))
     of = Counted(
-        since=begin, until=end, tenant=tenant, user=user, model=model, team=team, thread=thread, run=run
+        since=begin, until=end, tenant=tenant, user=user, model=model, team=team, thread=thread, run=run, kind=kind
     )  # fmt: skip
     with opened(database_url) as drsai:
         found = lists.read(lambda after, many: drsai.usage.report(of, groups, after, many), after, limit)

@@ -36,6 +36,7 @@ OfModel = Annotated[str | None, _name("Only of this model, by its name at the en
 OfTeam = Annotated[str | None, _name("Only of runs of this team.")]
 OfThread = Annotated[str | None, _name("Only of runs on this thread.")]
 OfRun = Annotated[str | None, _name("Only of this run.")]
+OfKind = Annotated[str | None, _name("Only of this kind: `run`, or what calls beside runs are for.")]
 OfUser = Annotated[
     str | None,
     _name("Only what this user has asked for. Another one than oneself needs the scope `usage:read`."),
@@ -85,6 +86,7 @@ def usage_routes(usage: Usage) -> APIRouter:
         team: OfTeam = None,
         thread: OfThread = None,
         run: OfRun = None,
+        kind: OfKind = None,
         limit: Limit = 20,
         after: AfterSum = None,
     ) -> Response:
@@ -96,7 +98,7 @@ def usage_routes(usage: Usage) -> APIRouter:
             who.require(Scope.USAGE_READ)
             user = who.user_id
         begin, end = (None if each is None else datetime.fromtimestamp(each, UTC) for each in (since, until))
-        named = {"model": model, "team": team, "thread": thread, "run": run}
+        named = {"model": model, "team": team, "thread": thread, "run": run, "kind": kind}
         of = Counted(
             since=begin,
             until=end,

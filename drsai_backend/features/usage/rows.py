@@ -64,6 +64,7 @@ def report(
         (of.team, c.team.__eq__),
         (of.thread, c.thread.__eq__),
         (of.run, c.run.__eq__),
+        (of.kind, c.kind.__eq__),
     )
     unpriced = sa.case((c.cost.is_(None), c.calls), else_=0)
     sums = [sa.cast(sa.func.sum(each), sa.BigInteger) for each in (c.calls, *(c[name] for name in _COUNTS), c.cost)]
