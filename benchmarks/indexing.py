@@ -59,6 +59,8 @@ class _Server:
     """Seconds of its processor, and of its readers', a page."""
     alone: list[list[Spent]] = field(default_factory=list)
     beside: list[list[Spent]] = field(default_factory=list)
+    reading: list[list[Spent]] = field(default_factory=list)
+    """While files are only read, by this process: what processors that are shared do to others is no less than that."""
 
     async def upload(self, client: httpx.AsyncClient, made: Sequence[bytes]) -> None:
         for number, content in enumerate(made):
@@ -89,6 +91,13 @@ class _Server:
         self.alone.append(waited)
         chats = (self._spent() - before) / len(self.alone[-1]) * len(self.beside[-1])
         self.spent.append((spent - chats) / pages)
+
+    async def read(self, made: Sequence[bytes]) -> None:
+        """Read the files beside a bystander, and store nothing."""
+        async with self._bystander() as waited:
+            for number, content in enumerate(made):
+                await Reader().read(f"{number}.pdf", content)
+        self.reading.append(waited)
 
     @asynccontextmanager
     async def _bystander(self) -> AsyncGenerator[list[Spent]]:
@@ -144,8 +153,9 @@ async def measure(postgres: Postgres | None, rounds: int, pages: int = PAGES, fi
         "embedding model, and read alone (`Reader.read`, a file after the other, each in a process of its own), in\n"
         f"turns. {_BYSTANDERS} others chat with an instant model meanwhile, and as long afterwards, when nothing is\n"
         "indexed. *CPU*: processor time a page, of the server and what reads, without that of the chats; in brackets\n"
-        "that of reading alone. ÷ *CPU* of a chat: by the processor time that the server's event loop has had from\n"
-        f"question to answer, which other programs change little. Medians of {rounds} rounds.",
+        "that of reading alone. *beside reading*: p99 while the files are read alone, and nothing is indexed, which is\n"
+        "what sharing the processors costs. ÷ *CPU* of a chat: by the processor time that the server's event loop has\n"
+        f"had from question to answer, which other programs change little. Medians of {rounds} rounds.",
         (
             "database",
             "pages/s",
@@ -155,6 +165,7 @@ async def measure(postgres: Postgres | None, rounds: int, pages: int = PAGES, fi
             "grows by, MB",
             "p99 of a chat, ms",
             "alone, ms",
+            "beside reading, ms",
             "÷",
             "÷ CPU",
         ),
@@ -173,6 +184,7 @@ async def measure(postgres: Postgres | None, rounds: int, pages: int = PAGES, fi
                     after = psutil.Process().cpu_times()
                     spent.append(sum(map(float.__sub__, map(float, after[:4]), map(float, before[:4]))) / pages)
                     await found.index(client, pages)
+                    await found.read(made)
         _tell(section, name, found, reading, spent)
     return section
 
@@ -181,12 +193,15 @@ def _tell(section: Section, name: str, found: _Server, reading: list[float], spe
     rates = [mine / alone for mine, alone in zip(found.rates, reading, strict=True)]
     waits, cpu = ([_p99(a, at) / _p99(b, at) for a, b in zip(found.beside, found.alone, strict=True)] for at in (0, 1))
     growth = max(found.growth)
-    p99, without = (f"{median(_p99(of, 0) for of in each) * 1000:.0f}" for each in (found.beside, found.alone))
+    kinds = (found.beside, found.alone, found.reading)
+    times = (f"{median(_p99(of, 0) for of in each) * 1000:.0f}" for each in kinds)
+    floor = _range([_p99(a, 0) / _p99(b, 0) for a, b in zip(found.reading, found.alone, strict=True)])
     pace = (f"{median(found.rates):.0f}", f"{median(reading):.0f}", _range(rates))
     page = f"{median(found.spent) * 1000:.1f} ({median(spent) * 1000:.1f})"
-    section.rows.append((name, *pace, page, f"{growth / _MB:.0f}", p99, without, _range(waits), _range(cpu)))
+    section.rows.append((name, *pace, page, f"{growth / _MB:.0f}", *times, _range(waits), _range(cpu)))
     shown = f"{_range(rates)}, CPU {median(b / a for a, b in zip(found.spent, spent, strict=True)):.2f}"
     section.at_least(f"pages indexed in a second ÷ read alone, {name}", 0.5, median(rates), shown)
     section.at_most(f"what a server grows by ÷ 64 MiB, {name}", 1, growth / BOUND)
     shown = f"{_range(waits)}, CPU {median(cpu):.2f}"
     section.at_most(f"p99 of others' chats while it indexes ÷ without, {name}", 2, median(waits), shown)
+    section.reported(f"p99 of others' chats while the files are only read ÷ without, {name}", floor)

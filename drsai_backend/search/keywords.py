@@ -3,8 +3,7 @@ there and the shorter the entry is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,8 +11,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.values import batches
-from drsai_backend.datamodel import SearchPosting, table_of
+from drsai_backend.search.frequent import Frequent
 from drsai_backend.search.postings import BLOCK, POSTING
 from drsai_backend.search.tokens import asked
 
@@ -22,11 +20,8 @@ Array: TypeAlias = NDArray[Any]
 K1: Final = 1.5
 B: Final = 0.75
 """Chosen by the recall on questions in English and Chinese; see docs/benchmarks.md."""
-_AT_ONCE: Final = 64
-"""Rows of postings that are fetched at a time: of 6 KB at most."""
 _GROUP: Final = 64
 """Entries of which the highest score is compared first."""
-_posting = table_of(SearchPosting)
 MAX_TERMS: Final = 256
 """Terms of a query that are looked for."""
 DIGITS: Final = 6
@@ -42,6 +37,7 @@ class Place(NamedTuple):
 
 def by_keywords(
     session: Session,
+    frequent: Frequent,
     indexes: Mapping[int, sa.Row[Any]],
     text: str,
     most: int,
@@ -51,6 +47,7 @@ def by_keywords(
 
     Args:
         session: reads them.
+        frequent: remembers postings.
         indexes: their rows by their ids: weighed as if all were one.
         text: of the query.
         most: how many at most; of equal scores, those that were added first.
@@ -63,7 +60,7 @@ def by_keywords(
     blocks: dict[tuple[int, int], int] = {}
     # As many blocks as there are where nothing was removed.
     scores = np.zeros((total // BLOCK + len(indexes)) * BLOCK)
-    for found in _postings(session, [*indexes], wanted):
+    for found in frequent.postings(session, indexes, wanted):
         postings = np.frombuffer(b"".join(packed for *_, packed in found), "<u2").reshape(-1, 3)
         having = len(postings)
         weight = np.log(1 + (total - having + 0.5) / (having + 0.5))
@@ -114,18 +111,3 @@ def top(scores: Array, most: int) -> Array:
         above, equal = np.flatnonzero(scores > lowest), np.flatnonzero(scores == lowest)
         chosen = np.sort(np.concatenate([above, equal[: most - len(above)]]))
     return chosen[np.argsort(-scores[chosen], kind="stable")]
-
-
-def _postings(session: Session, indexes: Sequence[int], terms: Sequence[int]) -> Iterator[list[tuple[int, int, bytes]]]:
-    """The postings of each of these terms that is there: index, block, and what is packed. In memory are those of one
-    term at a time."""
-    c = _posting.c
-    for some in batches(terms):
-        query = sa.select(c.term, c.index_id, c.block, c.postings).where(c.term.in_(some))
-        # With one index the table has this order.
-        query = query.where(c.index_id == indexes[0] if len(indexes) == 1 else c.index_id.in_(indexes))
-        rows = session.connection().execute(
-            query.order_by(c.term, c.index_id, c.block), execution_options={"yield_per": _AT_ONCE}
-        )
-        for _, of_term in groupby(rows, lambda row: row[0]):
-            yield [(index, block, packed) for _, index, block, packed in of_term]

@@ -19,6 +19,7 @@ from drsai_backend.errors import InvalidRequest
 from drsai_backend.search.base import MAX_FOUND, MAX_INDEXES, MAX_QUERY, Found, Hit, Mode, Query
 from drsai_backend.search.columns import Columns, attributes_of
 from drsai_backend.search.filters import Filter, passes
+from drsai_backend.search.frequent import Frequent
 from drsai_backend.search.fusion import fused
 from drsai_backend.search.hnsw import LARGE
 from drsai_backend.search.indexes import unit
@@ -42,13 +43,14 @@ class Search:
 
     Args:
         database: that has the indexes.
-        cache_bytes: how much of vectors is remembered between searches.
+        cache_bytes: how much of vectors is remembered between searches; of postings, a quarter of that.
         large: entries from which on an index is asked by HNSW, where `speed_up` has made one.
     """
 
     def __init__(self, database: Database, *, cache_bytes: int = CACHE_BYTES, large: int = LARGE) -> None:
         self._database = database
         self._columns = Columns(cache_bytes, large)
+        self._frequent = Frequent(cache_bytes // 4)
 
     async def find(self, indexes: Sequence[int], query: Query) -> Found:
         """Search up to 64 indexes as if they were one, in a thread: a large index takes tens of milliseconds.
@@ -77,7 +79,7 @@ class Search:
         if mode != "vector":
             text = query.text[:MAX_QUERY]
             text = f"{text} {days_in(text, query.on or utcnow().date())}"
-            keywords = dict(by_keywords(session, known, text, depth, allowed))
+            keywords = dict(by_keywords(session, self._frequent, known, text, depth, allowed))
         scores, near = keywords, dict[Place, float]()
         if mode != "keyword":
             most = 4 * query.top_k if mode == "vector" else max(depth, 4 * query.top_k)

@@ -1,0 +1,80 @@
+"""Postings of frequent terms are remembered while their index stays as it is, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from drsai_backend.search import Entry, Query, Search, frequent
+from tests.search.conftest import Shelf
+
+WORDS = st.sampled_from(["cat", "dog", "tea", "sun"])
+CHANGE = st.tuples(st.integers(0, 1), st.integers(0, 5), st.lists(WORDS, max_size=4))
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The terms whose postings are read from the database; here each term is a frequent one."""
+    monkeypatch.setattr(frequent, "FREQUENT", 1)
+    original, terms = frequent._read, list[int]()
+
+    def reading(session: Any, indexes: Sequence[int], asked: Sequence[int]) -> Iterator[tuple[int, frequent.Blocks]]:
+        terms.extend(asked)
+        return original(session, indexes, asked)
+
+    monkeypatch.setattr(frequent, "_read", reading)
+    return terms
+
+
+def test_what_was_read_is_read_again_once_the_index_has_changed(shelf: Shelf, read: list[int]) -> None:
+    index, other = shelf.make(), shelf.make()
+    shelf.add(index, Entry("a", "cat dog"), Entry("b", "cat"))
+    assert shelf.refs(index, "cat dog") == ["a", "b"]
+    assert len(read) == 2
+    assert shelf.refs(index, "cat dog") == ["a", "b"]
+    assert len(read) == 2, "both are remembered"
+    shelf.add(other, Entry("c", "cat"))
+    assert shelf.refs(index, "cat") == ["b", "a"]
+    assert len(read) == 2, "another index has changed"
+    assert {*shelf.refs([index, other], "cat")} == {"a", "b", "c"}
+    assert len(read) == 3, "of the other one nothing was remembered"
+    shelf.remove(index, "b")
+    assert shelf.refs(index, "cat dog") == ["a"]
+    shelf.add(index, Entry("d", "dog dog"))
+    assert {*shelf.refs(index, "dog")} == {"a", "d"}
+    assert len(read) == 6
+
+
+def test_no_more_is_remembered_than_was_said(shelf: Shelf, read: list[int]) -> None:
+    index = shelf.make()
+    shelf.add(index, *(Entry(f"{number}", f"word{number}") for number in range(100)))
+    shelf.search = Search(shelf.database, cache_bytes=8_000)
+    for _ in range(2):
+        for number in range(100):
+            assert shelf.refs(index, f"word{number}", top_k=1) == [f"{number}"]
+        assert 0 < shelf.search._frequent.size <= 2_000
+    assert len(read) > 100, "those that were asked for longest ago are forgotten"
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=st.lists(CHANGE, min_size=1, max_size=8), asked=st.lists(WORDS, min_size=1, max_size=4))
+def test_what_is_found_is_what_would_be_read(
+    shelf: Shelf, read: list[int], changes: list[tuple[int, int, list[str]]], asked: list[str]
+) -> None:
+    indexes = [shelf.make(), shelf.make()]
+    for at, ref, words in changes:
+        if words:
+            shelf.add(indexes[at], Entry(f"{ref}", " ".join(words)))
+        else:
+            shelf.remove(indexes[at], f"{ref}")
+        for text in (" ".join(asked), asked[0]):
+            query = Query(text, mode="keyword")
+            fresh = Search(shelf.database)
+            found = shelf.database.read_sync(
+                lambda session, fresh=fresh, query=query: fresh.search(session, indexes, query)
+            )
+            assert shelf.find(indexes, text).hits == found.hits
