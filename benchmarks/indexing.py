@@ -153,7 +153,7 @@ async def measure(postgres: Postgres | None, rounds: int, pages: int = PAGES, fi
         "embedding model, and read alone (`Reader.read`, a file after the other, each in a process of its own), in\n"
         f"turns. {_BYSTANDERS} others chat with an instant model meanwhile, and as long afterwards, when nothing is\n"
         "indexed. *CPU*: processor time a page, of the server and what reads, without that of the chats; in brackets\n"
-        "that of reading alone. *beside reading*: p99 while the files are read alone, and nothing is indexed, which is\n"
+        "that of reading alone. *beside reading*: p99 while files are read alone, and nothing is indexed, which is\n"
         "what sharing the processors costs. ÷ *CPU* of a chat: by the processor time that the server's event loop has\n"
         f"had from question to answer, which other programs change little. Medians of {rounds} rounds.",
         (

@@ -14,9 +14,10 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import SearchPosting, table_of
+from drsai_backend.search.postings import POSTING
 
-FREQUENT: Final = 64 * 2**10
-"""Bytes of postings from which on a term's are remembered: of some ten thousand entries."""
+FREQUENT: Final = 10_000
+"""Entries that a term is in from which on its postings are remembered."""
 _AT_ONCE: Final = 64
 """Rows of postings that are fetched at a time: of 6 KB at most."""
 _OVERHEAD: Final = 200
@@ -48,10 +49,11 @@ class Frequent:
         """How many bytes are remembered, about."""
         return int(self._held.currsize)
 
-    def postings(self, session: Session, indexes: Mapping[int, sa.Row[Any]], terms: Sequence[int]) -> Iterator[Blocks]:
-        """Yield the postings of each term that is there; at last those that are remembered, of the rarest term first.
-
-        Of what is read, that of one term at a time is in memory.
+    def postings(
+        self, session: Session, indexes: Mapping[int, sa.Row[Any]], terms: Sequence[int]
+    ) -> tuple[Iterator[Blocks], list[Blocks]]:
+        """Return the postings of each term that is there: those that are read, of which that of one term at a time is
+        in memory; and those that are remembered, of the rarest term first.
 
         Args:
             session: reads them, and has read the rows, in one snapshot.
@@ -59,11 +61,14 @@ class Frequent:
             terms: which.
         """
         known = {term: held for term in terms if (held := self._known(indexes, term)) is not None}
-        for term, blocks in _read(session, [*indexes], [term for term in terms if term not in known]):
-            if _bytes(blocks) >= FREQUENT:
+        read = self._read(session, indexes, [term for term in terms if term not in known])
+        return read, sorted(known.values(), key=count_of)
+
+    def _read(self, session: Session, indexes: Mapping[int, sa.Row[Any]], terms: Sequence[int]) -> Iterator[Blocks]:
+        for term, blocks in _fetch(session, [*indexes], terms):
+            if count_of(blocks) >= FREQUENT:
                 self._remember(indexes, term, blocks)
             yield blocks
-        yield from sorted(known.values(), key=_bytes)
 
     def _known(self, indexes: Mapping[int, sa.Row[Any]], term: int) -> Blocks | None:
         with self._lock:
@@ -84,15 +89,16 @@ class Frequent:
                     self._held[index, term] = held
 
 
-def _bytes(blocks: Blocks) -> int:
-    return sum(len(each.postings) for each in blocks)
+def count_of(blocks: Blocks) -> int:
+    """How many entries these are the postings of."""
+    return sum(len(each.postings) for each in blocks) // POSTING.size
 
 
 def _size(held: tuple[int, Blocks]) -> int:
-    return _bytes(held[1]) + _OVERHEAD * (1 + len(held[1]))
+    return count_of(held[1]) * POSTING.size + _OVERHEAD * (1 + len(held[1]))
 
 
-def _read(session: Session, indexes: Sequence[int], terms: Sequence[int]) -> Iterator[tuple[int, Blocks]]:
+def _fetch(session: Session, indexes: Sequence[int], terms: Sequence[int]) -> Iterator[tuple[int, Blocks]]:
     """Return terms that are there, each with its postings."""
     c = _posting.c
     for some in batches(terms):

@@ -3,6 +3,7 @@ there and the shorter the entry is."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from drsai_backend.search.frequent import Frequent
+from drsai_backend.search.frequent import Blocks, Frequent, count_of
 from drsai_backend.search.postings import BLOCK, POSTING
 from drsai_backend.search.tokens import asked
 
@@ -60,14 +61,19 @@ def by_keywords(
     blocks: dict[tuple[int, int], int] = {}
     # As many blocks as there are where nothing was removed.
     scores = np.zeros((total // BLOCK + len(indexes)) * BLOCK)
-    for found in frequent.postings(session, indexes, wanted):
+
+    def weigh(found: Blocks, lowest: float = 0.0) -> None:
+        """Add to the scores what a term counts, of entries that have so much by now."""
+        nonlocal scores
         postings = np.frombuffer(b"".join(packed for *_, packed in found), "<u2").reshape(-1, 3)
-        having = len(postings)
-        weight = np.log(1 + (total - having + 0.5) / (having + 0.5))
+        weight = _weight(total, len(postings))
         places = np.array([blocks.setdefault((index, block), len(blocks)) for index, block, _ in found])
         at = np.repeat(places * BLOCK, [len(packed) // POSTING.size for *_, packed in found]) + postings[:, 0]
         if len(blocks) * BLOCK > len(scores):
             scores = np.concatenate([scores, np.zeros(len(blocks) * 2 * BLOCK - len(scores))])
+        if lowest > 0:
+            chosen = np.flatnonzero((scores >= lowest)[at])
+            at, postings = at[chosen], postings[chosen]
         count, below = postings[:, 1].astype(float), postings[:, 2].astype(float)
         # In place: of a frequent term, each array that is made takes as long as what is reckoned.
         below *= K1 * B / mean
@@ -76,7 +82,27 @@ def by_keywords(
         count *= weight * (K1 + 1)
         count /= below
         scores[at] += count
+
+    read, known = frequent.postings(session, indexes, wanted)
+    for found in read:
+        weigh(found)
+    rest = [_weight(total, count_of(found)) * (K1 + 1) for found in known]
+    for at, found in enumerate(known):
+        # What can no longer come among the best is passed by (Turtle and Flood, "Query Evaluation: Strategies and
+        # Optimizations", 1995): a frequent term counts little, and is in nearly every entry.
+        weigh(found, _lowest(scores, most) - sum(rest[at:]) if allowed is None else 0.0)
     return best(scores.reshape(-1, BLOCK), blocks, most, allowed)
+
+
+def _weight(total: int, having: int) -> float:
+    """What a term counts that so many of all entries have."""
+    return math.log(1 + (total - having + 0.5) / (having + 0.5))
+
+
+def _lowest(scores: Array, most: int) -> float:
+    """A score that at least so many entries have: that of so many groups, less what may be equal to it when rounded."""
+    highest = scores.reshape(-1, _GROUP).max(axis=1)
+    return float(np.partition(highest, -most)[-most]) - 10**-DIGITS if len(highest) > most else 0.0
 
 
 def best(
@@ -91,10 +117,8 @@ def best(
             passing = np.zeros(BLOCK)
             passing[allowed[index][first:end] - block * BLOCK] = 1
             scored *= passing
-    flat, highest = scores.ravel(), scores.reshape(-1, _GROUP).max(axis=1)
-    # At least as many have the score of so many groups; all that may be equal to it when rounded are looked at.
-    lowest = np.partition(highest, -most)[-most] - 10**-DIGITS if len(highest) > most else 0.0
-    there = np.flatnonzero((flat >= lowest) & (flat > 0))
+    flat = scores.ravel()
+    there = np.flatnonzero((flat >= _lowest(scores, most)) & (flat > 0))
     rounded, found = np.round(flat[there], DIGITS), list[tuple[Place, float]]()
     for at in top(rounded, most):
         row, number = divmod(int(there[at]), BLOCK)

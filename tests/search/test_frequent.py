@@ -20,13 +20,13 @@ CHANGE = st.tuples(st.integers(0, 1), st.integers(0, 5), st.lists(WORDS, max_siz
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The terms whose postings are read from the database; here each term is a frequent one."""
     monkeypatch.setattr(frequent, "FREQUENT", 1)
-    original, terms = frequent._read, list[int]()
+    original, terms = frequent._fetch, list[int]()
 
     def reading(session: Any, indexes: Sequence[int], asked: Sequence[int]) -> Iterator[tuple[int, frequent.Blocks]]:
         terms.extend(asked)
         return original(session, indexes, asked)
 
-    monkeypatch.setattr(frequent, "_read", reading)
+    monkeypatch.setattr(frequent, "_fetch", reading)
     return terms
 
 
