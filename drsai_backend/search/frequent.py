@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from cachetools import LRUCache
@@ -25,15 +25,23 @@ _OVERHEAD: Final = 200
 _posting = table_of(SearchPosting)
 
 
-class Packed(NamedTuple):
-    """The postings of a term in a block of an index."""
+class Postings(NamedTuple):
+    """The postings of a term, in all blocks or in those of one index.
 
-    index: int
-    block: int
-    postings: bytes
+    Attributes:
+        blocks: the index and the number of each.
+        sizes: how many of the postings are in each.
+        packed: all of them, block after block.
+    """
 
+    blocks: Sequence[tuple[int, int]] = ()
+    sizes: Sequence[int] = ()
+    packed: bytes = b""
 
-Blocks: TypeAlias = Sequence[Packed]
+    @property
+    def count(self) -> int:
+        """How many entries have the term."""
+        return len(self.packed) // POSTING.size
 
 
 class Frequent:
@@ -41,7 +49,7 @@ class Frequent:
     bytes, those that were used longest ago are forgotten. For any thread."""
 
     def __init__(self, most: int) -> None:
-        self._held: LRUCache[tuple[int, int], tuple[int, Blocks]] = LRUCache(most, getsizeof=_size)
+        self._held: LRUCache[tuple[int, int], tuple[int, Postings]] = LRUCache(most, getsizeof=_size)
         self._lock = threading.Lock()
 
     @property
@@ -51,7 +59,7 @@ class Frequent:
 
     def postings(
         self, session: Session, indexes: Mapping[int, sa.Row[Any]], terms: Sequence[int]
-    ) -> tuple[Iterator[Blocks], list[Blocks]]:
+    ) -> tuple[Iterator[Postings], list[Postings]]:
         """Return the postings of each term that is there: those that are read, of which that of one term at a time is
         in memory; and those that are remembered, of the rarest term first.
 
@@ -62,44 +70,46 @@ class Frequent:
         """
         known = {term: held for term in terms if (held := self._known(indexes, term)) is not None}
         read = self._read(session, indexes, [term for term in terms if term not in known])
-        return read, sorted(known.values(), key=count_of)
+        return read, sorted(known.values(), key=lambda postings: postings.count)
 
-    def _read(self, session: Session, indexes: Mapping[int, sa.Row[Any]], terms: Sequence[int]) -> Iterator[Blocks]:
-        for term, blocks in _fetch(session, [*indexes], terms):
-            if count_of(blocks) >= FREQUENT:
-                self._remember(indexes, term, blocks)
-            yield blocks
+    def _read(self, session: Session, indexes: Mapping[int, sa.Row[Any]], terms: Sequence[int]) -> Iterator[Postings]:
+        for term, parts in _fetch(session, [*indexes], terms):
+            whole = _joined([*parts.values()])
+            if whole.count >= FREQUENT:
+                # Also of an index that has few or none: what is frequent in one of them is asked of all together.
+                for index, row in indexes.items():
+                    self._remember(index, term, (row.changes, parts.get(index, Postings())))
+            yield whole
 
-    def _known(self, indexes: Mapping[int, sa.Row[Any]], term: int) -> Blocks | None:
+    def _known(self, indexes: Mapping[int, sa.Row[Any]], term: int) -> Postings | None:
         with self._lock:
             held = [self._held.get((index, term)) for index in indexes]
-        blocks: list[Packed] = []
+        parts: list[Postings] = []
         for each, row in zip(held, indexes.values(), strict=True):
             if each is None or each[0] != row.changes:
                 return None
-            blocks += each[1]
-        return blocks
+            parts.append(each[1])
+        return _joined(parts)
 
-    def _remember(self, indexes: Mapping[int, sa.Row[Any]], term: int, blocks: Blocks) -> None:
-        # Also of an index that has few or none: what is frequent in one of them is asked of all together.
-        for index, row in indexes.items():
-            held = row.changes, [each for each in blocks if each.index == index]
-            if _size(held) <= self._held.maxsize:
-                with self._lock:
-                    self._held[index, term] = held
+    def _remember(self, index: int, term: int, held: tuple[int, Postings]) -> None:
+        if _size(held) <= self._held.maxsize:
+            with self._lock:
+                self._held[index, term] = held
 
 
-def count_of(blocks: Blocks) -> int:
-    """How many entries these are the postings of."""
-    return sum(len(each.postings) for each in blocks) // POSTING.size
+def _joined(parts: Sequence[Postings]) -> Postings:
+    if len(parts) == 1:
+        return parts[0]
+    blocks, sizes = ([one for each in parts for one in each[at]] for at in (0, 1))
+    return Postings(blocks, sizes, b"".join(each.packed for each in parts))
 
 
-def _size(held: tuple[int, Blocks]) -> int:
-    return count_of(held[1]) * POSTING.size + _OVERHEAD * (1 + len(held[1]))
+def _size(held: tuple[int, Postings]) -> int:
+    return len(held[1].packed) + _OVERHEAD * (1 + len(held[1].blocks))
 
 
-def _fetch(session: Session, indexes: Sequence[int], terms: Sequence[int]) -> Iterator[tuple[int, Blocks]]:
-    """Return terms that are there, each with its postings."""
+def _fetch(session: Session, indexes: Sequence[int], terms: Sequence[int]) -> Iterator[tuple[int, dict[int, Postings]]]:
+    """Return terms that are there, each with its postings in each index."""
     c = _posting.c
     for some in batches(terms):
         query = sa.select(c.term, c.index_id, c.block, c.postings).where(c.term.in_(some))
@@ -109,4 +119,9 @@ def _fetch(session: Session, indexes: Sequence[int], terms: Sequence[int]) -> It
             query.order_by(c.term, c.index_id, c.block), execution_options={"yield_per": _AT_ONCE}
         )
         for term, of_term in groupby(rows, lambda row: row[0]):
-            yield term, [Packed(index, block, packed) for _, index, block, packed in of_term]
+            yield term, {index: _packed([*those]) for index, those in groupby(of_term, lambda row: row[1])}
+
+
+def _packed(rows: Sequence[sa.Row[Any]]) -> Postings:
+    blocks = [(index, block) for _, index, block, _ in rows]
+    return Postings(blocks, [len(row[3]) // POSTING.size for row in rows], b"".join(row[3] for row in rows))

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from drsai_backend.search.frequent import Blocks, Frequent, count_of
-from drsai_backend.search.postings import BLOCK, POSTING
+from drsai_backend.search.frequent import Frequent, Postings
+from drsai_backend.search.postings import BLOCK
 from drsai_backend.search.tokens import asked
 
 Array: TypeAlias = NDArray[Any]
@@ -62,13 +62,12 @@ def by_keywords(
     # As many blocks as there are where nothing was removed.
     scores = np.zeros((total // BLOCK + len(indexes)) * BLOCK)
 
-    def weigh(found: Blocks, lowest: float = 0.0) -> None:
+    def weigh(found: Postings, lowest: float = 0.0) -> None:
         """Add to the scores what a term counts, of entries that have so much by now."""
         nonlocal scores
-        postings = np.frombuffer(b"".join(packed for *_, packed in found), "<u2").reshape(-1, 3)
-        weight = _weight(total, len(postings))
-        places = np.array([blocks.setdefault((index, block), len(blocks)) for index, block, _ in found])
-        at = np.repeat(places * BLOCK, [len(packed) // POSTING.size for *_, packed in found]) + postings[:, 0]
+        postings = np.frombuffer(found.packed, "<u2").reshape(-1, 3)
+        places = np.array([blocks.setdefault(each, len(blocks)) for each in found.blocks])
+        at = np.repeat(places * BLOCK, found.sizes) + postings[:, 0]
         if len(blocks) * BLOCK > len(scores):
             scores = np.concatenate([scores, np.zeros(len(blocks) * 2 * BLOCK - len(scores))])
         if lowest > 0:
@@ -79,14 +78,14 @@ def by_keywords(
         below *= K1 * B / mean
         below += K1 * (1 - B)
         below += count
-        count *= weight * (K1 + 1)
+        count *= _weight(total, found.count) * (K1 + 1)
         count /= below
         scores[at] += count
 
     read, known = frequent.postings(session, indexes, wanted)
     for found in read:
         weigh(found)
-    rest = [_weight(total, count_of(found)) * (K1 + 1) for found in known]
+    rest = [_weight(total, found.count) * (K1 + 1) for found in known]
     for at, found in enumerate(known):
         # What can no longer come among the best is passed by (Turtle and Flood, "Query Evaluation: Strategies and
         # Optimizations", 1995): a frequent term counts little, and is in nearly every entry.

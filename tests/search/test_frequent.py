@@ -22,7 +22,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(frequent, "FREQUENT", 1)
     original, terms = frequent._fetch, list[int]()
 
-    def reading(session: Any, indexes: Sequence[int], asked: Sequence[int]) -> Iterator[tuple[int, frequent.Blocks]]:
+    def reading(session: Any, indexes: Sequence[int], asked: Sequence[int]) -> Iterator[Any]:
         terms.extend(asked)
         return original(session, indexes, asked)
 
