@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import sqlalchemy as sa
 from cachetools import LRUCache
@@ -25,7 +26,8 @@ _OVERHEAD: Final = 200
 _posting = table_of(SearchPosting)
 
 
-class Postings(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Postings:
     """The postings of a term, in all blocks or in those of one index.
 
     Attributes:
@@ -100,8 +102,8 @@ class Frequent:
 def _joined(parts: Sequence[Postings]) -> Postings:
     if len(parts) == 1:
         return parts[0]
-    blocks, sizes = ([one for each in parts for one in each[at]] for at in (0, 1))
-    return Postings(blocks, sizes, b"".join(each.packed for each in parts))
+    blocks = [block for each in parts for block in each.blocks]
+    return Postings(blocks, [size for each in parts for size in each.sizes], b"".join(each.packed for each in parts))
 
 
 def _size(held: tuple[int, Postings]) -> int:
@@ -119,9 +121,10 @@ def _fetch(session: Session, indexes: Sequence[int], terms: Sequence[int]) -> It
             query.order_by(c.term, c.index_id, c.block), execution_options={"yield_per": _AT_ONCE}
         )
         for term, of_term in groupby(rows, lambda row: row[0]):
-            yield term, {index: _packed([*those]) for index, those in groupby(of_term, lambda row: row[1])}
+            of_index = groupby(((index, block, packed) for _, index, block, packed in of_term), lambda row: row[0])
+            yield term, {index: _packed([*those]) for index, those in of_index}
 
 
-def _packed(rows: Sequence[sa.Row[Any]]) -> Postings:
-    blocks = [(index, block) for _, index, block, _ in rows]
-    return Postings(blocks, [len(row[3]) // POSTING.size for row in rows], b"".join(row[3] for row in rows))
+def _packed(rows: Sequence[tuple[int, int, bytes]]) -> Postings:
+    blocks = [(index, block) for index, block, _ in rows]
+    return Postings(blocks, [len(row[2]) // POSTING.size for row in rows], b"".join(row[2] for row in rows))

@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drsai_backend.search import Entry, Query, Search, frequent
+from drsai_backend.datamodel import SearchIndex, table_of
+from drsai_backend.search import Entry, Query, Search, frequent, keywords
+from drsai_backend.search.frequent import Frequent
 from tests.search.conftest import Shelf
 
 WORDS = st.sampled_from(["cat", "dog", "tea", "sun"])
@@ -78,3 +81,30 @@ def test_what_is_found_is_what_would_be_read(
                 lambda session, fresh=fresh, query=query: fresh.search(session, indexes, query)
             )
             assert shelf.find(indexes, text).hits == found.hits
+
+
+TEXTS = st.lists(st.lists(WORDS | st.sampled_from(["ice", "oak"]), min_size=1, max_size=6), min_size=8, max_size=40)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=TEXTS, asked=st.lists(WORDS, min_size=2, max_size=4, unique=True), most=st.integers(1, 4))
+def test_what_cannot_come_among_the_best_is_passed_by(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch, texts: list[list[str]], asked: list[str], most: int
+) -> None:
+    """Each entry is a group of its own, so that few entries are as many would be."""
+    monkeypatch.setattr(frequent, "FREQUENT", 1)
+    monkeypatch.setattr(keywords, "_GROUP", 1)
+    index = shelf.make()
+    shelf.add(index, *(Entry(f"{number:02}", " ".join(words)) for number, words in enumerate(texts)))
+    remembers = Frequent(1 << 20)
+
+    def best(most: int) -> list[tuple[keywords.Place, float]]:
+        def read(session: Any) -> list[tuple[keywords.Place, float]]:
+            row = session.execute(sa.select(table_of(SearchIndex)).where(table_of(SearchIndex).c.id == index)).one()
+            return keywords.by_keywords(session, remembers, {index: row}, " ".join(asked), most, None)
+
+        return shelf.database.read_sync(read)
+
+    whole = best(1000)
+    assert remembers.size > 0
+    assert best(most) == whole[:most]
