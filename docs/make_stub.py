@@ -19,6 +19,7 @@ TWINS = {
     "SyncTools": ["features.registered_tools.calls.ToolCalls"],
     "SyncAgents": ["features.stored_definitions.calls.AgentCalls"],
     "SyncUsage": ["features.usage.reports.Reports"],
+    "SyncLimits": ["features.limits.rules.Rules"],
     "SyncDrSai": ["drsai.DrSai"],
 }
 LEFT_OUT = {
@@ -45,7 +46,7 @@ TYPES = {
 }
 ALSO = {
     "SyncCaller": "engine: Engine",
-    "SyncDrSai": "drsai: DrSai; files: SyncFiles; usage: SyncUsage",
+    "SyncDrSai": "drsai: DrSai; files: SyncFiles; usage: SyncUsage; limits: SyncLimits",
     "SyncHandle": "thread_id: str; user_id: str; imported: bool",
 }
 """Attributes that are set where no annotation says what they are."""

@@ -59,6 +59,7 @@ class DrSai(Caller):
         authenticator: tells whose a key or token is.
         audit: the audit log: who did what that others may ask about.
         usage: what model calls have used and cost, summed by whatever they belong to.
+        limits: how many requests, tokens and runs a key, a user, a tenant and all may have: listed, set, removed.
         users: those to whom something belongs: listed, deleted.
         webhooks: what webhooks were told, and the secrets that sign it.
         files: what users keep, and tools for them: created, listed, read, deleted.
@@ -93,6 +94,7 @@ class DrSai(Caller):
         from drsai_backend.features.audit.extension import Audit
         from drsai_backend.features.base import Host
         from drsai_backend.features.extensions import Extensions, kinds_of, means_of, schemas_of
+        from drsai_backend.features.limits.extension import Limits
         from drsai_backend.features.usage.extension import Usage
         from drsai_backend.features.users.users import Users
         from drsai_backend.models.factory import ModelClientFactory
@@ -161,6 +163,7 @@ class DrSai(Caller):
         super().__init__(engine, Principal(by=by))
         self.audit = made.get(Audit)
         self.usage = made.get(Usage)
+        self.limits = made.get(Limits)
         self.users = Users(self.engine, self.keys, settings)
         self.webhooks = self.engine.webhooks
         self.files = self.engine.files
@@ -276,10 +279,18 @@ class DrSai(Caller):
         from drsai_backend.api.app import create_app
         from drsai_backend.api.auth import Access
 
+        came, known, streams = self._extensions.on_requests()
         return create_app(
             self.engine,
             self.settings,
-            Access(self.authenticator, identify, user_header=self.settings.user_header),
+            Access(
+                self.authenticator,
+                identify,
+                user_header=self.settings.user_header,
+                came=came,
+                known=known,
+                streams=streams,
+            ),
             self.keys,
             lifespan=None if is_open else self.lifespan,
             hosts=hosts,

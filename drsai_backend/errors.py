@@ -32,6 +32,7 @@
     ├── EndpointFailed            502  a model endpoint gives no answer that can be used
     │   ├── EndpointTimeout       504  it did not answer in time
     │   └── EndpointBusy          429  its rate limit is used up
+    ├── TooManyRequests           429  a limit of requests, tokens or runs is reached; `after` says for how long
     ├── TooManyWebhooks           429  too many webhooks of the user have not arrived yet
     ├── TooManyJobs               429  too many jobs of the user are not done yet
     ├── ToolError                      a tool call failed; the text is safe, and meant for the model
@@ -204,6 +205,14 @@ class EndpointTimeout(EndpointFailed, code="model_timeout", status=504):
 
 class EndpointBusy(EndpointFailed, code="model_rate_limit", status=429):
     """Its rate limit or quota is used up."""
+
+
+class TooManyRequests(DrSaiError, code="rate_limit_exceeded", status=429):
+    """A limit of requests, tokens or runs is reached. Nothing was stored. `after`: in how many seconds to ask again."""
+
+    def __init__(self, message: str, *, after: float, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.after = after
 
 
 class TooManyWebhooks(DrSaiError, code="too_many_webhooks", status=429):

@@ -28,6 +28,7 @@ from drsai_backend.database.files import FileInfo
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, NotOpened
+from drsai_backend.features.limits.rules import Rules
 from drsai_backend.features.registered_tools.calls import ToolCalls
 from drsai_backend.features.stored_definitions.calls import AgentCalls
 from drsai_backend.features.usage.reports import Reports
@@ -138,6 +139,10 @@ class SyncAgents(_Twin):
 
 class SyncUsage(_Twin):
     """`DrSai.usage` for threads."""
+
+
+class SyncLimits(_Twin):
+    """`DrSai.limits` for threads."""
 
 
 class SyncDrSai(SyncCaller):
@@ -263,6 +268,7 @@ _TWINS: Final[dict[type, Callable[[Any, SyncDrSai], _Twin]]] = {
     ToolCalls: SyncTools,
     AgentCalls: SyncAgents,
     Reports: SyncUsage,
+    Rules: SyncLimits,
 }
 
 

@@ -16,6 +16,7 @@ from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner, ThreadName
 from drsai_backend.definitions.stored.store import Visibility
 from drsai_backend.drsai import DrSai
+from drsai_backend.features.limits.base import Kind, LimitInfo
 from drsai_backend.features.registered_tools.calls import ToolInfo, ToolStatistics
 from drsai_backend.features.stored_definitions.calls import AgentInfo
 from drsai_backend.features.usage.base import Counted, GroupBy, UsageSum
@@ -505,6 +506,49 @@ class SyncUsage:
             InvalidRequest: `older_than` reaches back before the first year, or is negative.
         """
 
+class SyncLimits:
+    """`DrSai.limits` for threads."""
+
+    def list(self, tenant: str | None = None, after: str | None = None, limit: int = 20) -> Page[LimitInfo]:
+        """Return a page of what was set, the newest first. `tenant`: only of this one. Raises InvalidRequest where
+        `after` is no `next`."""
+
+    def set(
+        self,
+        kind: Kind,
+        name: str = "",
+        *,
+        tenant: str = DEFAULT_TENANT,
+        requests: int | None = None,
+        tokens: int | None = None,
+        runs: int | None = None,
+        streams: int | None = None,
+        actor: Actor = PROGRAM,
+    ) -> LimitInfo:
+        """Set what a key, a user, a tenant or all may do, in place of what was set before. All workers go by it within
+        two seconds.
+
+        Args:
+            kind: `key`, `user`, `tenant`, or `all` together.
+            name: the id of the key, or the user; else empty.
+            tenant: that of the key or the user, or the tenant itself.
+            requests: a minute. None: as the settings say; 0: no limit.
+            tokens: of model calls, a minute.
+            runs: at once, those that wait in queues included.
+            streams: at once, in each process.
+            actor: who does it.
+
+        Raises:
+            InvalidRequest: one of these cannot be; `param` names it.
+        """
+
+    def remove(self, kind: Kind, name: str = "", *, tenant: str = DEFAULT_TENANT, actor: Actor = PROGRAM) -> bool:
+        """Have the settings hold again; False: nothing was set. Arguments as those of `set`.
+
+        Raises:
+            InvalidRequest: `kind` or `name` cannot be.
+        """
+
 class SyncDrSai(SyncCaller):
     """The calls of a `DrSai` for programs without asyncio, from any thread. Use it as `with drsai.sync as sync`.
 
@@ -520,6 +564,7 @@ class SyncDrSai(SyncCaller):
     drsai: DrSai
     files: SyncFiles
     usage: SyncUsage
+    limits: SyncLimits
 
     def open(self) -> None:
         """Start the thread, and open the `DrSai` in it. Raises as `DrSai.open`."""

@@ -55,6 +55,8 @@ _EXPOSED: Final = (
     "X-Ignored-Fields",
     "Location",
     "Retry-After",
+    *(f"X-RateLimit-{what}" for what in ("Limit", "Remaining", "Reset")),
+    *(f"X-RateLimit-{what}-{of}" for of in ("Requests", "Tokens") for what in ("Limit", "Remaining", "Reset")),
 )
 
 

@@ -7,7 +7,8 @@ tests/api/access/test_access.py fails for a route that declares neither.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache
 from typing import Annotated, Final, TypeAlias, TypeVar, cast
@@ -23,12 +24,21 @@ from drsai_backend.access.identity import Authenticator
 from drsai_backend.access.principal import ANONYMOUS, Principal, Scope
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.checking import checked
+from drsai_backend.api.http.middleware import ANSWER_HEADERS
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InsufficientScope, InvalidRequest, Unauthenticated
 from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.runs.threads.rights import Named
 
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+Came: TypeAlias = Callable[[Connection, Headers], None]
+"""What is done with a request that has come, before it is known who asks: adds to the headers of its answer. What it
+raises refuses it."""
+Known: TypeAlias = Callable[[Principal, Headers], None]
+"""What is done with a request once it is known who asks."""
+Streams: TypeAlias = Callable[[Principal], AbstractContextManager[None]]
+"""What is entered while somebody is sent a stream; what it raises refuses that."""
 Identify: TypeAlias = Callable[[Request], Principal | Awaitable[Principal | None] | None]
 """Who asks, as an application with a login of its own knows it; None: nobody that it knows."""
 
@@ -81,16 +91,27 @@ class Access:
         identify: asked in its place.
         user_header: the header in which a gateway that may act as others names the user, in place of Open WebUI's.
             A gateway passes other headers of its clients on, so no other one is believed then.
+        came: what is done with each request that comes.
+        known: what is done with each of somebody who is known.
+        streams: what is entered while an answer is streamed.
     """
 
     def __init__(
-        self, authenticator: Authenticator, identify: Identify | None = None, *, user_header: str | None = None
+        self,
+        authenticator: Authenticator,
+        identify: Identify | None = None,
+        *,
+        user_header: str | None = None,
+        came: Sequence[Came] = (),
+        known: Sequence[Known] = (),
+        streams: Sequence[Streams] = (),
     ) -> None:
         self.needs_key = identify is None and authenticator.required
         """Whether nobody may ask without a key or token, ever."""
         self._authenticator = authenticator
         self._identify = identify
         self._headers = (user_header,) if user_header else _BY_GATEWAY
+        self._came, self._known, self._streams = came, known, streams
 
     async def authenticate(self, connection: Connection, needed: Scope) -> Principal | None:
         """Return who asks, by what the request brings; None: everybody may, as whom they name.
@@ -98,9 +119,22 @@ class Access:
         Raises:
             Unauthenticated: a key is needed, and there is none, or none that is valid.
             InsufficientScope: it does not allow `needed`.
+            TooManyRequests: there were too many from that address.
             TypeError, ValueError: `identify` gave what cannot be used. That is no fault of who asks: 500, and the log
                 has it.
         """
+        headers: Headers = []
+        connection[ANSWER_HEADERS] = headers
+        for came in self._came:
+            came(connection, headers)
+        caller = await self._find(connection, needed)
+        if caller is not None:
+            for known in self._known:
+                known(caller, headers)
+        return caller
+
+    async def _find(self, connection: Connection, needed: Scope) -> Principal | None:
+        """Return who asks; see `authenticate`."""
         if self._identify is not None:
             found = self._identify(Request(connection))
             caller = await found if inspect.isawaitable(found) else found
@@ -113,11 +147,19 @@ class Access:
             caller.require(needed)
         return caller
 
+    @contextmanager
+    def streaming(self, who: Principal) -> Generator[None]:
+        """Enter what is entered while somebody is sent a stream. Raises what refuses it."""
+        with ExitStack() as stack:
+            for each in self._streams:
+                stack.enter_context(each(who))
+            yield
+
     async def authenticate_again(self, connection: Connection, needed: Scope) -> Principal | None:
         """`authenticate`, of an answer or a connection that takes long. An application's own way to refuse is an
         Unauthenticated, too."""
         try:
-            return await self.authenticate(connection, needed)
+            return await self._find(connection, needed)
         except HTTPException as error:
             raise Unauthenticated(error.detail) from None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import replace
 from typing import Annotated, Final, Generic, TypeVar, cast
 
@@ -118,6 +118,7 @@ def broken(body: Mapping[str, object]) -> bytes:
 
 
 def log_stream(
+    held: AbstractContextManager[object],
     headers: Headers,
     still: Still,
     ping: float,
@@ -125,9 +126,10 @@ def log_stream(
     opening: bytes = _OPENING,
     failing: Callable[[JsonObject], bytes] = broken,
 ) -> EventStream:
-    """Return what sends the events of a log; its arguments are those of `EventStream`."""
+    """Return what sends the events of a log; its arguments are those of `EventStream`, where `held` is what
+    `Access.streaming` gives."""
     what = "an event stream"
-    return EventStream(headers, opening, failing, what, ping, still, patience=_PATIENCE)
+    return EventStream(headers, opening, failing, what, ping, still, patience=_PATIENCE, held=held)
 
 
 class LogResponse(Response, Generic[T]):

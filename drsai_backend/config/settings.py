@@ -30,6 +30,7 @@ from drsai_backend.config.values import (
     Endpoint,
     Folders,
     Hosts,
+    LimitsOf,
     MessageRules,
     Names,
     Networks,
@@ -419,6 +420,20 @@ class Settings(BaseSettings):
     )
     prices: Path | None = Field(
         default=None, description="A YAML or JSON file of what models cost. Default: the list that comes along."
+    )
+    limit_address: int = Field(
+        default=0, ge=0, description="Requests a minute of one address to one process, whoever asks; 0: no limit."
+    )
+    limit_key: LimitsOf = Field(
+        default_factory=dict,
+        description="What each API key may have: `requests=60, tokens=100000` a minute, `runs=4, streams=8` at once; "
+        "what is not said, or 0, has no limit.",
+    )
+    limit_user: LimitsOf = Field(default_factory=dict, description="What each user may have, likewise.")
+    limit_tenant: LimitsOf = Field(default_factory=dict, description="What each tenant may have, likewise.")
+    limit_all: LimitsOf = Field(default_factory=dict, description="What all may have together, likewise.")
+    limit_process_runs: int = Field(
+        default=0, ge=0, description="Runs that a process has under way while it takes requests for more; 0: no limit."
     )
     demo_delay: float = Field(default=0.015, ge=0, description="Seconds between two words of the offline demo model.")
 

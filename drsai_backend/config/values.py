@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias, cast
 
-from pydantic import AfterValidator, BeforeValidator, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
 
 
@@ -40,6 +40,18 @@ def _secrets(value: object) -> object:
 def _by_model(value: object) -> object:
     """One word is for all models."""
     return _read(value, lambda text: {"*": text.strip()})
+
+
+def _limits(value: object) -> object:
+    """Words such as `requests=60`, separated by commas."""
+    return _read(value, lambda text: dict(_limit(each) for each in text.split(",") if each.strip()))
+
+
+def _limit(text: str) -> tuple[str, str]:
+    name, is_said, most = text.partition("=")
+    if not is_said:
+        raise ValueError("must be words such as requests=60, tokens=100000, runs=4 or streams=8, separated by commas")
+    return name.strip(), most.strip()
 
 
 def _upper(value: object) -> object:
@@ -134,6 +146,13 @@ MessageRules: TypeAlias = Annotated[
 Continues: TypeAlias = Annotated[
     dict[str, Literal["no", "plain", "prefix", "vllm"]], NoDecode, BeforeValidator(_by_model)
 ]
+
+LimitsOf: TypeAlias = Annotated[
+    dict[Literal["requests", "tokens", "runs", "streams"], Annotated[int, Field(ge=0, le=1_000_000_000)]],
+    NoDecode,
+    BeforeValidator(_limits),
+]
+"""Requests and tokens a minute, runs and streams at once, as `requests=60, runs=4`, or JSON; 0: no limit."""
 
 ApiKey: TypeAlias = Annotated[SecretStr | None, AfterValidator(_check_key)]
 StrippedSecret: TypeAlias = Annotated[SecretStr | None, AfterValidator(_strip)]

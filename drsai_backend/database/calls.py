@@ -1,13 +1,14 @@
-"""Model calls beside runs (titles, embeddings, extraction) are stored here, by the features that count them."""
+"""Model calls beside runs (titles, embeddings, extraction) are charged and stored here, by the features that count
+them."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 
-from drsai_backend.database.backends.prepared import Step, run_guarded
+from drsai_backend.database.backends.prepared import Step, due, pay, run_guarded
 from drsai_backend.database.engine import Database
-from drsai_backend.database.hooks import NO_HOOKS, CallsOf, Hooks, MadeCall
+from drsai_backend.database.hooks import NO_HOOKS, Asked, CallsOf, Hooks, MadeCall
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DatabaseError
@@ -25,6 +26,11 @@ class Calls:
     def start(self, hooks: Hooks) -> None:
         """Have `hooks` store them from now on; until then nobody does."""
         self._hooks = hooks
+
+    async def charge(self, asked: Asked) -> None:
+        """Charge a request that begins no run. Raises what a feature does that refuses it."""
+        if dues := due(self._hooks.charges(asked), 0, ""):
+            await self._database.write(lambda session: pay(session.connection(), dues), short=True)
 
     def statements(self, owner: Owner, kind: str, record: Mapping[str, object]) -> list[Step]:
         """Return what stores a call, for a transaction that stores what has come of it.

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.errors import RACES, sqlstate_of, translate
-from drsai_backend.database.backends.prepared import Step
+from drsai_backend.database.backends.prepared import Charge, Step
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DatabaseUnavailable
@@ -68,6 +68,7 @@ class CallsOf:
         kind: `run`, or what a call beside runs is for.
         epoch: with the run and a call's number it names the call.
         turn: the thread's turn under way.
+        key_id: the API key that the run was asked for with.
     """
 
     owner: Owner
@@ -77,8 +78,28 @@ class CallsOf:
     run_id: str | None = None
     epoch: int = 0
     turn: int | None = None
+    key_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that asks a model, and is about to be stored.
+
+    Attributes:
+        owner: who asks.
+        key_id: with which API key; None: with none.
+        tokens: estimates what the first model call of its run uses; None: it begins and resumes none, but asks for a
+            title, or for embeddings.
+        thread: where its run is; None: on a new one.
+    """
+
+    owner: Owner
+    key_id: str | None
+    tokens: Callable[[], int] | None = None
+    thread: ThreadName | None = None
+
+
+Charged: TypeAlias = Callable[[Asked], "Charge | None"]
 CallsMade: TypeAlias = Callable[[CallsOf, Sequence[MadeCall]], Sequence[Step]]
 RunEnded: TypeAlias = Callable[[Session, EndedRun], None]
 UserDeleted: TypeAlias = Callable[[Session, Owner], int]
@@ -98,6 +119,7 @@ class Hooks:
         file_deleted: forgets what was made of a file of a user's, by its id.
         tool_given: looks at a tool that a request gives to its agent, by its name and arguments.
         calls_made: returns statements that store model calls.
+        charged: returns what a request is charged, if anything.
         tables: tables of features whose rows belong to a user, by their columns `tenant` and `user_id`.
     """
 
@@ -108,6 +130,12 @@ class Hooks:
     file_deleted: Mapping[str, FileDeleted] = field(default_factory=dict[str, FileDeleted])
     tool_given: Mapping[str, ToolGiven] = field(default_factory=dict[str, ToolGiven])
     calls_made: Mapping[str, CallsMade] = field(default_factory=dict[str, CallsMade])
+    charged: Mapping[str, Charged] = field(default_factory=dict[str, Charged])
+
+    def charges(self, asked: Asked) -> Sequence[Charge]:
+        """Return what a request is charged, by all. Raises what one does that refuses it."""
+        made = (hook(asked) for hook in self.charged.values())
+        return [each for each in made if each is not None]
 
     def check_given(self, session: Session, owner: Owner, tools: JsonObject) -> None:
         """Call `tool_given` of all for each of the tools, by their names. Raises what one of them does."""

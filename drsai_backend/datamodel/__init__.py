@@ -19,6 +19,7 @@ from drsai_backend.datamodel.documents import RegisteredTool, StoredDefinition, 
 from drsai_backend.datamodel.file import FileChunk, FileContent, StoredFile
 from drsai_backend.datamodel.knowledge import KnowledgeBatch, KnowledgeFile, KnowledgeStore
 from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_transition
+from drsai_backend.datamodel.limits import LimitRule, LimitState
 from drsai_backend.datamodel.memory import MemoryPerson, StoredMemory
 from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TeamResult, TurnStep, Worker
 from drsai_backend.datamodel.search import EmbeddedText, SearchEntry, SearchIndex, SearchPosting, SearchVector
@@ -55,6 +56,8 @@ __all__ = [
     "KnowledgeBatch",
     "KnowledgeFile",
     "KnowledgeStore",
+    "LimitRule",
+    "LimitState",
     "MemoryPerson",
     "PlanCheck",
     "QueuedInput",

@@ -58,6 +58,8 @@ class Action(StrEnum):
     AGENT_DELETED = "agent.deleted"
     AGENT_ROLLED_BACK = "agent.rolled_back"
     KNOWLEDGE_DELETED = "knowledge.deleted"
+    LIMIT_SET = "limit.set"
+    LIMIT_REMOVED = "limit.removed"
     SECRETS_ROTATED = "secrets.rotated"
     AUDIT_PRUNED = "audit.pruned"
 

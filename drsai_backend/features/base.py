@@ -7,9 +7,10 @@ An extension overrides what it uses, and costs nothing where it overrides nothin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from drsai_backend.database.calls import Calls
 from drsai_backend.datamodel.audit import By
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
     from sqlmodel import SQLModel
 
+    from drsai_backend.access.principal import Principal
     from drsai_backend.api.joining import Web
     from drsai_backend.config import Settings
     from drsai_backend.database import Database, DatabaseManager
-    from drsai_backend.database.backends.prepared import Step
-    from drsai_backend.database.hooks import CallsOf, EndedRun, MadeCall
+    from drsai_backend.database.backends.prepared import Charge, Step
+    from drsai_backend.database.hooks import Asked, CallsOf, EndedRun, MadeCall
     from drsai_backend.datamodel.owner import Owner
     from drsai_backend.json_types import JsonObject
     from drsai_backend.models import ModelClientFactory
@@ -138,6 +140,19 @@ class Extension:
         """
         raise NotImplementedError
 
+    # --- hooks: requests over HTTP, which wait for nothing ------------------------------------------------------------
+
+    def request_came(self, connection: Mapping[str, Any], headers: list[tuple[bytes, bytes]]) -> None:
+        """A request has come, of which nothing is known but its ASGI scope; what is added to `headers`, now or until
+        its answer begins, is told with that. The DrSaiError that is raised here is what it is answered."""
+
+    def request_known(self, who: Principal, headers: list[tuple[bytes, bytes]]) -> None:
+        """It is known who asks: the caller, whomever the request names."""
+
+    def streaming(self, who: Principal) -> AbstractContextManager[None]:
+        """Return what is entered while somebody is sent a stream. The DrSaiError that it raises then refuses that."""
+        return nullcontext()
+
     # --- hooks: storage functions in transactions of the core, which neither commit nor wait for anything -------------
 
     def run_ended(self, session: Session, run: EndedRun) -> None:
@@ -154,6 +169,13 @@ class Extension:
         write was cut off may be given again, with the same run, epoch and number. What this raises is logged; a
         statement that the database refuses fails the write of the run."""
         return ()
+
+    def charge(self, asked: Asked) -> Charge | None:
+        """Return what a request that begins a run or resumes one is charged, in the transaction that stores it: all of
+        that is taken, or the request is refused and nothing is stored. None: nothing. A DrSaiError that is raised here
+        refuses it without a look at the database. Called once for each request that is not known already, by an
+        idempotency key or as a repeat."""
+        return None
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
         """Delete some of what is a user's and in none of `tables`; how many. Called once their runs have ended, until

@@ -38,6 +38,7 @@ BUILTIN: Final = (
     _feature("tools", "registered_tools"),
     _feature("memory", "memory", "Memory"),
     _feature("usage", "usage", "Usage"),
+    _feature("limits", "limits", "Limits"),
     _feature("keys", "keys"),
     _feature("users", "users"),
     _feature("audit", "audit", "Audit"),

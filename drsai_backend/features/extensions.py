@@ -28,6 +28,7 @@ from drsai_backend.work.kinds import Kind as JobKind
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
+    from drsai_backend.api.auth import Came, Known, Streams
     from drsai_backend.api.joining import Web
     from drsai_backend.runs import Engine
     from drsai_backend.teams.recall import RecallSource
@@ -77,6 +78,15 @@ class Extensions:
             {each.name: each.file_deleted for each in self._overriding("file_deleted")},
             {each.name: each.tool_given for each in self._overriding("tool_given")},
             {each.name: each.calls_made for each in self._overriding("calls_made") if each.is_on},
+            {each.name: each.charge for each in self._overriding("charge") if each.is_on},
+        )
+
+    def on_requests(self) -> tuple[Sequence[Came], Sequence[Known], Sequence[Streams]]:
+        """Return what they do with requests that come, with those of somebody who is known, and with streams."""
+        return (
+            [each.request_came for each in self._overriding("request_came")],
+            [each.request_known for each in self._overriding("request_known")],
+            [each.streaming for each in self._overriding("streaming")],
         )
 
     def _overriding(self, name: str) -> Iterator[Extension]:

@@ -201,7 +201,7 @@ class Engine(StoredThreads):
             self._recogniser = recogniser = Recogniser(database, warm, commands, services.may_move)
         self._admission = Admission(catalog, self.webhooks, settings)
         forks = Forks(database, self._travel)
-        self._intake = Intake(database, feeds, starter, here, running, recovery, commands, forks, recogniser)
+        self._intake = Intake(database, feeds, starter, here, running, recovery, commands, forks, recogniser, hooks)
         self.repeats = Repeats(database, settings.join_repeats, self._intake, here.live)
         """What chat clients that repeat their requests by themselves are answered."""
         self._heartbeat = Heartbeat(
@@ -283,6 +283,10 @@ class Engine(StoredThreads):
         if isinstance(model, str) and 0 < len(model) <= _LONGEST_NAME and body.get("thread_owner") is None:
             await self.catalog.check_name(who, model)
 
+    def count_runs(self, but: ThreadName | None = None) -> int:
+        """Return how many runs this process has under way, but for one on that thread."""
+        return len(self._here) - (but in self._here)
+
     async def check_team(self, who: Principal, team: str, where: Where | None = None) -> None:
         """Raise UnknownModel unless who asks may ask a team of that name, on that thread; or InsufficientScope or
         Forbidden, which say what they lack. With an idempotency key, `start` does: the request may have been served
@@ -318,6 +322,7 @@ class Engine(StoredThreads):
             InsufficientScope: who asks may not name a `webhook_url`.
             NotFound, Forbidden: the thread is another user's, who does not let this one write to it.
             ThreadBusy: a run is live on the thread, and the request says `on_busy="reject"`.
+            TooManyRequests: a limit is reached.
             IdempotencyMismatch: the key was used with another request.
             StateError: the thread's stored state cannot be used.
             TeamBuildError: the team's factory failed.

@@ -16,11 +16,13 @@ from pydantic import SecretStr
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.catalog import Recipe
+from drsai_backend.database.backends.prepared import Charge
 from drsai_backend.database.runs.reads import Seen
 from drsai_backend.database.runs.values import StoredWithRequest
 from drsai_backend.database.webhooks import Kind as WebhookKind
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DrSaiError, InvalidRequest
+from drsai_backend.estimates import estimate_text
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
 from drsai_backend.state.travel import Place
@@ -309,6 +311,12 @@ class Ask:
     origin: Origin = Origin()
 
 
+def estimate(ask: Ask) -> int:
+    """Estimate the tokens of the first model call of what is asked: those of its messages, and of the longest answer
+    that it allows, where it says one."""
+    return sum(estimate_text(each.text) for each in ask.messages) + (ask.params.max_tokens or 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """An input that was let in.
@@ -320,6 +328,7 @@ class Admitted:
         where: the thread: as it is asked, with what was found out of it since.
         on_question: as `How.on_question`, or as the settings say.
         digest: what the request of a client that repeats its requests by itself is known by (`runs.intake.repeats`).
+        charges: what it is charged where it is stored.
     """
 
     ask: Ask
@@ -328,6 +337,7 @@ class Admitted:
     where: Where
     on_question: OnQuestion
     digest: str | None = None
+    charges: Sequence[Charge] = ()
 
     def but(self, **changes: object) -> Self:
         """Return the same with other fields of what is asked."""
@@ -368,7 +378,7 @@ class Placed:
     """An input on its thread, which is to be run.
 
     Attributes:
-        ask, who, recipe, on_question, digest: as admitted; a stored run that is resumed was, too.
+        ask, who, recipe, on_question, digest, charges: as admitted; a stored run that is resumed was, too.
         name: what finds the thread.
         known: what was found out of the request's history.
         is_new: the thread's id was just made up.
@@ -388,6 +398,7 @@ class Placed:
     queued: str | None = None
     answers: bool = False
     resume: ResumeOptions = ResumeOptions()
+    charges: Sequence[Charge] = ()
 
     @property
     def author(self) -> str | None:

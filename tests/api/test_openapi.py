@@ -129,6 +129,9 @@ def agreeing(_: Any, case: Any) -> Any:
             for name in ("user", *(_APART if case.operation.label in _ASKED else ())):
                 case.body.pop(name, None)
             case.body.update(_ASKED.get(case.operation.label, {}))
+    if case.operation.label.endswith("/v1/limits"):  # One is named, and nobody who asks here is limited.
+        query = {"of_user": "zoe"} if case.operation.label.startswith("DELETE") else query
+        case.body = {"user": "zoe", "runs": 1000} if case.operation.label.startswith("PUT") else case.body
     case.query = query
     return case
 

@@ -26,6 +26,7 @@ _NEWER = {"work_job", "searchindex", "searchentry", "searchposting", "searchvect
 _NEWER |= {"knowledgestore", "knowledgefile", "knowledgebatch"}
 _NEWER |= {"memory", "memoryperson"}
 _NEWER |= {"usageentry"}
+_NEWER |= {"limitrule", "limitstate"}
 """Tables that did."""
 Rows = dict[str, list[Any]]
 

@@ -227,6 +227,7 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
     knowledge = drsai.extension(Knowledge)
     store = await knowledge.create(Owner("acme", "ann"), NewStore(name="handbook"))
     more = DefinitionSpec("more", {"agents": {"more": {}}})
+    await drsai.limits.set("user", "ann", tenant="acme", requests=4)
     await _refuse_entries(drsai)
     before = await _stored(drsai)
     ann = Principal("ann", "acme")
@@ -250,6 +251,8 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
         "key.changed": lambda: drsai.webhooks.change_key("acme", key.info.key_id, "https://hooks.example.org/"),
         "webhook_secret.created": lambda: drsai.webhooks.make_secret(Owner("acme", "bob")),
         "webhook_secret.rotated": lambda: drsai.webhooks.make_secret(Owner("acme", "ann")),
+        "limit.set": lambda: drsai.limits.set("user", "ann", tenant="acme", requests=5),
+        "limit.removed": lambda: drsai.limits.remove("user", "ann", tenant="acme"),
         "knowledge.deleted": lambda: knowledge.delete(Owner("acme", "ann"), store.store_id),
         "file.deleted": lambda: drsai.files.delete(Owner("acme", "ann"), file.file_id),
         "tool.registered": lambda: drsai.engine.tools.register(registrar, tool("more")),

@@ -29,6 +29,7 @@ from drsai_backend.datamodel import (
     FileChunk,
     FileContent,
     KnowledgeStore,
+    LimitRule,
     MemoryPerson,
     RegisteredTool,
     SearchIndex,
@@ -56,7 +57,8 @@ from tests.support.threads import LATE, QUICK, Make, settings, until
 ANN = Owner("acme", "ann")
 OTHERS = (Owner("other", "ann"), Owner("default", "ann"), Owner("acme", "bob"))
 KEPT = {table_of(AuditEntry), table_of(RegisteredTool), table_of(ToolStatistic), table_of(Worker), table_of(UsageEntry)}
-"""Have a tenant, and outlive its users."""
+KEPT |= {table_of(LimitRule)}
+"""Have a tenant, and outlive its users, or are not told by `user_id` (tests/features/limits)."""
 
 
 CONTENT = table_of(FileContent)

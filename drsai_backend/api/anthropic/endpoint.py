@@ -58,6 +58,7 @@ _STATUSES: Final = {
     415: "The body is not declared as JSON.",
     422: "The thread's stored state cannot be read; it is left as it is.",
     424: "The run ended as an error.",
+    429: "A limit is reached; `Retry-After` says in how many seconds to ask again.",
     503: "Nothing new is taken now; `Retry-After` says in how many seconds to ask again.",
 }
 _FAILURES: Final = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
@@ -127,10 +128,12 @@ def engine_routes(tasks: Tasks, web: Web) -> APIRouter:
     async def execute_stream(request: Request, who: Chatter, key: IdempotencyKey = None) -> Response:
         """Do a task, and tell its steps as they come."""
         body = await read_fields(bodies, request, ExecuteBody)
-        handle = await tasks.start(who, body, key)
-        still = still_reads(engine, handle.name, request, Scope.CHAT, who)
-        stream = log_stream(run_headers(handle.thread_id, handle.run_id), still, web.ping)
-        return LogResponse(tasks.begun(who, handle), _frames, stream, over=True)
+        with ExitStack() as held:
+            held.enter_context(web.access.streaming(who))  # Before the task is begun.
+            handle = await tasks.start(who, body, key)
+            still = still_reads(engine, handle.name, request, Scope.CHAT, who)
+            stream = log_stream(held.pop_all(), run_headers(handle.thread_id, handle.run_id), still, web.ping)
+            return LogResponse(tasks.begun(who, handle), _frames, stream, over=True)
 
     @router.get("/tools", responses=answers(200, _TOOLS))
     async def list_tools(who: Chatter) -> Response:
@@ -178,7 +181,7 @@ def engine_routes(tasks: Tasks, web: Web) -> APIRouter:
         _, name = await tasks.find(who, task_id)
         log = tasks.events(who, task_id, place_of(Mark.parse, after, last_event_id))
         still = still_reads(engine, name, request, Scope.THREADS_READ, who)
-        stream = log_stream(run_headers(name.thread_id, task_id), still, web.ping)
+        stream = log_stream(web.access.streaming(who), run_headers(name.thread_id, task_id), still, web.ping)
         return LogResponse(log, _frames, stream, over=True)
 
     @router.post("/tasks/{task_id}/cancel", responses=answers(200, _TASK))

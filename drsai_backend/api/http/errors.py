@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from math import ceil
 from typing import Final
 
 from fastapi import FastAPI, Request
@@ -22,6 +23,7 @@ from drsai_backend.errors import (
     InsufficientScope,
     InvalidRequest,
     RunFailed,
+    TooManyRequests,
     Unauthenticated,
 )
 from drsai_backend.json_types import JsonObject
@@ -75,8 +77,8 @@ def error_body(error: DrSaiError, *, code: str | None = None) -> JsonObject:
 def error_response(
     error: DrSaiError, code: str | None = None, shape: Callable[[JsonObject], JsonObject] = dict
 ) -> Response:
-    """The answer to a request that cannot be served. A 503 says in how many seconds to ask again. `shape`: the body, of
-    one as OpenAI has it."""
+    """The answer to a request that cannot be served. A 503, and that of a limit, says in how many seconds to ask again.
+    `shape`: the body, of one as OpenAI has it."""
     if not isinstance(error, RunFailed | InternalError):  # the log has these already, with more
         extra = {"code": code or error.code, "status": error.status, "param": error.param, "reason": error.message}
         _log.info("request refused", extra=extra)
@@ -87,6 +89,8 @@ def error_response(
         headers["connection"] = "close"  # or the server would read the rest of the body, whatever its length
     elif error.status in _NO_RETRY:
         headers["x-should-retry"] = "false"
+    elif isinstance(error, TooManyRequests):
+        headers["retry-after"] = str(ceil(error.after))
     elif isinstance(error, Unauthenticated):
         headers["www-authenticate"] = 'Bearer realm="drsai_backend"'  # RFC 6750, section 3
     elif isinstance(error, InsufficientScope):

@@ -55,6 +55,7 @@ _EVERYWHERE: Final = {
 _OF_A_CALLER: Final = {
     401: "A key is needed here, and there is none, or none that is valid.",
     403: "The key does not allow this; the message and `WWW-Authenticate` name the scope that it lacks.",
+    429: "A limit is reached. `Retry-After` says in how many seconds to ask again.",
 }
 _KEY: Final = {"type": "http", "scheme": "bearer", "description": "An API key, or a token (JWT)."}
 _OF_A_NAME: Final = {404: "There is none of that name, or it is another user's."}

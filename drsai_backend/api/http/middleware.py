@@ -22,6 +22,8 @@ from drsai_backend.errors import DrSaiError, InvalidRequest, NotOpened
 _log = logging.getLogger(__name__)
 _SANE: Final = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _REQUEST_ID: Final = "drsai.request_id"
+ANSWER_HEADERS: Final = "drsai.answer_headers"
+"""Where in the scope of a request headers of its answer may be left, which are those when its head is sent."""
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _OF_BROWSERS: Final = (b"host", b"origin", b"sec-fetch-site", b"authorization", b"api-key", b"x-api-key")
 
@@ -103,10 +105,10 @@ def _without_port(host: str) -> str:
 
 @dataclass(frozen=True)
 class RequestGuard:
-    """Gives every answer an `X-Request-Id`, the request's own where it has a sane one, and the headers of `_SECURITY`
-    that it has not set itself. Refuses what must not reach a route: a host that is none of `hosts` (None: any is
-    served), two lengths of one body, which a proxy and this server could read as different requests, and changes by
-    pages of other origins than `origins`."""
+    """Gives every answer an `X-Request-Id`, the request's own where it has a sane one, the headers of `_SECURITY` that
+    it has not set itself, and those of `ANSWER_HEADERS`. Refuses what must not reach a route: a host that is none of
+    `hosts` (None: any is served), two lengths of one body, which a proxy and this server could read as different
+    requests, and changes by pages of other origins than `origins`."""
 
     app: ASGIApp
     hosts: Hosts | None
@@ -129,7 +131,7 @@ class RequestGuard:
         request_id = request_id or b"req_" + uuid4().hex.encode()
         scope[_REQUEST_ID] = request_id.decode()
         log_context.bind(scope[_REQUEST_ID])
-        answering = partial(_send_secured, send, request_id)
+        answering = partial(_send_secured, send, scope, request_id)
         if error is None and lengths > 1:
             error = InvalidRequest("send either `Content-Length` or `Transfer-Encoding`", param="Transfer-Encoding")
         if error is None and scope["method"] not in _SAFE:
@@ -145,13 +147,14 @@ class RequestGuard:
             await response(scope, receive, answering)
 
 
-async def _send_secured(send: Send, request_id: bytes, message: Message) -> None:
-    """Send a part of an answer; its head with the request's id, and the headers of `_SECURITY` that it has not set."""
+async def _send_secured(send: Send, scope: Scope, request_id: bytes, message: Message) -> None:
+    """Send a part of an answer; its head with the request's id and further headers."""
     if message["type"] == "http.response.start":
         given = message.get("headers", ())
         own = {name for name, _ in given}
         missing = (each for each in _SECURITY if each[0] not in own)
-        message["headers"] = [*given, *missing, (b"x-request-id", request_id)]
+        more = scope.get(ANSWER_HEADERS, ())
+        message["headers"] = [*given, *missing, (b"x-request-id", request_id), *more]
     await send(message)
 
 

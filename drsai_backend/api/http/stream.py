@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Final, Self, cast
 
@@ -117,6 +117,7 @@ class EventStream:
         ping: seconds of silence after which `keep_alive` keeps the connection open.
         still: see `Watch`. None: it is not looked again.
         patience: see `Watch`. An error within that time is raised, and becomes an error status.
+        held: is entered while it is sent.
     """
 
     headers: Headers
@@ -127,6 +128,7 @@ class EventStream:
     still: Still | None
     patience: float = PATIENCE
     keep_alive: bytes = PING
+    held: AbstractContextManager[object] = field(default_factory=nullcontext)
     opened: bool = field(default=False, init=False)
     _quiet: bool = field(default=False, init=False)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -136,12 +138,12 @@ class EventStream:
 
         Raises:
             ClientLeft: before the end.
-            Exception: what `batches` raises before anything was sent.
+            Exception: what `batches` raises before anything was sent, or `held`.
         """
         self._send = send
         try:
             async with aclosing(batches):
-                with Watch(receive, self.ping / 2, self._keep_alive, self.patience, self.still):
+                with self.held, Watch(receive, self.ping / 2, self._keep_alive, self.patience, self.still):
                     async for frames, more in batches:
                         await self._write(frames, more=more)
                         if not more:

@@ -18,6 +18,7 @@ from drsai_backend.api.http.parameters import new_router
 from drsai_backend.api.http.stream import ClientLeft, Watch
 from drsai_backend.api.openai.chat.inputs import MODEL_KEY, model_key, text_headers
 from drsai_backend.database.calls import Calls
+from drsai_backend.database.hooks import Asked
 from drsai_backend.models.embeddings import KIND, MAX_INPUTS, Embeddings, EmbeddingsRequest, Encoding, Inputs
 
 Asker = Annotated[Principal, allowed(Scope.CHAT)]
@@ -38,7 +39,7 @@ _SCHEMA = {
 }
 _FAILURES = {
     404: {"description": "There are no embeddings of that model.", "content": ERROR_CONTENT},
-    429: {"description": "The endpoint's rate limit is used up.", "content": ERROR_CONTENT},
+    429: {"description": "A limit is reached, here or at the endpoint.", "content": ERROR_CONTENT},
     502: {"description": "The endpoint gives no embeddings.", "content": ERROR_CONTENT},
     504: {"description": "The endpoint did not answer in time.", "content": ERROR_CONTENT},
 }
@@ -65,6 +66,7 @@ def embedding_routes(embeddings: Embeddings, bodies: Bodies, calls: Calls, *, pi
             asked = checked(EmbeddingsBody.model_validate, fields, _TEXTS)
             embeddings.check(asked.model)
             key: SecretStr | None = model_key(None, text_headers(headers_of(request.scope), MODEL_KEY))
+            await calls.charge(Asked(who.owner, who.key_id))
             given = EmbeddingsRequest(asked.input, asked.encoding_format or "float", asked.dimensions, key)
             try:
                 with Watch(request.receive, ping):

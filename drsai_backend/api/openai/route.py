@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, aclosing, suppress
+from contextlib import AbstractContextManager, ExitStack, aclosing, suppress
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -173,6 +173,11 @@ class RunRoute(APIRoute):
         raise NotImplementedError
 
     async def _answer(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        with ExitStack() as held:
+            await self._exchange(scope, receive, send, held)
+
+    async def _exchange(self, scope: ASGIScope, receive: Receive, send: Send, held: ExitStack) -> None:
+        """Answer a request; `held` is left when that is over."""
         caller = await self._access.authenticate(scope, self.scope)
         check_query(scope, self.query)
         async with (
@@ -186,6 +191,8 @@ class RunRoute(APIRoute):
             try:
                 reading = partial(self.read, body, sender)
                 exchange = await self._bodies.off_loop(reading) if is_heavy(body) else reading()
+                if exchange.stream:
+                    held.enter_context(self._access.streaming(who))
                 handle = await exchange.start(self._engine, who)
             except InvalidRequest:
                 await named()  # One with a key may have been served before its model was deleted; this one was not.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import cache
 from operator import itemgetter
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine.interfaces import Dialect
@@ -112,18 +112,75 @@ _HELD: Final = sa.text("current_setting('drsai.held') = '1'")
 Step = tuple[Prepared, Mapping[str, object]]
 
 
+class Charge(Protocol):
+    """What a request is charged in the transaction that stores it, before anything of it is stored: all of it, or the
+    request is refused.
+
+    Attributes:
+        is_paid: it was taken, and is stored, although the request was not: another try of that owes nothing.
+    """
+
+    is_paid: bool
+
+    def steps(self, thread_key: int, run_id: str) -> Sequence[Step]:
+        """Return the statements that take it, of which the last one gives a row. On PostgreSQL that sets `drsai.held`
+        to 1, or to 0 where it refuses, or finds a 0 there, and takes nothing then: what follows is done after a 1.
+
+        Args:
+            thread_key: the thread's; 0: it is new.
+            run_id: the run that the request begins, or resumes.
+        """
+        ...
+
+    def check(self, row: Row) -> Sequence[Step]:
+        """Return what is still to be stored, on SQLite alone, by the row that the last statement gave.
+
+        Raises:
+            DrSaiError: the request is refused.
+        """
+        ...
+
+
+Due: TypeAlias = "tuple[Sequence[Step], Charge]"
+"""The statements of a charge, and the charge."""
+
+
+def due(charges: Sequence[Charge], thread_key: int, run_id: str) -> Sequence[Due]:
+    """Return what is to be paid of charges for a request; arguments as those of `Charge.steps`."""
+    return [(each.steps(thread_key, run_id), each) for each in charges if not each.is_paid]
+
+
+def pay(connection: sa.Connection, dues: Sequence[Due]) -> None:
+    """Take charges, one after the other. Raises what one of them does that refuses."""
+    for steps, charge in dues:
+        *before, (last, values) = steps
+        for step, given in before:
+            step.run(connection, given)
+        row = last.run(connection, values).one()
+        for step, given in charge.check(tuple(row)):
+            step.run(connection, given)
+
+
 def run_guarded(
-    connection: sa.Connection, guard: Step | None, rest: Sequence[Step], *, is_last: bool = False
+    connection: sa.Connection,
+    guard: Step | None,
+    rest: Sequence[Step],
+    *,
+    dues: Sequence[Due] = (),
+    is_last: bool = False,
 ) -> Row | None:
     """Run `rest` if `guard`, a statement with RETURNING, changes a row. Returns what it returned of it; None: it
     changed none, and the caller must roll back. `is_last`: the transaction does nothing else, and may be committed
-    here where that spares a round trip.
+    here where that spares a round trip. `dues` are taken before the guard, and where one of them refuses, nothing is
+    changed, and that is raised.
 
     With PostgreSQL's async driver all of it is one round trip, sent before the guard's outcome is known. On SQLite the
     statements go to the driver itself: SQLAlchemy's way to it takes longer than they do.
     """
     driver = connection.connection.driver_connection
     returned: Row = ()
+    if dues and not connection.dialect.is_async:
+        pay(connection, dues)
     if isinstance(driver, sqlite3.Connection):
         if guard is not None:
             compiled = guard[0].for_dialect(connection.dialect)
@@ -137,19 +194,46 @@ def run_guarded(
             driver.execute(compiled.sql, compiled.parameters(values))
         return returned
     if connection.dialect.is_async:
-        from drsai_backend.database.backends.round_trip import in_one_round_trip  # psycopg comes with it.
-
-        texts: list[tuple[str, object]] = []
-        if guard is not None:
-            compiled = guard[0].for_dialect(connection.dialect)
-            texts.append((_telling(compiled.sql), compiled.parameters(guard[1])))
-        for step, values in rest:
-            compiled = (step.for_dialect if guard is None else step.if_held)(connection.dialect)
-            texts.append((compiled.sql, compiled.parameters(values)))
-        work = in_one_round_trip(cast("Any", driver), texts, may_commit=is_last, is_guarded=guard is not None)
-        held, *found = await_only(work) or [True]
-        return tuple(found) if held else None
+        return _run_at_once(connection, driver, guard, rest, dues, is_last=is_last)
     return _run_by_sqlalchemy(connection, guard, rest)
+
+
+def _run_at_once(
+    connection: sa.Connection,
+    driver: object,
+    guard: Step | None,
+    rest: Sequence[Step],
+    dues: Sequence[Due],
+    *,
+    is_last: bool,
+) -> Row | None:
+    """`run_guarded` with PostgreSQL's async driver."""
+    from drsai_backend.database.backends.round_trip import in_one_round_trip  # psycopg comes with it.
+
+    texts: list[tuple[str, object]] = []
+    read: list[int] = []
+    for steps, _ in dues:
+        for step, values in steps:
+            compiled = step.for_dialect(connection.dialect)
+            texts.append((compiled.sql, compiled.parameters(values)))
+        read.append(len(texts) - 1)
+    if guard is not None:
+        compiled = (guard[0].if_held if dues else guard[0].for_dialect)(connection.dialect)
+        read.append(len(texts))
+        texts.append((_telling(compiled.sql), compiled.parameters(guard[1])))
+    for step, values in rest:
+        compiled = (step.for_dialect if guard is None else step.if_held)(connection.dialect)
+        texts.append((compiled.sql, compiled.parameters(values)))
+    work = in_one_round_trip(cast("Any", driver), texts, read, may_commit=is_last, is_guarded=guard is not None)
+    rows, is_committed = await_only(work)
+    for (_, charge), row in zip(dues, rows, strict=False):
+        charge.check(row)
+    if guard is None:
+        return ()
+    held, *found = rows[-1]
+    for _, charge in dues:
+        charge.is_paid = is_committed
+    return tuple(found) if held else None
 
 
 def _run_by_sqlalchemy(connection: sa.Connection, guard: Step | None, rest: Sequence[Step]) -> Row | None:

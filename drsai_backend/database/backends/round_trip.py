@@ -24,24 +24,30 @@ class CommitUncertain(Exception):
 
 
 async def in_one_round_trip(
-    driver: psycopg.AsyncConnection[Row], texts: Sequence[Text], *, may_commit: bool, is_guarded: bool
-) -> Row | None:
-    """Run statements, and return the first row of the first one, if it gives any. `may_commit`: nothing comes after
-    them, and they are committed here where that spares a round trip."""
+    driver: psycopg.AsyncConnection[Row],
+    texts: Sequence[Text],
+    read: Sequence[int],
+    *,
+    may_commit: bool,
+    is_guarded: bool,
+) -> tuple[list[Row], bool]:
+    """Run statements. Returns the first rows of those whose places are in `read`, each of which gives one, and whether
+    all is committed. `may_commit`: nothing comes after them, and they are committed here where that spares a round
+    trip."""
     commits = may_commit and (not is_guarded or driver.info.transaction_status is TransactionStatus.IDLE)
-    return await (_transaction if commits else _pipeline)(driver, texts)
+    return await (_transaction if commits else _pipeline)(driver, texts, read), commits
 
 
-async def _pipeline(driver: psycopg.AsyncConnection[Row], texts: Sequence[Text]) -> Row | None:
-    """The first row of the first statement, if it gives any."""
+async def _pipeline(driver: psycopg.AsyncConnection[Row], texts: Sequence[Text], read: Sequence[int]) -> list[Row]:
+    """Return the first rows of the statements that are read."""
     # One for what nobody reads: each cursor looks up anew how values are written.
-    first, others = driver.cursor(), driver.cursor()
+    cursors, others = {number: driver.cursor() for number in read}, driver.cursor()
     failed: psycopg.Error | None = None
     try:
         async with driver.pipeline():
             try:
                 for number, (sql, parameters) in enumerate(texts):
-                    cursor = others if number else first
+                    cursor = cursors.get(number, others)
                     await cursor.execute(sql, parameters)  # pyright: ignore[reportArgumentType] - made by SQLAlchemy
             except psycopg.Error as error:
                 failed = error  # Raised out of the block, it would have psycopg log what the block's end then meets.
@@ -49,10 +55,10 @@ async def _pipeline(driver: psycopg.AsyncConnection[Row], texts: Sequence[Text])
         failed = failed or error
     if failed is not None:
         raise failed
-    return await first.fetchone() if first.description else None
+    return [row for cursor in cursors.values() if (row := await cursor.fetchone()) is not None]
 
 
-async def _transaction(driver: psycopg.AsyncConnection[Row], texts: Sequence[Text]) -> Row | None:
+async def _transaction(driver: psycopg.AsyncConnection[Row], texts: Sequence[Text], read: Sequence[int]) -> list[Row]:
     """The statements and their COMMIT, in one round trip. Where nothing was sent before, without BEGIN and COMMIT: what
     a client sends up to a Sync is a transaction by itself (PostgreSQL: libpq, Pipeline Mode), and psycopg waits for the
     answer to BEGIN."""
@@ -60,7 +66,7 @@ async def _transaction(driver: psycopg.AsyncConnection[Row], texts: Sequence[Tex
     try:
         if implicit:
             await driver.set_autocommit(True)
-        return await _pipeline(driver, texts if implicit else [*texts, ("COMMIT", None)])
+        return await _pipeline(driver, texts if implicit else [*texts, ("COMMIT", None)], read)
     except psycopg.OperationalError as error:
         if is_lost(error):
             raise CommitUncertain(error) from None

@@ -13,7 +13,7 @@ from typing import Final, cast
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.backends.prepared import Prepared, Step, run_guarded
+from drsai_backend.database.backends.prepared import Charge, Prepared, Step, due, pay, run_guarded
 from drsai_backend.database.hooks import NO_HOOKS, EndedRun, Hooks
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs import statements
@@ -39,7 +39,7 @@ _STRENGTH = {"steer": 0, "pause": 1, "cancel": 2}
 class NewInput:
     """A user input for the queue, and the run it will be. `request` and `principal` are JSON, `api_key` is
     ciphertext; `audit` are entries of the audit log; `wanted`: what webhooks are to be told of a background one. `also`
-    is called with the thread's key and with how it stood, as the last thing."""
+    is called with the thread's key and with how it stood, as the last thing. `charges`: what the request is charged."""
 
     run_id: str
     team: str
@@ -55,6 +55,7 @@ class NewInput:
     audit: Sequence[Step] = ()
     wanted: Wanted | None = None
     also: Callable[[Session, int, ThreadHead | None], None] | None = None
+    charges: Sequence[Charge] = ()
     at: datetime = field(default_factory=utcnow)
 
 
@@ -102,6 +103,7 @@ def enqueue(
 
     Raises:
         ThreadBusy: `MAX_QUEUED` inputs wait already.
+        DrSaiError: a charge is refused.
     """
     connection = session.connection()
     mine = of_thread(thread, name)
@@ -119,9 +121,11 @@ def enqueue(
         text = f"{MAX_QUEUED} inputs wait in the queue of thread {name.thread_id!r} already; try again later"
         raise ThreadBusy(text, param="thread_id")
     now = new.at
+    if key is None and (not anyway or (new.principal or {}).get("user_id", name.user_id) != name.user_id):
+        return None
+    if new.charges:
+        pay(connection, due(new.charges, key or 0, new.run_id))
     if key is None:
-        if not anyway or (new.principal or {}).get("user_id", name.user_id) != name.user_id:
-            return None
         key = connection.execute(
             sa.insert(thread)
             .values(created_at=now, updated_at=now, version=SCHEMA_VERSION, **name._asdict())

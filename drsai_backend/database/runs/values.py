@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.backends.prepared import Step
+from drsai_backend.database.backends.prepared import Charge, Step
 from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import JsonText
@@ -101,7 +101,8 @@ class FirstWrite:
     `limits` are those that the request asked for; `at` is when it came; `audit` are entries of the audit log, see
     `drsai_backend.database.audit`; `also` is called with the thread's key, as the last thing. `newest`: it is made only
     if the thread stands at this point (`Run.point`), and none that is equal to it is newer. `definition`: of a run that
-    begins, `of_key` and `of_time`, key and `created_at` of the stored definition of its team."""
+    begins, `of_key` and `of_time`, key and `created_at` of the stored definition of its team. `charges`: what the
+    request is charged before."""
 
     head: ThreadHead | None
     name: ThreadName
@@ -120,6 +121,7 @@ class FirstWrite:
     also: Callable[[Session, int], None] | None = None
     newest: bytes | None = None
     definition: Mapping[str, object] | None = None
+    charges: Sequence[Charge] = ()
 
     @property
     def is_short(self) -> bool:

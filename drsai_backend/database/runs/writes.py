@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.backends.prepared import Step, run_guarded
+from drsai_backend.database.backends.prepared import Step, due, run_guarded
 from drsai_backend.database.hooks import NO_HOOKS, EndedRun, Hooks
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.reads import read_head, read_head_of
@@ -46,8 +46,10 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
     Raises:
         Conflict: the thread is not what `begin.head` says any more, or exists although `head` is None; inputs that were
             queued earlier wait; the input is not in the queue any more; or it does not stand at `begin.newest`.
+        DrSaiError: a charge is refused.
     """
     connection = session.connection()
+    dues = due(begin.charges, 0 if begin.head is None else begin.head.key, begin.run_id) if begin.charges else ()
     now, head = begin.at, begin.head
     guard: Step | None = None
     last_seq = (0 if head is None else head.last_seq) + len(begin.messages)
@@ -71,8 +73,9 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
     if head is None:
         fresh = {"revision": 1, "last_seq": last_seq, "turn": 0, "journal_debt": 0, "epoch": 1}
         values = {**common, **fresh, "title": begin.title, "lease_owner": begin.owner}
-        inserted = run_guarded(connection, (statements.insert_thread, values), ())
+        inserted = run_guarded(connection, (statements.insert_thread, values), (), dues=dues)
         assert inserted is not None
+        dues = ()
         lease = Lease(inserted[0], *names, 1, begin.owner, 0, last_seq)
     else:
         lease = Lease(head.key, *names, head.epoch + 1, begin.owner, head.turn, last_seq)
@@ -103,7 +106,7 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
         steps.append((statements.clear_steps, {"key": lease.key}))
     steps += _message_steps(lease, begin.messages, now)
     steps += begin.audit
-    seen = run_guarded(connection, guard, steps, is_last=dequeued is None and begin.also is None)
+    seen = run_guarded(connection, guard, steps, dues=dues, is_last=dequeued is None and begin.also is None)
     # Only once the thread's row is locked it is certain that nobody else takes the input away.
     if seen is None or (
         dequeued and statements.dequeue.run(connection, {"run": dequeued, "key": lease.key}).rowcount != 1

@@ -233,7 +233,8 @@ def _thread_routes(web: Web) -> APIRouter:
         await engine.check_thread(who, thread)
         log, headers = engine.follow_thread(who, thread, position), [(b"x-thread-id", thread_id.encode())]
         still = still_reads(engine, thread, request, Scope.THREADS_READ, who)
-        return LogResponse(log, RunFrames(thread_id, position).told, log_stream(headers, still, web.ping))
+        held = web.access.streaming(who)
+        return LogResponse(log, RunFrames(thread_id, position).told, log_stream(held, headers, still, web.ping))
 
     return router
 
@@ -360,7 +361,8 @@ def _run_routes(web: Web) -> APIRouter:
         run, owner = await engine.find_run(who, run_id)
         log, headers = engine.follow_steps(who, run_id, mark), run_headers(run.thread_id, run.run_id)
         still = still_reads(engine, owner.thread(run.thread_id), request, Scope.THREADS_READ, who)
-        return LogResponse(log, StepFrames(run.thread_id).told, log_stream(headers, still, web.ping), over=True)
+        held = web.access.streaming(who)
+        return LogResponse(log, StepFrames(run.thread_id).told, log_stream(held, headers, still, web.ping), over=True)
 
     @router.get("/runs/{run_id}/events", responses={200: _LOG, 204: {"description": "All is read."}})
     async def follow(
@@ -392,4 +394,5 @@ async def _follow_run(
     over = after is not None and after.n == ENDED and run.status not in (RunStatus.CREATED, RunStatus.RUNNING)
     log, headers = engine.follow_run(who, run_id, after), run_headers(run.thread_id, run.run_id)
     still = still_reads(engine, owner.thread(run.thread_id), request, scope, who)
-    return LogResponse(log, RunFrames(run.thread_id, after).told, log_stream(headers, still, web.ping), over=over)
+    held = web.access.streaming(who)
+    return LogResponse(log, RunFrames(run.thread_id, after).told, log_stream(held, headers, still, web.ping), over=over)

@@ -417,6 +417,7 @@ class Commands:
             audit=started_as(given, run_id),
             wanted=wanted if ask.how.background else None,
             also=None if origin.also is None else partial(_store_also, origin.also, run_id, outlook.speakers),
+            charges=given.charges,
         )
         key = await self._db.database.write(
             lambda session: enqueue(session, given.name, new, control=control, behind_question=behind, anyway=anyway)

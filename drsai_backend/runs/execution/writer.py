@@ -125,7 +125,16 @@ class RunWriter:
             return self.bounds.progress(turn=turn)
         live, asker = self.live, self.broker.asker
         owner = live.name.owner if asker is None else asker.owner
-        of = CallsOf(owner, "run", live.team, live.name.thread_id, live.run_id, self.lease.epoch, self.lease.turn + 1)
+        of = CallsOf(
+            owner,
+            "run",
+            live.team,
+            live.name.thread_id,
+            live.run_id,
+            self.lease.epoch,
+            self.lease.turn + 1,
+            None if asker is None else asker.key_id,
+        )
         return self.bounds.progress(turn=turn, also=self.hooks.of_calls(of, [*self.bounds.unstored]))
 
     async def store_steps(self, steps: Sequence[Step]) -> None:

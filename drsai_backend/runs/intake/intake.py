@@ -4,12 +4,14 @@ the queue, or to a start."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from drsai_backend.database import Database
+from drsai_backend.database.backends.prepared import Charge
+from drsai_backend.database.hooks import Asked, Hooks
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, InvalidRequest, StaleAnswer, ThreadBusy, UnknownModel
@@ -22,7 +24,7 @@ from drsai_backend.runs.feed.replay import StoredRequest, find_request, replay
 from drsai_backend.runs.history.recognise import Recogniser
 from drsai_backend.runs.intake.forks import Forks
 from drsai_backend.runs.recovery.recovery import Recovery
-from drsai_backend.runs.requests import Admitted, Placed, new_thread_id, thread_of_key
+from drsai_backend.runs.requests import Admitted, Placed, estimate, new_thread_id, thread_of_key
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.parameters import ExpectedRun
 from drsai_backend.runs.start.plan import fingerprint
@@ -47,6 +49,7 @@ class Intake:
     _commands: Commands
     _forks: Forks
     _recogniser: Recogniser | None
+    _hooks: Hooks
 
     async def begin(self, request: Admitted) -> Handle:
         """Begin the run of a request that joins no other try of it. Raises as `Engine.start`."""
@@ -59,6 +62,9 @@ class Intake:
         # Before anything is forked or rewound: what is repeated changes nothing.
         if request.ask.origin.key is not None and (earlier := await self._earlier(request)) is not None:
             return earlier
+        if self._hooks.charged:
+            charges = self._charges(request)
+            asked, request = replace(asked, charges=charges), replace(request, charges=charges)
         fork = request.where.fork_of
         if fork is not None and fork.problem is not None:
             raise fork.problem
@@ -68,6 +74,13 @@ class Intake:
         if self._recogniser is None or is_placed:
             return await self._begin_on(request)
         return await self._begin_placed(request, self._recogniser.place)
+
+    def _charges(self, request: Admitted) -> Sequence[Charge]:
+        """Return what features charge a request. Raises what one does that refuses it."""
+        where = request.where
+        thread = None if where.thread_id is None else where.name_of(request.who)
+        who = request.who
+        return self._hooks.charges(Asked(who.owner, who.key_id, partial(estimate, request.ask), thread))
 
     async def _begin_with_history(self, request: Admitted) -> Handle:
         """Begin the run of a request that brings results which its thread does not wait for: they are history.
@@ -118,6 +131,7 @@ class Intake:
             request.on_question,
             request.digest,
             is_new,
+            charges=request.charges,
         )
         try:
             handle = await self._start(given)

@@ -20,6 +20,7 @@ from autogen_core.models import AssistantMessage, CreateResult, LLMMessage, Syst
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database.calls import Calls
+from drsai_backend.database.hooks import Asked
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DrSaiError, RunFailed
 from drsai_backend.models import ModelClientFactory, RunModelClient, UsageMeter
@@ -77,7 +78,9 @@ class SideCalls:
         Raises:
             RunFailed: the model has failed, or the time is over; `run_code` says which, and the text is safe to show.
             InvalidRequest: the key cannot be used.
+            TooManyRequests: a limit is reached.
         """
+        await self._calls.charge(Asked(who.owner, who.key_id))
         made: list[CallRecord] = []
         owner, meter, since = who.owner, UsageMeter(each=made.append), time.monotonic()
         code = "answered"

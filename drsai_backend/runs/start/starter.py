@@ -317,6 +317,7 @@ def _first_write(
         "at": built.at,
         "newest": None if given.known is None else given.known.newest,
         "definition": given.recipe.definition,
+        "charges": given.charges,
     }
     keyed = origin.key or origin.own_key
     answer_id = None if plan.run_id is None or not keyed else new_run_id()

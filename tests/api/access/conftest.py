@@ -69,11 +69,13 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/memories"): {"text": "Tea is good."},
     ("patch", "/v1/memories/{memory_id}"): {"text": "Tea is better."},
     ("patch", "/v1/memories/settings"): {"learns": True},
+    ("put", "/v1/limits"): {"user": "zoe", "requests": 1000},
     ("post", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
 }
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
     ("delete", "/v1/threads/{thread_id}/shares"): {"with_user": "zoe"},
     ("get", "/v1/memories/search"): {"query": "name"},
+    ("delete", "/v1/limits"): {"of_user": "zoe"},
 }
 SECRET = "My name is Ann"
 

@@ -244,7 +244,8 @@ def response_routes(responses: Responses, web: Web) -> APIRouter:
             return json_response(stored.shown())
         log = _followed(responses.follow(who, stored), -1 if starting_after is None else starting_after)
         still, failing = asked_again(request, Scope.THREADS_READ, who), _Writer(stored.new_writer()).failing
-        return LogResponse(log, lambda told: (told,), log_stream((), still, web.ping, opening=b"", failing=failing))
+        sent = log_stream(web.access.streaming(who), (), still, web.ping, opening=b"", failing=failing)
+        return LogResponse(log, lambda told: (told,), sent)
 
     @router.get("/{response_id}/input_items", responses=answers(200, PAGE_SCHEMA))
     async def list_input_items(

@@ -1,0 +1,119 @@
+"""The base of limits says for whom they are, what they bound, and how much of one is left.
+
+A limit of N a minute is a bucket of N that fills evenly, N a minute: the generic cell rate algorithm, in its form of
+virtual scheduling (GCRA; ITU-T Recommendation I.371, annex A). All that is kept of a bucket is a moment, when it is
+full again (the theoretical arrival time, `tat`). What takes n of it moves that moment by n · 60 s / N, and is refused
+where the moment would be more than 60 s ahead. So nothing is counted that could be lost or be left over: a row that
+nobody touches is free again by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from urllib.parse import quote
+
+from pydantic import BaseModel, Field
+
+from drsai_backend.datamodel.owner import Owner
+
+Kind: TypeAlias = Literal["key", "user", "tenant", "all"]
+Measure: TypeAlias = Literal["requests", "tokens", "runs", "streams"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
+BUCKETS: Final = ("requests", "tokens")
+"""What is limited by the minute; the others at once."""
+MOST: Final = 1_000_000_000
+AGAIN: Final = 1.0
+"""Seconds after which to ask again where too much is under way: when something ends, nobody knows."""
+MINUTE: Final = 60_000_000_000
+"""In nanoseconds, as all times of buckets."""
+_WHOM: Final = {
+    "key": "this API key",
+    "user": "you",
+    "tenant": "your tenant",
+    "all": "all users together",
+    "address": "your address",
+}
+
+
+class Who(NamedTuple):
+    """For whom a limit is, by a `Kind`, or of an address; what does not name them is empty."""
+
+    kind: str
+    tenant: str = ""
+    name: str = ""
+
+
+class Bound(NamedTuple):
+    """A limit that is set, and not 0."""
+
+    who: Who
+    measure: str
+    most: int
+
+    @property
+    def subject(self) -> str:
+        """Return what the bucket is stored under."""
+        return "/".join((self.measure, *(quote(each, safe="") for each in self.who)))
+
+    @property
+    def unit(self) -> int:
+        """Return by how much one of it moves the moment at which it is full."""
+        return MINUTE // self.most
+
+    def cost(self, many: int) -> int:
+        """Return by how much so many of it do; no more than all of it."""
+        return min(many, self.most) * self.unit
+
+    def left(self, ahead: int) -> int:
+        """Return how much is left where it is full in `ahead`."""
+        return max(0, MINUTE - ahead) // self.unit
+
+    def refusal(self, wait: int) -> str:
+        """Return what is told where it is used up, for so long."""
+        of = f"the limit of {self.most} {self.measure} a minute for {_WHOM[self.who.kind]} is reached"
+        return f"{of}: try again in {wait / 1e9:.3g} s"
+
+    def too_many(self, live: int) -> str:
+        """Return what is told where so many are under way."""
+        whose = f"{live} {self.measure} of {_WHOM[self.who.kind]} are under way"
+        return f"{whose}, and {self.most} may be at once: wait for an end"
+
+
+class LimitInfo(BaseModel):
+    """What was set for a key, a user, a tenant or all. None: as the settings say; 0: no limit."""
+
+    kind: Kind
+    tenant: str = Field(description="Empty: of all.")
+    name: str = Field(description="The id of the key, or the user; else empty.")
+    requests: int | None = Field(default=None, description="A minute.")
+    tokens: int | None = Field(default=None, description="Of model calls, a minute.")
+    runs: int | None = Field(default=None, description="At once, those that wait in queues included.")
+    streams: int | None = Field(default=None, description="At once, in each process.")
+    set_at: datetime
+
+    @property
+    def who(self) -> Who:
+        return Who(self.kind, self.tenant, self.name)
+
+    @property
+    def given(self) -> Mapping[Measure, int]:
+        """Return what stands in place of the settings."""
+        return {measure: most for measure in MEASURES if (most := getattr(self, measure)) is not None}
+
+
+def everybody(owner: Owner, key_id: str | None) -> list[Who]:
+    """Return for whom limits are that a request of a user counts for."""
+    found = [Who("user", *owner), Who("tenant", owner.tenant), Who("all")]
+    return found if key_id is None else [Who("key", owner.tenant, key_id), *found]
+
+
+def duration(nanoseconds: int) -> str:
+    """Return a time as OpenAI's headers say it: `120ms`, `1.5s`, `1m2s`."""
+    seconds = max(0, nanoseconds) / 1e9
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    minutes, rest = divmod(seconds, 60)
+    return f"{minutes:.0f}m{rest:.0f}s" if minutes else f"{round(rest, 3):g}s"

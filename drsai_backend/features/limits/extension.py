@@ -1,0 +1,196 @@
+"""`Limits` is the feature: what requests and model calls are charged, beside its verbs (`rules`) and its routes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from drsai_backend.errors import DrSaiError, TooManyRequests
+from drsai_backend.features.limits import rows
+from drsai_backend.features.limits.base import AGAIN, BUCKETS, Bound, Measure, Who, everybody
+from drsai_backend.features.limits.rules import Rules
+
+if TYPE_CHECKING:
+    from cachetools import TTLCache
+    from fastapi import APIRouter
+    from sqlalchemy.orm import Session
+
+    from drsai_backend.access.principal import Principal
+    from drsai_backend.api.joining import Web
+    from drsai_backend.database.backends.prepared import Charge, Step
+    from drsai_backend.database.hooks import Asked, CallsOf, MadeCall
+    from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.features.base import Host
+    from drsai_backend.features.limits.buckets import Addresses, Buckets, Headers
+    from drsai_backend.runs import Engine
+
+log = logging.getLogger("drsai.limits")
+
+_EVERY: Final = 1.0
+"""Seconds between two looks whether other processes have changed limits."""
+_HOUR: Final = 3_600.0
+"""Between two looks for buckets that were full a day ago."""
+_headers: ContextVar[Headers | None] = ContextVar("drsai_limits_headers", default=None)
+"""Headers of the answer to the request that the running code works for."""
+
+
+class Limits(Rules):
+    """Limits: those of the settings, and those that were set for a key, a user, a tenant or all in their place."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        settings = host.settings
+        self._defaults: Mapping[str, Mapping[Measure, int]] = {
+            "key": settings.limit_key,
+            "user": settings.limit_user,
+            "tenant": settings.limit_tenant,
+            "all": settings.limit_all,
+        }
+        self._are_set = any(self._defaults.values())
+        self._watching: asyncio.Task[None] | None = None
+        self._engine: Engine | None = None
+        self._streams = Counter[Who]()
+        """Those that are sent now."""
+
+    @cached_property
+    def _buckets(self) -> Buckets:
+        from drsai_backend.features.limits.buckets import Buckets
+
+        return Buckets()
+
+    @cached_property
+    def _addresses(self) -> Addresses | None:
+        from drsai_backend.features.limits.buckets import Addresses
+
+        return Addresses(most) if (most := self.host.settings.limit_address) else None
+
+    @cached_property
+    def _reserved(self) -> TTLCache[str, int]:
+        """Tokens that were taken before they are used, by run; a bucket has them back after a minute in any case."""
+        from cachetools import TTLCache
+
+        return TTLCache(100_000, 60)
+
+    # --- what is charged ----------------------------------------------------------------------------------------------
+
+    def charge(self, asked: Asked) -> Charge | None:
+        """Return what a request is charged: one of the requests a minute, the tokens that its first model call may use,
+        and a place among the runs at once."""
+        here = BUCKETS if asked.tokens is None else (*BUCKETS, "runs")
+        bounds = [each for each in self._bounds(asked.owner, asked.key_id) if each.measure in here]
+        if asked.tokens is not None:
+            self._check_process(asked)
+        if not bounds:
+            return None
+        from drsai_backend.features.limits.buckets import Taking
+
+        # What a call beside runs has used is taken right after it.
+        tokens = 1 if asked.tokens is None else max(1, asked.tokens())
+        dialect = self.host.database.dialect
+        return Taking(self._buckets, bounds, tokens, _headers.get(), self._reserved, dialect)
+
+    def calls_made(self, of: CallsOf, calls: Sequence[MadeCall]) -> Sequence[Step]:
+        """Take what calls have used: of the first ones of a run, what is more than was taken before."""
+        bounds = [each for each in self._bounds(of.owner, of.key_id) if each.measure == "tokens"]
+        if not bounds:
+            return ()
+        records = (cast("Mapping[str, int]", each.record) for each in calls)
+        used = sum(each.get("prompt_tokens", 0) + each.get("completion_tokens", 0) for each in records)
+        reserved = self._reserved.pop(of.run_id or "", 0)
+        steps: list[Step] = []
+        for each in sorted(bounds, key=lambda bound: bound.subject):
+            cost = used * each.unit - each.cost(reserved)
+            self._buckets.move(each.subject, cost)
+            steps.append((rows.settle, {"subject": each.subject, "cost": cost, "now": time.time_ns()}))
+        return steps
+
+    def _bounds(self, owner: Owner, key_id: str | None) -> Sequence[Bound]:
+        """Return the limits that count for a user's requests, or for those with a key of theirs."""
+        if not (self._rules or self._are_set):
+            return ()
+        found: list[Bound] = []
+        for who in everybody(owner, key_id):
+            given, rule = self._defaults[who.kind], self._rules.get(who)
+            if given or rule:
+                given = given if rule is None else {**given, **rule}
+                found += [Bound(who, measure, most) for measure, most in given.items() if most]
+        return found
+
+    def _check_process(self, asked: Asked) -> None:
+        most = self.host.settings.limit_process_runs
+        if most and self._engine is not None and (live := self._engine.count_runs(but=asked.thread)) >= most:
+            text = f"this server has {live} runs under way, and takes requests for no more: try again soon"
+            raise TooManyRequests(text, after=AGAIN)
+
+    @contextmanager
+    def streaming(self, who: Principal) -> Generator[None]:
+        """Count a stream while it is sent. Raises TooManyRequests: there are too many."""
+        bounds = [each for each in self._bounds(who.owner, who.key_id) if each.measure == "streams"]
+        for each in bounds:
+            if (live := self._streams[each.who]) >= each.most:
+                raise TooManyRequests(each.too_many(live), after=AGAIN)
+        self._streams.update(each.who for each in bounds)
+        try:
+            yield
+        finally:
+            self._streams -= Counter(each.who for each in bounds)
+
+    # --- requests over HTTP -------------------------------------------------------------------------------------------
+
+    def request_came(self, connection: Mapping[str, Any], headers: Headers) -> None:
+        """Count a request of its address."""
+        _headers.set(headers)
+        if self._addresses is not None and connection.get("client"):
+            self._addresses.take(connection["client"][0], headers)
+
+    def request_known(self, who: Principal, headers: Headers) -> None:
+        """Say what is left, as far as this process knows."""
+        if bounds := self._bounds(who.owner, who.key_id):
+            self._buckets.show(bounds, headers)
+
+    def routes(self, web: Web) -> APIRouter:
+        from drsai_backend.features.limits.routes import limit_routes
+
+        return limit_routes(self, web)
+
+    # --- what others change -------------------------------------------------------------------------------------------
+
+    def user_deleted(self, session: Session, owner: Owner) -> int:
+        """Delete what was set for a user, and how far it was used up."""
+        return rows.forget_user(session, owner)
+
+    async def open(self, engine: Engine) -> None:
+        """Read what was set, and look for changes from now on."""
+        self._engine = engine
+        await self._refresh()
+        self._watching = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        task, self._watching = self._watching, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def _watch(self) -> None:
+        swept, is_away = time.monotonic(), False
+        while True:
+            await asyncio.sleep(_EVERY)
+            try:
+                await self._refresh()
+                if time.monotonic() - swept > _HOUR:
+                    swept, before = time.monotonic(), time.time_ns() - int(24 * _HOUR * 1e9)
+                    await self.host.database.write(partial(rows.forget_states, before=before))
+                is_away = False
+            except DrSaiError as error:
+                if not is_away:
+                    log.warning("changes of limits are not seen now: %s", error.message)
+                is_away = True

@@ -1,0 +1,179 @@
+"""Rows of limits are read and written here: what was set, and how far each limit is used up.
+
+`TAKE` takes all that a request costs, or nothing, in one statement: with PostgreSQL it travels with the first write of
+a run. It locks its rows in one order, so none of two requests waits for the other. On SQLite, where a write is alone,
+`READ` reads them, and `PUT` stores them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.audit import audit
+from drsai_backend.database.backends.prepared import Prepared
+from drsai_backend.database.pages import Cursor, given
+from drsai_backend.database.upserts import insert_into
+from drsai_backend.datamodel import LimitRule, LimitState, table_of, utcnow
+from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.limits.base import BUCKETS, Bound, LimitInfo, Who
+from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
+
+_rule = table_of(LimitRule)
+_state = table_of(LimitState)
+_list: Final = Cursor((_rule.c.id,))
+# A thread has one run at a time: what waits behind another one makes no run more.
+_LIVE: Final = """
+    SELECT count(DISTINCT live.thread_key) FROM (
+        SELECT run.thread_key, run.principal FROM run WHERE run.status = 'running'
+        UNION ALL
+        SELECT queuedinput.thread_key, run.principal FROM queuedinput JOIN run ON run.run_id = queuedinput.run_id
+    ) live JOIN thread ON thread.id = live.thread_key
+    WHERE live.thread_key <> n.thread_key AND (b.kind = 'all' OR thread.tenant = b.tenant AND (
+        b.kind = 'tenant'
+        OR b.kind = 'user' AND coalesce(live.principal ->> 'user_id', thread.user_id) = b.name
+        OR b.kind = 'key' AND live.principal ->> 'key_id' = b.name
+    ))
+"""
+_NOW: Final = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) * 1000"
+"""The database's clock, which all workers share."""
+_TAKE: Final = f"""
+    WITH w AS MATERIALIZED (
+        SELECT * FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS w(subject text, cost bigint, period bigint)
+    ), n AS MATERIALIZED (
+        SELECT {_NOW} AS now,
+            CAST(:thread_key AS bigint) AS thread_key
+    ), o AS MATERIALIZED (
+        SELECT limitstate.subject, limitstate.tat FROM limitstate
+        WHERE limitstate.subject IN (SELECT w.subject FROM w) ORDER BY limitstate.subject FOR UPDATE
+    ), s AS MATERIALIZED (
+        SELECT w.subject, w.cost, greatest(coalesce(o.tat, 0), n.now) AS tat, n.now + w.period AS latest
+        FROM w CROSS JOIN n LEFT JOIN o ON o.subject = w.subject
+    ), b AS MATERIALIZED (
+        SELECT b.place, b.most, ({_LIVE}) AS live FROM n CROSS JOIN
+        jsonb_to_recordset(CAST(:bounds AS jsonb)) AS b(place int, kind text, tenant text, name text, most int)
+    ), p AS MATERIALIZED (
+        SELECT coalesce(current_setting('drsai.held', true), '') <> '0'
+            AND NOT EXISTS (SELECT 1 FROM s WHERE s.tat + s.cost > s.latest)
+            AND NOT EXISTS (SELECT 1 FROM b WHERE b.live >= b.most) AS passes
+    ), u AS (
+        INSERT INTO limitstate (subject, tat)
+        SELECT s.subject, s.tat + s.cost FROM s CROSS JOIN p WHERE p.passes ORDER BY s.subject
+        ON CONFLICT (subject) DO UPDATE SET tat = greatest(
+            excluded.tat, limitstate.tat + (SELECT s.cost FROM s WHERE s.subject = excluded.subject)
+        )
+    )
+    SELECT n.now, (SELECT CAST(jsonb_object_agg(o.subject, o.tat) AS text) FROM o),
+        (SELECT CAST(jsonb_object_agg(b.place, b.live) AS text) FROM b),
+        set_config('drsai.held', CASE WHEN p.passes THEN '1' ELSE '0' END, true)
+    FROM n CROSS JOIN p
+"""
+_READ: Final = f"""
+    WITH n AS (SELECT :now AS now, :thread_key AS thread_key), b AS (
+        SELECT value ->> 'place' AS place, value ->> 'kind' AS kind, value ->> 'tenant' AS tenant,
+            value ->> 'name' AS name FROM json_each(:bounds)
+    )
+    SELECT n.now, (
+        SELECT json_group_object(limitstate.subject, limitstate.tat) FROM limitstate
+        WHERE limitstate.subject IN (SELECT value ->> 'subject' FROM json_each(:wanted))
+    ), (SELECT json_group_object(CAST(b.place AS TEXT), ({_LIVE})) FROM b) FROM n
+"""
+TAKE: Final = Prepared(lambda dialect: sa.text(_READ if dialect == "sqlite" else _TAKE))
+MAKE: Final = Prepared(
+    lambda _: sa.text(
+        "INSERT INTO limitstate (subject, tat) SELECT value, 0 FROM "
+        "jsonb_array_elements_text(CAST(:subjects AS jsonb)) ORDER BY value ON CONFLICT DO NOTHING"
+    )
+)
+"""Make rows where this process has seen none: what is not there cannot be locked."""
+LOCK: Final = Prepared(
+    lambda _: sa.text(
+        "SELECT pg_advisory_xact_lock(hashtextextended(l.name, 37)) FROM (SELECT value AS name FROM "
+        "jsonb_array_elements_text(CAST(:locks AS jsonb)) ORDER BY value) l"
+    )
+)
+"""Wait for others who count live runs of the same: rows that are not there cannot be locked."""
+
+
+@Prepared
+def put(dialect: str) -> sa.ClauseElement:
+    statement = insert_into(_state, dialect).values(subject=sa.bindparam("subject"), tat=sa.bindparam("tat"))
+    return statement.on_conflict_do_update(index_elements=["subject"], set_={"tat": statement.excluded.tat})
+
+
+@Prepared
+def settle(dialect: str) -> sa.ClauseElement:
+    """Take what a call has used, whatever is left; give back where `cost` is negative."""
+    cost, is_sqlite = sa.bindparam("cost", type_=sa.BigInteger), dialect == "sqlite"
+    now = sa.bindparam("now", type_=sa.BigInteger) if is_sqlite else sa.literal_column(f"({_NOW})", sa.BigInteger)
+    later = sa.func.max if is_sqlite else sa.func.greatest
+    statement = insert_into(_state, dialect).values(subject=sa.bindparam("subject", type_=sa.String), tat=now + cost)
+    tat = sa.case((cost < 0, _state.c.tat + cost), else_=later(_state.c.tat, now) + cost)
+    return statement.on_conflict_do_update(index_elements=["subject"], set_={"tat": tat})
+
+
+def forget_states(session: Session, before: int) -> int:
+    """Delete the rows of buckets that are full since before a moment; returns how many."""
+    return session.connection().execute(sa.delete(_state).where(_state.c.tat < before)).rowcount
+
+
+# --- what was set -----------------------------------------------------------------------------------------------------
+
+
+def changed(session: Session, known: object) -> tuple[object, list[LimitInfo] | None]:
+    """Return all that was set, with what tells whether it changes; None: it is as it was `known`."""
+    version = tuple(session.connection().execute(sa.select(sa.func.count(), sa.func.sum(_rule.c.id))).one())
+    if version == known:
+        return version, None
+    rows = session.connection().execute(sa.select(_rule)).mappings()
+    return version, [_info(dict(row)) for row in rows]
+
+
+def list_rules(session: Session, tenant: str | None, after: str | None, limit: int) -> Page[LimitInfo]:
+    """Return a page of what was set, the newest first. Raises InvalidRequest where `after` is no `next`."""
+    query = sa.select(_rule).where(*given((tenant, _rule.c.tenant.__eq__)))
+    return _list.page(session, query, after, limit).map(_info)
+
+
+def set_rule(session: Session, who: Who, values: Mapping[str, int], actor: Actor) -> LimitInfo:
+    """Set what somebody may do, in place of what was set before."""
+    connection = session.connection()
+    connection.execute(sa.delete(_rule).where(*_of(who)))
+    row = {**who._asdict(), **values, "at": utcnow()}
+    made = connection.execute(sa.insert(_rule).values(**row).returning(*_rule.c)).mappings().one()
+    audit(session, actor, Action.LIMIT_SET, *_subject(who), detail={**values})
+    return _info(dict(made))
+
+
+def remove_rule(session: Session, who: Who, actor: Actor) -> bool:
+    """Have the settings hold again. False: nothing was set."""
+    if not session.connection().execute(sa.delete(_rule).where(*_of(who))).rowcount:
+        return False
+    audit(session, actor, Action.LIMIT_REMOVED, *_subject(who))
+    return True
+
+
+def forget_user(session: Session, owner: Owner) -> int:
+    """Delete what was set for a user, and their buckets; returns how many."""
+    connection, who = session.connection(), Who("user", *owner)
+    subjects = [Bound(who, measure, 1).subject for measure in BUCKETS]
+    gone = connection.execute(sa.delete(_state).where(_state.c.subject.in_(subjects))).rowcount
+    return gone + connection.execute(sa.delete(_rule).where(*_of(who))).rowcount
+
+
+def _of(who: Who) -> Sequence[sa.ColumnElement[bool]]:
+    return [_rule.c[name] == value for name, value in who._asdict().items()]
+
+
+def _subject(who: Who) -> tuple[str, Owner | str | None]:
+    owner = Owner(who.tenant, who.name) if who.kind == "user" else who.tenant or None
+    return f"{who.kind} {who.name}".strip(), owner
+
+
+def _info(row: JsonObject) -> LimitInfo:
+    return LimitInfo.model_validate({**row, "set_at": row["at"]})
