@@ -20,6 +20,7 @@ TWINS = {
     "SyncAgents": ["features.stored_definitions.calls.AgentCalls"],
     "SyncUsage": ["features.usage.reports.Reports"],
     "SyncLimits": ["features.limits.rules.Rules"],
+    "SyncAllRuns": ["features.all_runs.all_runs.AllRuns"],
     "SyncDrSai": ["drsai.DrSai"],
 }
 LEFT_OUT = {
@@ -42,6 +43,7 @@ TYPES = {
     "Handle": "SyncHandle",
     "ToolCalls": "SyncTools",
     "AgentCalls": "SyncAgents",
+    "AllRuns": "SyncAllRuns",
     "AsyncGenerator": "Iterator",
 }
 ALSO = {

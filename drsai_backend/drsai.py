@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from drsai_backend.api.auth import Identify
     from drsai_backend.api.http.middleware import Hosts
+    from drsai_backend.features.all_runs.all_runs import AllRuns
     from drsai_backend.features.base import Extension
     from drsai_backend.features.extensions import E
     from drsai_backend.models import ModelProvider
@@ -305,6 +306,13 @@ class DrSai(Caller):
             ConfigurationError: there is none.
         """
         return self._extensions.get(kind)
+
+    @cached_property
+    def all_runs(self) -> AllRuns:
+        """The runs of all users: searched, stopped, paused, resumed, retried."""
+        from drsai_backend.features.all_runs.all_runs import AllRuns
+
+        return AllRuns(self.engine)
 
     @cached_property
     def sync(self) -> SyncDrSai:

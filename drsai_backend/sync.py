@@ -28,6 +28,7 @@ from drsai_backend.database.files import FileInfo
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, NotOpened
+from drsai_backend.features.all_runs.all_runs import AllRuns
 from drsai_backend.features.limits.rules import Rules
 from drsai_backend.features.registered_tools.calls import ToolCalls
 from drsai_backend.features.stored_definitions.calls import AgentCalls
@@ -143,6 +144,10 @@ class SyncUsage(_Twin):
 
 class SyncLimits(_Twin):
     """`DrSai.limits` for threads."""
+
+
+class SyncAllRuns(_Twin):
+    """`DrSai.all_runs` for threads."""
 
 
 class SyncDrSai(SyncCaller):
@@ -269,6 +274,7 @@ _TWINS: Final[dict[type, Callable[[Any, SyncDrSai], _Twin]]] = {
     AgentCalls: SyncAgents,
     Reports: SyncUsage,
     Rules: SyncLimits,
+    AllRuns: SyncAllRuns,
 }
 
 

@@ -16,6 +16,7 @@ from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner, ThreadName
 from drsai_backend.definitions.stored.store import Visibility
 from drsai_backend.drsai import DrSai
+from drsai_backend.features.all_runs.base import ALL, AnyRun, Board, ErrorGroup, Order, SteeredAll, Verb, Wanted
 from drsai_backend.features.limits.base import Kind, LimitInfo
 from drsai_backend.features.registered_tools.calls import ToolInfo, ToolStatistics
 from drsai_backend.features.stored_definitions.calls import AgentInfo
@@ -549,6 +550,84 @@ class SyncLimits:
             InvalidRequest: `kind` or `name` cannot be.
         """
 
+class SyncAllRuns:
+    """`DrSai.all_runs` for threads."""
+
+    def get(self, run_id: str, *, tenant: str | None = None) -> AnyRun:
+        """A run of whomever, in that tenant or any. Raises NotFound."""
+
+    def errors(self, of: Wanted = ALL, *, tenant: str | None = None, limit: int = 100) -> Sequence[ErrorGroup]:
+        """Return in which ways the wanted runs have failed, by team, the most frequent first: `limit` at most, of the
+        newest 100,000 runs. They are read one by one: say `since`. Raises InvalidRequest as `list`."""
+
+    def board(self, limit: int = 50) -> Board:
+        """Return what is live and what waits in all tenants, with so many of the live runs, the oldest first."""
+
+    def steer(self, verb: Verb, run_id: str, *, tenant: str | None = None, actor: Actor = PROGRAM) -> AnyRun:
+        """Do with a run what its owner may: cancel, pause, resume or retry it. Returns it as it is then: one that
+        another process runs may be live for some seconds more.
+
+        Args:
+            verb: what is done.
+            run_id: with which run.
+            tenant: whose it must be; None: anybody's.
+            actor: who wants it, for the audit log.
+
+        Raises:
+            NotFound: there is no such run.
+            IllegalTransition: the run is not such that this can be done.
+            Conflict: it was changed again and again meanwhile.
+            TeamBuildError, StateError, DatabaseError: as of `Caller.resume`.
+        """
+
+    def steer_all(
+        self,
+        verb: Verb,
+        of: Wanted,
+        *,
+        tenant: str | None = None,
+        limit: int = 100,
+        dry_run: bool = False,
+        actor: Actor = PROGRAM,
+    ) -> SteeredAll:
+        """`steer`, with all wanted runs that the verb can change, or the first ones. What was done is not done again:
+        a call that was cut off can be repeated.
+
+        Args:
+            verb: what is done.
+            of: with which runs.
+            tenant: whose they must be; None: anybody's.
+            limit: with how many at most, up to 1,000.
+            dry_run: find and count them, and do nothing.
+            actor: who wants it, for the audit log.
+
+        Raises:
+            InvalidRequest: as `list`, or the limit is none. What becomes of each run is in what is returned.
+        """
+
+    def list(
+        self,
+        of: Wanted = ALL,
+        *,
+        tenant: str | None = None,
+        order: Order = "newest",
+        after: str | None = None,
+        limit: int = 20,
+    ) -> Page[AnyRun]:
+        """A page of runs.
+
+        Args:
+            of: which.
+            tenant: whose they must be; None: anybody's.
+            order: the newest first, or (`slow`) those that have run longest: without `since`, a user, a thread or a
+                status of what is not over, of those of the last day and all live ones.
+            after: `next` of the page before, in the same order.
+            limit: how many at most.
+
+        Raises:
+            InvalidRequest: `after` is no `next` of such a list, or something of `of` cannot be.
+        """
+
 class SyncDrSai(SyncCaller):
     """The calls of a `DrSai` for programs without asyncio, from any thread. Use it as `with drsai.sync as sync`.
 
@@ -574,6 +653,10 @@ class SyncDrSai(SyncCaller):
 
     def drain(self) -> None:
         """The first part of `close`: take nothing new, and hand the runs over. What is stored can still be read."""
+
+    @cached_property
+    def all_runs(self) -> SyncAllRuns:
+        """The runs of all users: searched, stopped, paused, resumed, retried."""
 
     def __init__(self, drsai: DrSai) -> None: ...
     @property

@@ -26,6 +26,7 @@ class Scope(StrEnum):
     THREADS_WRITE = "threads:write"
     THREADS_DELETE = "threads:delete"
     RUNS_CANCEL = "runs:cancel"
+    RUNS_ADMIN = "runs:admin"
     AGENTS_READ = "agents:read"
     AGENTS_WRITE = "agents:write"
     TOOLS_REGISTER = "tools:register"
@@ -55,7 +56,13 @@ _OWN: Final = _READS | {
     Scope.FILES_WRITE,
     Scope.WEBHOOKS_WRITE,
 }
-_OPERATOR: Final = _OWN | {Scope.AGENTS_WRITE, Scope.TOOLS_REGISTER, Scope.KNOWLEDGE_WRITE, Scope.USAGE_READ}
+_OPERATOR: Final = _OWN | {
+    Scope.AGENTS_WRITE,
+    Scope.TOOLS_REGISTER,
+    Scope.KNOWLEDGE_WRITE,
+    Scope.USAGE_READ,
+    Scope.RUNS_ADMIN,
+}
 
 ROLES: Final[Mapping[str, frozenset[Scope]]] = MappingProxyType(
     {
@@ -68,6 +75,8 @@ ROLES: Final[Mapping[str, frozenset[Scope]]] = MappingProxyType(
 """Named sets of scopes. None of them may act as other users: that is asked for by its own name."""
 
 EVERYTHING: Final = frozenset(Scope)
+OF_KEYS: Final = frozenset({Scope.ADMIN, Scope.ACT_AS, Scope.RUNS_ADMIN})
+"""What nobody has whom a gateway acts as: they are about others."""
 
 
 def scopes_of(names: Iterable[str]) -> frozenset[Scope]:

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Scope as Connection
 
 from drsai_backend.access.identity import Authenticator
-from drsai_backend.access.principal import ANONYMOUS, Principal, Scope
+from drsai_backend.access.principal import ANONYMOUS, OF_KEYS, Principal, Scope
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.middleware import ANSWER_HEADERS
@@ -200,7 +200,7 @@ class Access:
         named = named or by_header
         if named is None:
             return caller if self._identify is not None else replace(caller, for_many=True)
-        scopes = frozenset(scope for scope in Scope if caller.may(scope)) - {Scope.ADMIN, Scope.ACT_AS}
+        scopes = frozenset(scope for scope in Scope if caller.may(scope)) - OF_KEYS
         # Roles and claims are those of the gateway: whom it acts as has none of them, be it of the same name.
         return replace(caller, user_id=named, scopes=scopes, roles=frozenset(), claims={}, acted_by=caller.user_id)
 

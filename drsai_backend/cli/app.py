@@ -228,6 +228,22 @@ def doctor(
 
 
 @app.command()
+def top(
+    every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="How often it is read.")] = 2,
+    once: Annotated[bool, typer.Option("--once", help="Print it once, and end.")] = False,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Watch what is live and what waits, of all users: runs, workers, jobs, webhooks. Ctrl-C ends.
+
+    It reads the database alone, whatever servers and workers do meanwhile.
+    """
+    from drsai_backend.features.all_runs.commands import top
+
+    top.top(database_url, once=once, as_json=as_json, seconds=every)
+
+
+@app.command()
 def worker(
     teams: TeamsOption = None,
     concurrency: Annotated[

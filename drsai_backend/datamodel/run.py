@@ -84,6 +84,9 @@ class Run(Record, table=True):
         partial_index("ix_run_point", "point IS NOT NULL", "point"),
         partial_index("ix_run_definition", "definition IS NOT NULL", "definition"),
         partial_index("ix_run_waiting", f"status IN {tuple(status.value for status in WAITING)}", "thread_key"),
+        # Of all users' runs, the newest and those that have failed.
+        sa.Index("ix_run_newest", "created_at", "id"),
+        partial_index("ix_run_failed", "status = 'error'", "created_at", "id"),
     )
 
     run_id: str

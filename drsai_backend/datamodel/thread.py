@@ -71,6 +71,8 @@ class Thread(NamedRecord, table=True):
     __table_args__ = (
         sa.UniqueConstraint("user_id", "tenant", "thread_id"),
         sa.Index("ix_thread_newest", "user_id", "tenant", "updated_at", "id"),
+        # For a tenant's operators. Neither ever changes.
+        sa.Index("ix_thread_of_tenant", "tenant", "thread_id"),
         NEVER_AGAIN,
     )
 

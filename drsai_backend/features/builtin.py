@@ -32,6 +32,7 @@ BUILTIN: Final = (
     _feature("threads", "shares"),
     Builtin("threads", "drsai_backend.features.threads.commands.archive:app"),
     Builtin("runs", "drsai_backend.features.threads.commands.runs:app"),
+    _feature("runs", "all_runs", commands="commands.runs"),
     _feature("agents", "stored_definitions"),
     _feature("files", "files", "Files"),
     _feature("knowledge", "knowledge", "Knowledge"),
@@ -48,6 +49,6 @@ BUILTIN: Final = (
 """In the order of the help."""
 
 NOUNS: Final = frozenset(
-    {"init", "serve", "doctor", "worker", "mcp", "chat", "demo", *(each.group for each in BUILTIN)}
+    {"init", "serve", "doctor", "top", "worker", "mcp", "chat", "demo", *(each.group for each in BUILTIN)}
 )
 """What follows `drsai` already: no extension has commands of such a name."""

@@ -387,14 +387,14 @@ class Engine(StoredThreads):
         may not write."""
         return await self._ask(who, thread_id, lambda name: self._commands.cancel(name, by=who.user_id))
 
-    async def pause(self, who: Principal, thread_id: Named) -> ThreadDetail:
+    async def pause(self, who: Principal, thread_id: Named, run_id: str | None = None) -> ThreadDetail:
         """Pause the thread's live run at its next turn boundary; see `Commands.pause`. Raises Forbidden for who
         may not write."""
-        return await self._ask(who, thread_id, self._commands.pause)
+        return await self._ask(who, thread_id, lambda name: self._commands.pause(name, run_id))
 
-    async def resume(self, who: Principal, thread_id: Named) -> ThreadDetail:
+    async def resume(self, who: Principal, thread_id: Named, run_id: str | None = None) -> ThreadDetail:
         """Resume the thread's paused run; see `Commands.resume`. Raises Forbidden for who may not write."""
-        return await self._ask(who, thread_id, self._commands.resume)
+        return await self._ask(who, thread_id, lambda name: self._commands.resume(name, run_id))
 
     async def retry(self, who: Principal, thread_id: Named, run_id: str | None = None) -> ThreadDetail:
         """Run a thread's run that has failed again; see `Commands.retry`. Raises Forbidden for who may not write."""
@@ -433,15 +433,17 @@ class Engine(StoredThreads):
         name = await self._rights.thread(who, thread_id, Right.WRITE)
         return await self._commands.load(who, name, messages, how)
 
-    async def cancel_run(self, who: Principal, run_id: str) -> RunView:
-        """End one run, queued or live; see `Commands.cancel_run`. Raises Forbidden for who may not write."""
+    async def cancel_run(self, who: Principal, run_id: str, *, by: str | None = None) -> RunView:
+        """End one run, queued or live; see `Commands.cancel_run`. `by`: the user who wants it, where that is not who
+        asks. Raises Forbidden for who may not write."""
         self.check_open()
+        by = by or who.user_id
         try:
             owner = who.owner
-            await self._commands.cancel_run(owner, run_id, by=who.user_id)
+            await self._commands.cancel_run(owner, run_id, by=by)
         except NotFound:
             owner = await self._rights.run(who, run_id, Right.WRITE)
-            await self._commands.cancel_run(owner, run_id, by=who.user_id)
+            await self._commands.cancel_run(owner, run_id, by=by)
         return await self._run_of(owner, run_id)
 
     async def controls_changed(self, thread_key: int) -> None:

@@ -100,10 +100,10 @@ def agreeing(_: Any, case: Any) -> Any:
     if "starting_after" in query:
         query["stream"] = True
     if (
-        case.operation.label.endswith(("items", "GET /v1/files", "GET /v1/usage"))
+        case.operation.label.endswith(("items", "GET /v1/files", "GET /v1/usage", "GET /v1/admin/runs"))
         or "vector_stores" in case.operation.label
     ):
-        query.pop("after", None)  # An item, a file, a store; of a report with the same groups.
+        query.pop("after", None)  # An item, a file, a store; of a report with the same groups, runs in the same order.
         query.pop("before", None)
     case.body = _sayable(case.body)
     if case.operation.label in ("POST /v1/agents", "PUT /v1/agents/{name}"):

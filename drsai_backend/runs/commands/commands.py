@@ -83,6 +83,13 @@ class Commands:
         """The thread. Raises NotFound for an unknown or foreign one."""
         return await self._db.database.read(lambda session: head_of(session, name))
 
+    async def _head_of(self, name: ThreadName, run_id: str | None) -> ThreadHead:
+        """The thread, whose newest run must be `run_id`, if that is given. Raises IllegalTransition: another one is."""
+        head = await self.head(name)
+        if run_id not in (None, head.run_id):
+            raise IllegalTransition(f"run {run_id!r} is over, or waits in the queue", param="run_id")
+        return head
+
     async def cancel(self, name: ThreadName, *, by: str, run_id: str | None = None) -> None:
         """End what the thread does, or waits for, as STOPPED: a live run at once, in whatever process; its finished
         turns stay. Returns when it has ended, or after some seconds when another process has not done it yet. `by`: the
@@ -99,9 +106,7 @@ class Commands:
                 if not await self._waits(live.run_id):
                     return
                 continue
-            head = await self.head(name)
-            if run_id not in (None, head.run_id):
-                raise IllegalTransition(f"run {run_id!r} is over", param="run_id")
+            head = await self._head_of(name, run_id)
             if head.status is RunStatus.STOPPED:
                 return
             if head.status is RunStatus.RUNNING and not self._recovery.is_orphan(head):
@@ -153,14 +158,15 @@ class Commands:
         if not await self._db.database.write(partial(drop_queued, ended=ended, reason=_STOPPED, hooks=self._hooks)):
             await self.cancel(ended.name, by=by, run_id=run_id)
 
-    async def pause(self, name: ThreadName) -> None:
-        """Ask the live run to pause at its next turn boundary. It is no error when it is paused already.
+    async def pause(self, name: ThreadName, run_id: str | None = None) -> None:
+        """Ask the live run to pause at its next turn boundary. It is no error when it is paused already. `run_id`:
+        which run it must be.
 
         Raises:
             NotFound: there is no such thread.
-            IllegalTransition: no run is live.
+            IllegalTransition: no run is live, or another one.
         """
-        head = await self.head(name)
+        head = await self._head_of(name, run_id)
         if head.status is RunStatus.PAUSED:
             return
         if head.status is not RunStatus.RUNNING or not await self._db.database.write(
@@ -168,15 +174,15 @@ class Commands:
         ):
             raise IllegalTransition(f"thread {name.thread_id!r} is {head.status.value}: only a live run can be paused")
 
-    async def resume(self, name: ThreadName) -> None:
-        """Resume a paused run, or take a pause back that has not come yet.
+    async def resume(self, name: ThreadName, run_id: str | None = None) -> None:
+        """Resume a paused run, or take a pause back that has not come yet. `run_id`: which run it must be.
 
         Raises:
             NotFound: there is no such thread.
-            IllegalTransition: it is not paused.
+            IllegalTransition: it is not paused, or another one is.
         """
         for _ in range(_ATTEMPTS):
-            head = await self.head(name)
+            head = await self._head_of(name, run_id)
             if head.status is RunStatus.PAUSED:
                 control = "steer" if head.queued else None
                 if not await self._recovery.announcements.serves(head):

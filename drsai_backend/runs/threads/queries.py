@@ -42,7 +42,8 @@ _thread = table_of(Thread)
 _message = table_of(AutoGenMessage)
 _run = table_of(Run)
 _ANSWERED = (FINAL | SUSPENDED) - {RunStatus.ERROR}
-_WAITING = _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING])
+IS_WAITING: Final = _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING])
+"""Runs that are not over, and that nobody runs: in words from which SQLite knows the partial index that has them."""
 _asker = _thread.c.input_request["asker"].as_string()
 # What a list shows of a thread: what it has under the same names, and how many messages there are.
 _summary = (
@@ -121,19 +122,17 @@ def threads_query(owner: Owner, after: str | None, status: RunStatus | None) -> 
     query = sa.select(*_summary)
     if status is not None and status in UNFINISHED:
         # Few of many: a thread of such a status has a run of it, and those have an index of their own.
-        runs = sa.select(_run.c.thread_key).where(_of_status(status))
+        runs = sa.select(_run.c.thread_key).where(of_status(status))
         query = query.where(t.id.in_(runs), t.status == status, *owned_by(_thread, owner, by_index=False))
     else:
         query = query.where(*owned_by(_thread, owner), *given((status, t.status.__eq__)))
     return NEWEST.sorted(query, after)
 
 
-def _of_status(status: RunStatus) -> sa.ColumnElement[bool]:
+def of_status(status: RunStatus) -> sa.ColumnElement[bool]:
     """Runs of a status, in words from which SQLite knows the partial index that has them."""
-    if status is RunStatus.RUNNING:
-        return _run.c.status == sa.literal_column("'running'")
-    is_status = _run.c.status == status
-    return sa.and_(_WAITING, is_status) if status in WAITING else is_status
+    is_status = _run.c.status == sa.literal_column(f"'{status}'")
+    return sa.and_(IS_WAITING, is_status) if status in WAITING else is_status
 
 
 def get_run(session: Session, owner: Owner, run_id: str, *, sees_log: bool = False) -> RunView | None:
@@ -207,7 +206,7 @@ def runs_query(owner: Owner, key: int | None, after: str | None, status: RunStat
     """The runs of a list, newest first, of which a page is to be taken. `key`: of one thread."""
     query = sa.select(_run, _thread.c.thread_id, *_head).join(_thread, _run.c.thread_key == _thread.c.id)
     of_owner = owned_by(_thread, owner, by_index=status is None or status.is_final)
-    query = query.where(*(of_owner if key is None else (_run.c.thread_key == key,)), *given((status, _of_status)))
+    query = query.where(*(of_owner if key is None else (_run.c.thread_key == key,)), *given((status, of_status)))
     # Of all threads, by way of the threads: in the order of their ids, the runs of all users would be passed.
     return _RUNS.behind(query, after).order_by((_run.c.id if key is not None else _run.c.id + 0).desc())
 

@@ -10,16 +10,13 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from drsai_backend.cli import lists
 from drsai_backend.cli.database import called, missing, owner_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, User
 from drsai_backend.cli.screen import (
     STATUS_COLOURS,
-    age,
     in_line,
     make_console,
     one_line,
-    print_below,
     print_filled,
     print_json,
     tell,
@@ -44,23 +41,6 @@ RunOrThread = Annotated[
 _UNDER_WAY: Final = "running"
 _SHOWN = 300
 """Characters of a text that a table shows."""
-
-
-@app.command("list")
-def list_runs(
-    thread: Annotated[str | None, typer.Argument(metavar="[THREAD]", help="Only this one's. [default: all]")] = None,
-    user: User = "anonymous",
-    tenant: Tenant = "default",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 20,
-    after: Annotated[str | None, typer.Option(metavar="ID", help="Those before this one.")] = None,
-    database_url: DatabaseUrl = None,
-    as_json: AsJson = False,
-) -> None:
-    """List the runs of a user, or of one thread, newest first."""
-    with _runs_of(tenant, user, database_url) as caller:
-        found = lists.read(lambda after, many: caller.list_runs(thread, after=after, limit=many), after, limit)
-    empty = f"{in_line(whose_name(owner_of(tenant, user)))} has no runs here"
-    lists.show(found, _print, as_json=as_json, empty=empty)
 
 
 @app.command()
@@ -223,16 +203,6 @@ def _thread_of(caller: SyncCaller, name: str) -> str:
     if name not in (run.thread_id, caller.list_runs(run.thread_id, limit=1).items[0].run_id):
         raise Conflict(f"thread {run.thread_id!r} has run again since {name}: that is over")
     return run.thread_id
-
-
-def _print(console: Console, item: RunView) -> None:
-    status = f"[{STATUS_COLOURS.get(item.status, 'default')}]{item.status.value:<14}[/]"
-    line = f"[bold]{in_line(item.run_id)}[/]  {status}  {in_line(item.team)}  {age(item.created_at)}"
-    console.print(line, soft_wrap=True)
-    why = f": {in_line(item.error_message)}" if item.error_message else ""
-    print_below(
-        console, f"[dim]{in_line(item.thread_id)}, {item.turns} {'turn' if item.turns == 1 else 'turns'}{why}[/]"
-    )
 
 
 def _table(steps: list[RunStep]) -> Table:
