@@ -166,9 +166,9 @@ async def test_what_an_extension_does_not_use_costs_a_run_no_call(
         calls.append("told")
         tell(self, *args)
 
-    def run(*args: Any, is_last: bool = False) -> Any:
+    def run(*args: Any, is_last: bool = False, **more: Any) -> Any:
         calls.append("last" if is_last else "not last")
-        return guarded(*args, is_last=is_last)
+        return guarded(*args, is_last=is_last, **more)
 
     drsai = await extended({"crew": Crew()}, *kinds)
     monkeypatch.setattr(hooks.Hooks, "tell_end", told_end)

@@ -30,6 +30,7 @@ from drsai_backend.datamodel import (
     FileContent,
     KnowledgeStore,
     LimitRule,
+    LimitState,
     MemoryPerson,
     RegisteredTool,
     SearchIndex,
@@ -57,7 +58,7 @@ from tests.support.threads import LATE, QUICK, Make, settings, until
 ANN = Owner("acme", "ann")
 OTHERS = (Owner("other", "ann"), Owner("default", "ann"), Owner("acme", "bob"))
 KEPT = {table_of(AuditEntry), table_of(RegisteredTool), table_of(ToolStatistic), table_of(Worker), table_of(UsageEntry)}
-KEPT |= {table_of(LimitRule)}
+KEPT |= {table_of(LimitRule), table_of(LimitState)}
 """Have a tenant, and outlive its users, or are not told by `user_id` (tests/features/limits)."""
 
 
