@@ -97,8 +97,8 @@ def _runs(board: Board, room: int) -> Table:
 
 
 def _short(worker: str) -> str:
-    """Host and process of a worker."""
-    return one_line(worker.rsplit(":", 2)[0])
+    """Process and host of a worker: one host may have all."""
+    return one_line("@".join(reversed(worker.rsplit(":", 3)[:2])))
 
 
 def _since(board: Board, moment: datetime | None) -> str:
