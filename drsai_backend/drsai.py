@@ -158,6 +158,7 @@ class DrSai(Caller):
             hooks=hooks,
             own_tools=own,
             sources=sources,
+            watchers=made.watchers(),
             mcp=self.mcp,
             calls=host.calls,
         )
@@ -297,6 +298,7 @@ class DrSai(Caller):
             hosts=hosts,
             models=self.models,
             routers=self._extensions.routers,
+            around=self._extensions.around(),
         )
 
     def extension(self, kind: type[E]) -> E:

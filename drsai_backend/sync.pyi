@@ -1,7 +1,6 @@
 # Made by `make stub` from the asynchronous calls; do not edit.
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from functools import cached_property
 from typing import Literal, Self, TypeVar, Unpack
 
 from autogen_agentchat.base import TaskResult
@@ -21,8 +20,8 @@ from drsai_backend.features.limits.base import Kind, LimitInfo
 from drsai_backend.features.registered_tools.calls import ToolInfo, ToolStatistics
 from drsai_backend.features.stored_definitions.calls import AgentInfo
 from drsai_backend.features.usage.base import Counted, GroupBy, UsageSum
-from drsai_backend.features.usage.prices import Prices
 from drsai_backend.json_types import JsonObject
+from drsai_backend.models.prices import Prices
 from drsai_backend.page import Page
 from drsai_backend.runs import Answer, Engine, MessageDone, RunEvent
 from drsai_backend.runs.events import RunEnded
@@ -476,7 +475,7 @@ class SyncAgents:
 class SyncUsage:
     """`DrSai.usage` for threads."""
 
-    @cached_property
+    @property
     def prices(self) -> Prices:
         """The list of prices (`DRSAI_PRICES`). Raises ConfigurationError where it cannot be used."""
 

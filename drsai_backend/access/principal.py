@@ -36,6 +36,7 @@ class Scope(StrEnum):
     KNOWLEDGE_READ = "knowledge:read"
     KNOWLEDGE_WRITE = "knowledge:write"
     USAGE_READ = "usage:read"
+    METRICS_READ = "metrics:read"
     FILES_READ = "files:read"
     FILES_WRITE = "files:write"
     WEBHOOKS_READ = "webhooks:read"
@@ -44,7 +45,10 @@ class Scope(StrEnum):
     ACT_AS = "act-as"
 
 
-_READS: Final = frozenset(scope for scope in Scope if scope.endswith(":read")) - {Scope.USAGE_READ}
+OF_THE_SERVER: Final = frozenset({Scope.ACT_AS, Scope.METRICS_READ})
+"""What no role has, and no admin of a tenant gives: the one makes somebody every user, the other tells of all
+tenants."""
+_READS: Final = frozenset(scope for scope in Scope if scope.endswith(":read")) - {Scope.USAGE_READ} - OF_THE_SERVER
 """What is one's own. What all users of a tenant have used is for its operators."""
 _OWN: Final = _READS | {
     Scope.CHAT,
@@ -72,10 +76,10 @@ ROLES: Final[Mapping[str, frozenset[Scope]]] = MappingProxyType(
         "admin": _OPERATOR | {Scope.ADMIN},
     }
 )
-"""Named sets of scopes. None of them may act as other users: that is asked for by its own name."""
+"""Named sets of scopes. None of them has those of `OF_THE_SERVER`, which are asked for by their own names."""
 
 EVERYTHING: Final = frozenset(Scope)
-OF_KEYS: Final = frozenset({Scope.ADMIN, Scope.ACT_AS, Scope.RUNS_ADMIN})
+OF_KEYS: Final = OF_THE_SERVER | {Scope.ADMIN, Scope.RUNS_ADMIN}
 """What nobody has whom a gateway acts as: they are about others."""
 
 
@@ -147,8 +151,8 @@ class Principal:
         return not self.for_many and self.user_id != ANONYMOUS
 
     def may(self, scope: Scope) -> bool:
-        """Whether the principal has a scope. `admin` has all but `act-as`."""
-        return scope in self.scopes or (Scope.ADMIN in self.scopes and scope is not Scope.ACT_AS)
+        """Whether the principal has a scope. `admin` has all but those of `OF_THE_SERVER`."""
+        return scope in self.scopes or (Scope.ADMIN in self.scopes and scope not in OF_THE_SERVER)
 
     def dump(self, owner: Owner) -> dict[str, JsonValue] | None:
         """Return what a run on a thread of `owner` keeps of who asked; None: the owner, by a program that is trusted,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import WebSocketRoute
-from starlette.types import Lifespan
+from starlette.types import ASGIApp, Lifespan
 
 from drsai_backend import __version__
 from drsai_backend.access.key_store import ApiKeys
@@ -71,6 +71,7 @@ def create_app(  # noqa: PLR0913 - what an application is made of
     ping_seconds: float = PING_SECONDS,
     models: ModelClientFactory | None = None,
     routers: Routers = no_routers,
+    around: Sequence[Callable[[ASGIApp], ASGIApp]] = (),
 ) -> FastAPI:
     """The HTTP interface of `engine`. `access` tells who asks; `keys` are those that its admins manage.
 
@@ -78,7 +79,7 @@ def create_app(  # noqa: PLR0913 - what an application is made of
     `allowed_hosts`, and where there are none, all: who embeds an application knows where it listens. A stream that has
     nothing to say for `ping_seconds` sends a comment, so that proxies keep it open.
     `models` say what the model can do, whether it is the offline demo (which `/readyz` tells), and have the embeddings;
-    None: there is no route for them. `routers` are those of extensions.
+    None: there is no route for them. `routers` are those of extensions, `around` what surrounds all requests.
     """
     app = FastAPI(
         title="drsai_backend",
@@ -124,6 +125,8 @@ def create_app(  # noqa: PLR0913 - what an application is made of
     install_document(app, needs_key=access.needs_key)
     # The last one added is the outermost.
     app.add_middleware(RequestBoundary, check=engine.check_open)
+    for each in around:
+        app.add_middleware(each)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -69,6 +69,8 @@ app = typer.Typer(
 )
 _groups: dict[str, typer.Typer] = {}
 for _each in BUILTIN:
+    if _each.commands is None:
+        continue
     _commands = imported(_each.commands)
     if (_group := _groups.setdefault(_each.group, _commands)) is _commands:
         app.add_typer(_group, name=_each.group)

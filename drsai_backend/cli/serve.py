@@ -40,7 +40,7 @@ from drsai_backend.database import Database
 from drsai_backend.definitions import load_all
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, DrSaiError
-from drsai_backend.features.extensions import means_of
+from drsai_backend.features.extensions import means_of, serving
 from drsai_backend.models.local import LocalModelServer
 from drsai_backend.teams.context import TeamFactory
 
@@ -66,6 +66,7 @@ def serve(
         if local_model:
             make_console().print("Starting the local model …")
             settings = stack.enter_context(LocalModelServer()).settings(settings)
+        settings = stack.enter_context(serving(settings))
         server = _ServerProcess(settings, teams, insecure=insecure, access_log=access_log)
         if count == 1:
             server(listening)
@@ -111,7 +112,8 @@ class _ServerProcess:
 
 def work(settings: Settings, teams: list[str] | None) -> None:
     configure_logging(settings)
-    asyncio.run(_work(_worker(settings, teams, load_all(teams, means_of(settings)) if teams else None)))
+    with serving(settings) as settings:
+        asyncio.run(_work(_worker(settings, teams, load_all(teams, means_of(settings)) if teams else None)))
 
 
 def _worker(settings: Settings, teams: list[str] | None, given: dict[str, TeamFactory] | None) -> DrSai:

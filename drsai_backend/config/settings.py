@@ -435,6 +435,23 @@ class Settings(BaseSettings):
     limit_process_runs: int = Field(
         default=0, ge=0, description="Runs that a process has under way while it takes requests for more; 0: no limit."
     )
+    metrics: bool | None = Field(
+        default=None,
+        description="Count what happens, for `/metrics`; unset: in `drsai serve` and `drsai worker`, and where metrics "
+        "have a port.",
+    )
+    metrics_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="A port where nobody needs a key for `/metrics`; unset: there is none.",
+    )
+    metrics_host: str = Field(default="127.0.0.1", min_length=1, description="The address of that port.")
+    metrics_folder: Path | None = Field(
+        default=None,
+        description="Where the processes count that answer for each other at one address; unset: `drsai serve` makes "
+        "one for its own.",
+    )
     demo_delay: float = Field(default=0.015, ge=0, description="Seconds between two words of the offline demo model.")
 
     def __init__(self, **values: Any) -> None:
@@ -497,6 +514,12 @@ class Settings(BaseSettings):
             raise ValueError(
                 "--ssl-certfile and --ssl-keyfile (DRSAI_SSL_CERTFILE, DRSAI_SSL_KEYFILE) must be given together"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _metrics_have_another_port(self) -> Settings:
+        if self.metrics_port == self.port:
+            raise ValueError("DRSAI_METRICS_PORT must be another one than DRSAI_PORT, which has `/metrics`, too")
         return self
 
     @model_validator(mode="after")

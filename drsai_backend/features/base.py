@@ -6,8 +6,8 @@ An extension overrides what it uses, and costs nothing where it overrides nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
     from sqlalchemy.orm import Session
     from sqlmodel import SQLModel
+    from starlette.types import ASGIApp
 
     from drsai_backend.access.principal import Principal
     from drsai_backend.api.joining import Web
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
     from drsai_backend.json_types import JsonObject
     from drsai_backend.models import ModelClientFactory
     from drsai_backend.models.embeddings import Embeddings
+    from drsai_backend.models.prices import Prices
     from drsai_backend.runs import Engine
+    from drsai_backend.runs.events import WatchedEvent
+    from drsai_backend.runs.feed.live_run import LiveRun
     from drsai_backend.search import Embedder, Search
     from drsai_backend.teams.context import RunContext
     from drsai_backend.teams.recall import Recall
@@ -80,6 +84,13 @@ class Host:
 
         return Embedder(self.database, self.embeddings, self.settings, self.calls)
 
+    @cached_property
+    def prices(self) -> Prices:
+        """What models cost (`DRSAI_PRICES`). Raises ConfigurationError where the list cannot be used."""
+        from drsai_backend.models.prices import load_prices
+
+        return load_prices(self.settings.prices)
+
     @property
     def database(self) -> Database:
         """Runs storage functions of the extension's own."""
@@ -117,9 +128,16 @@ class Extension:
 
     @property
     def is_on(self) -> bool:
-        """Whether `run_ended` and `calls_made` are called and its jobs are done, by the settings: asked when all are
-        made."""
+        """Whether `run_ended`, `calls_made` and `run_told` are called, `around` is asked and its jobs are done, by the
+        settings: asked when all are made."""
         return True
+
+    @classmethod
+    @contextmanager
+    def serving(cls, settings: Settings) -> Generator[Settings]:
+        """Surround a server or a worker, before any of its processes begins: give the settings that they are to have,
+        and clean up after the last one. Raises ConfigurationError: it is not to begin."""
+        yield settings
 
     async def open(self, engine: Engine) -> None:
         """Begin what runs in the background of a process that runs teams. What it raises, `DrSai.open` raises."""
@@ -130,6 +148,15 @@ class Extension:
     def routes(self, web: Web) -> APIRouter | None:
         """Return its routes, of a `new_router`; each declares its scope. Here alone FastAPI is imported."""
         return None
+
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """Return what surrounds all requests of an application, and calls `app`, in plain ASGI."""
+        return app
+
+    def run_told(self, run: LiveRun, event: WatchedEvent) -> None:
+        """A run of this process tells something, to its clients as well: called in the event loop, at every piece of
+        text, too, so it takes microseconds and waits for nothing. What is told of a process that is killed then is
+        lost. What this raises is logged."""
 
     def recall_for(self, run: RunContext, options: Mapping[str, object]) -> Recall:
         """Return what finds, for a question of the user's, the text that an agent of the run is shown beside its

@@ -11,19 +11,20 @@ class Builtin(NamedTuple):
 
     Attributes:
         group: the noun of the commands; those of one noun add to each other, and the first says what it is.
-        commands: where they are, a `typer.Typer`, as `package.module:attribute`.
+        commands: where they are, a `typer.Typer`, as `package.module:attribute`. None: the feature has none.
         feature: the feature, by its folder, or its class where it is more than routes, written in the same way. None:
             it is another line's, or the core's.
     """
 
     group: str
-    commands: str
+    commands: str | None
     feature: str | None = None
 
 
-def _feature(group: str, folder: str, kind: str | None = None, commands: str = "commands") -> Builtin:
+def _feature(group: str, folder: str, kind: str | None = None, commands: str | None = "commands") -> Builtin:
     there = f"drsai_backend.features.{folder}"
-    return Builtin(group, f"{there}.{commands}:app", folder if kind is None else f"{there}.extension:{kind}")
+    where = None if commands is None else f"{there}.{commands}:app"
+    return Builtin(group, where, folder if kind is None else f"{there}.extension:{kind}")
 
 
 BUILTIN: Final = (
@@ -40,6 +41,7 @@ BUILTIN: Final = (
     _feature("memory", "memory", "Memory"),
     _feature("usage", "usage", "Usage"),
     _feature("limits", "limits", "Limits"),
+    _feature("metrics", "metrics", "Metrics", commands=None),
     _feature("keys", "keys"),
     _feature("users", "users"),
     _feature("audit", "audit", "Audit"),

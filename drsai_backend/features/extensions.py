@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -27,10 +28,12 @@ from drsai_backend.work.kinds import Kind as JobKind
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
+    from starlette.types import ASGIApp
 
     from drsai_backend.api.auth import Came, Known, Streams
     from drsai_backend.api.joining import Web
     from drsai_backend.runs import Engine
+    from drsai_backend.runs.feed.live_run import Watcher
     from drsai_backend.teams.recall import RecallSource
 
 log = logging.getLogger("drsai.extensions")
@@ -115,6 +118,14 @@ class Extensions:
         """Return what they recall for agents, by their names."""
         return {each.name: each.recall_for for each in self._overriding("recall_for")}
 
+    def watchers(self) -> Sequence[Watcher]:
+        """Return what is told of the runs of this process."""
+        return [each.run_told for each in self._overriding("run_told") if each.is_on]
+
+    def around(self) -> Sequence[Callable[[ASGIApp], ASGIApp]]:
+        """Return what surrounds the requests of an application, the outermost last."""
+        return [each.around for each in self._overriding("around") if each.is_on]
+
     def routers(self, web: Web) -> Iterator[tuple[str, APIRouter]]:
         """The routes of each that has any, with its name."""
         for each in self._made:
@@ -146,6 +157,16 @@ class _OfRoutes(Extension):
 
     def routes(self, web: Web) -> APIRouter | None:
         return imported(f"drsai_backend.features.{self.name}.routes:routes")(web)
+
+
+@contextmanager
+def serving(settings: Settings) -> Generator[Settings]:
+    """Surround a server or a worker with what its extensions have for all of its processes; give the settings that they
+    are to have. Raises ConfigurationError: it is not to begin."""
+    with ExitStack() as stack:
+        for kind in kinds_of(settings):
+            settings = stack.enter_context(kind.serving(settings))
+        yield settings
 
 
 def _builtin(feature: str) -> Kind:

@@ -58,7 +58,7 @@ from drsai_backend.runs.commands.commands import Commands
 from drsai_backend.runs.commands.stored_request import ask_of_thread
 from drsai_backend.runs.feed.feed import Feeds
 from drsai_backend.runs.feed.handle import Handle
-from drsai_backend.runs.feed.live_run import LiveRuns
+from drsai_backend.runs.feed.live_run import LiveRuns, Watcher
 from drsai_backend.runs.history.recognise import Recogniser
 from drsai_backend.runs.intake.admission import Admission
 from drsai_backend.runs.intake.forks import Forks
@@ -114,6 +114,7 @@ class Engine(StoredThreads):
         hooks: what features do in the transactions of runs and users.
         own_tools: tools of extensions, by name.
         sources: what extensions recall for agents, by their names.
+        watchers: are told what runs of this process tell.
         mcp: the operator's MCP servers and the connections to all. Not closed by the engine.
         calls: stores model calls beside runs.
 
@@ -137,6 +138,7 @@ class Engine(StoredThreads):
         hooks: Hooks = NO_HOOKS,
         own_tools: Mapping[str, ToolBase] = NO_TOOLS,
         sources: Mapping[str, RecallSource] = NO_SOURCES,
+        watchers: Sequence[Watcher] = (),
         mcp: McpHost | None = None,
         calls: Calls | None = None,
     ) -> None:
@@ -187,6 +189,7 @@ class Engine(StoredThreads):
             sources=sources,
             mcp=mcp,
             hooks=hooks,
+            watchers=watchers,
             on_events=self._sender.wake,
             may_move=settings.other_model == "continue",
         )

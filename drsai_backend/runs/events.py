@@ -169,6 +169,25 @@ RunEvent: TypeAlias = (
 `MessageDone`."""
 
 
+@dataclass(frozen=True, slots=True)
+class TurnsStored:
+    """Turns are stored: one, and those of nested teams in it. Told to who watches the run, and no part of its log."""
+
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailed:
+    """A model call has failed; `code` as in `RunEnded`. Told to who watches the run, and no part of its log."""
+
+    model: str
+    code: str
+
+
+WatchedEvent: TypeAlias = RunEvent | TurnsStored | ModelFailed
+"""What a run tells those who watch all runs of their process."""
+
+
 class Logged(NamedTuple):
     """An event of a thread's log: where it stands, and which run it belongs to."""
 

@@ -189,7 +189,7 @@ def _sayable(value: Any) -> Any:
 async def _admins_key(url: str) -> tuple[str, str]:
     """The id of a key, and the key."""
     async with DrSai(settings=settings(database_url=url), worker=False) as drsai:
-        made = await drsai.keys.create(Owner("default", "ann"), ["admin"])
+        made = await drsai.keys.create(Owner("default", "ann"), ["admin", "metrics:read"])
         return made.info.key_id, made.key.get_secret_value()
 
 
@@ -247,7 +247,7 @@ def test_what_the_document_says_is_true(sqlite_template: bytes, tmp_path: Path, 
     failures: dict[str, str] = {}
     checked: set[str] = set()
     followed: set[str] = set()
-    with served(url, auth=auth) as address:
+    with served(url, auth=auth, metrics=True) as address:
         schema = schemathesis.openapi.from_url(f"{address}/openapi.json", config=_config(auth, headers))
         operations = {
             f"{method.upper()} {path}"

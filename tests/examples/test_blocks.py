@@ -26,7 +26,7 @@ from typer.main import get_command
 from drsai_backend import DrSai
 from drsai_backend.cli.app import app
 from drsai_backend.definitions import DefinitionPolicy, load
-from drsai_backend.features.usage.prices import load_prices
+from drsai_backend.models.prices import load_prices
 from drsai_backend.models.profiles.load import load_profiles
 from drsai_backend.teams.context import problems
 from drsai_backend.tools.mcp.servers import McpServers
@@ -237,6 +237,7 @@ def test_nginx_passes_on_all_paths_but_those_of_one_server() -> None:
     assert {path for path in paths if not re.match(passed, path)} == {
         "/healthz",
         "/readyz",
+        "/metrics",
         "/openapi.json",
         "/docs",
         "/docs/static",

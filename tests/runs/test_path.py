@@ -9,7 +9,7 @@ import json
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import httpx
@@ -39,6 +39,8 @@ FEW, MANY = 30, 130
 BUDGET = {False: 4_500, True: 5_650}
 """Calls of a run of two turns on SQLite, with whole answers and with answers in some ten pieces; they were 4,358 and
 5,457 when this was written, on CPython 3.11."""
+METRICS = {False: 600, True: 700}
+"""Calls more of such a run with metrics on."""
 A_MESSAGE = {"chat": 8, "anthropic": 45}
 """Calls that a message more of a history takes which a client sends with each request."""
 ANSWER = "The answer to a question, in some words that come piece by piece, ten of them."
@@ -198,16 +200,21 @@ TEAMS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.fixture
-async def drsai(migrated_sqlite: str, calls: Calls) -> AsyncIterator[DrSai]:
-    """Begins its threads when their calls are counted already."""
-
+@asynccontextmanager
+async def opened(url: str, **values: Any) -> AsyncIterator[DrSai]:
     def factory(make: Callable[[], Any]) -> Callable[[RunContext], Any]:
         return lambda context: make()
 
     teams = {name: factory(make) for name, make in TEAMS.items()}
     model = OneModel(ScriptedClient(rule))
-    async with DrSai(teams, migrated_sqlite, settings=settings(), model_provider=model) as drsai:
+    async with DrSai(teams, url, settings=settings(**values), model_provider=model) as drsai:
+        yield drsai
+
+
+@pytest.fixture
+async def drsai(migrated_sqlite: str, calls: Calls) -> AsyncIterator[DrSai]:
+    """Begins its threads when their calls are counted already."""
+    async with opened(migrated_sqlite) as drsai:
         yield drsai
 
 
@@ -223,6 +230,19 @@ async def test_a_long_thread_costs_no_more_calls_than_a_short_one(drsai: DrSai, 
     assert many <= few * 1.05
     if team in ("unbounded", "streamed"):
         assert few < BUDGET[team == "streamed"]
+
+
+@pytest.mark.parametrize("team", ["unbounded", "streamed"])
+async def test_metrics_cost_a_run_few_calls(migrated_sqlite: str, calls: Calls, team: str) -> None:
+    """Some for each run, turn and model call, and three for a piece of text."""
+    async with opened(migrated_sqlite, metrics=True) as drsai:
+
+        async def run() -> None:
+            asked = asks(team, [InputMessage("user", "Next.")], thread_id="t", stream=team == "streamed")
+            assert (await (await drsai.engine.start(*asked)).wait()).status is RunStatus.COMPLETED
+
+        [few] = await calls.of(run, [FEW])
+        assert few < BUDGET[team == "streamed"] + METRICS[team == "streamed"]
 
 
 async def test_a_tool_call_costs_no_more_beside_many_tasks(drsai: DrSai, calls: Calls) -> None:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed, described, read_fields
 from drsai_backend.api.engine.errors import DetailRoute
-from drsai_backend.api.engine.tasks import STATES, ExecuteBody, TaskEvent, Tasks, summary
+from drsai_backend.api.engine.tasks import STATES, ExecuteBody, TaskEvent, Tasks, statistics, summary
 from drsai_backend.api.events import AfterStepEvent, LastStepEventId, LogResponse, log_stream, place_of, still_reads
 from drsai_backend.api.http.json import EVENTS, answers, dumps, json_response
 from drsai_backend.api.http.once import IdempotencyKey
@@ -22,7 +22,7 @@ from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import run_headers
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.days import Moment
-from drsai_backend.definitions.modes import TEAMS, modes_of
+from drsai_backend.definitions.modes import TEAMS, mode_of, modes_of
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.events import Mark
 from drsai_backend.runs.threads.queries import RunFilter
@@ -87,6 +87,30 @@ _TOOLS: Final = {
     "required": ["tools", "total"],
     "properties": {"tools": {"type": "array", "items": {"type": "object"}}, "total": {"type": "integer"}},
 }
+_COUNTS: Final = {
+    "total": {"type": "integer", "minimum": 0},
+    "by_status": {"type": "object", "description": "Tasks by status.", "additionalProperties": {"type": "integer"}},
+    "success_rate": {
+        "type": ["number", "null"],
+        "description": "Of the tasks that are over, those that are a success, 0 to 1; null: none is over.",
+    },
+    "mean_time": {
+        "type": ["number", "null"],
+        "description": "Seconds that tasks ran which are over, on average; null: none is.",
+    },
+}
+_STATS: Final = {
+    "type": "object",
+    "required": [*_COUNTS, "by_mode"],
+    "properties": {
+        **_COUNTS,
+        "by_mode": {
+            "type": "object",
+            "description": "The same by mode.",
+            "additionalProperties": {"type": "object", "required": [*_COUNTS], "properties": _COUNTS},
+        },
+    },
+}
 _STREAM: Final = {"description": "The events of the task, to its end.", "content": EVENTS}
 
 
@@ -103,6 +127,14 @@ def _frames(told: TaskEvent) -> Iterator[bytes]:
     yield b"%bdata: %b\n\n" % (place.encode(), newest)
     if told.last:
         yield _DONE
+
+
+def _listed(since: datetime | None, until: datetime | None) -> RunFilter:
+    """The tasks that are listed, of those that were made in a time."""
+    now = datetime.now(UTC)
+    oldest = now - timedelta(days=DAYS)
+    first = oldest if since is None else max(since, oldest)
+    return RunFilter(TEAMS, None, first, None if until is None else min(max(until, oldest), now))
 
 
 def engine_routes(tasks: Tasks, web: Web) -> APIRouter:
@@ -153,16 +185,26 @@ def engine_routes(tasks: Tasks, web: Web) -> APIRouter:
     ) -> Response:
         """The tasks of the last seven days, newest first."""
         tasks.check_tenant(who, tenant_id)
-        now = datetime.now(UTC)
-        oldest = now - timedelta(days=DAYS)
         wanted = [each for each, name in STATES.items() if name == status] if status else None
-        first = oldest if since is None else max(since, oldest)
-        last = None if until is None else min(max(until, oldest), now)
-        only = RunFilter(TEAMS, wanted, first, last)
+        only = _listed(since, until)._replace(statuses=wanted)
         page = await engine.list_runs(who, None, after=after, limit=limit, only=only)
         texts = await engine.first_texts(who.owner, [run.run_id for run in page.items])
         found = [summary(run, texts.get(run.run_id)) for run in page.items]
         return json_response({"tasks": found, "total": len(found), "next": page.next})
+
+    @router.get("/stats", responses=answers(200, _STATS))
+    async def get_stats(
+        who: Reader,
+        since: Annotated[Moment | None, Query(description=f"Only tasks made since then. {_MOMENT}")] = None,
+        until: Annotated[Moment | None, Query(description=f"Only tasks made before then. {_MOMENT}")] = None,
+        tenant_id: Tenant = None,
+    ) -> Response:
+        """How many of the tasks of the last seven days have succeeded, and how long they took, in all and by mode."""
+        tasks.check_tenant(who, tenant_id)
+        counts = await engine.count_runs(who, _listed(since, until))
+        modes = {mode_of(each.team) or "": [other for other in counts if other.team == each.team] for each in counts}
+        by_mode = {mode: statistics(of_mode) for mode, of_mode in modes.items()}
+        return json_response({**statistics(counts), "by_mode": by_mode})
 
     @router.get("/tasks/{task_id}", responses=answers(200, _TASK))
     async def get_task(task_id: TaskId, who: Reader) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -42,6 +42,7 @@ from drsai_backend.runs.steps.events import (
     StepThought,
 )
 from drsai_backend.runs.steps.views import SHOWN, RunStep, cut, shortened, title_of
+from drsai_backend.runs.threads.queries import RunCount
 from drsai_backend.runs.threads.views import RunView
 from drsai_backend.strategies import COMPLETE
 from drsai_backend.tools.base import ToolBase
@@ -269,6 +270,21 @@ def summary(run: RunView, task: str | None) -> JsonObject:
         "usage": run.usage,
         "error": run.error_message,
         "input_request": run.input_request,
+    }
+
+
+def statistics(counts: Sequence[RunCount]) -> JsonObject:
+    """How tasks went, as their numbers are told."""
+    by_status = dict.fromkeys(STATES.values(), 0)
+    for each in counts:
+        by_status[STATES[each.status]] += each.runs
+    over = [each for each in counts if each.status.is_final]
+    ended, seconds = sum(each.runs for each in over), sum(each.seconds for each in over)
+    return {
+        "total": sum(by_status.values()),
+        "by_status": by_status,
+        "success_rate": by_status["success"] / ended if ended else None,
+        "mean_time": round(seconds / ended, 3) if ended else None,
     }
 
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
 from drsai_backend.access.key_store import NewKey, read_scopes
-from drsai_backend.access.principal import MAX_ROLES, ROLES, Principal, Scope
+from drsai_backend.access.principal import MAX_ROLES, OF_THE_SERVER, ROLES, Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
@@ -68,7 +68,7 @@ class KeyBody(Body):
         max_length=64,
         description="Scopes, or roles: viewer, user, operator, admin.",
         json_schema_extra={
-            "items": {"type": "string", "enum": [*ROLES, *(scope for scope in Scope if scope != "act-as")]}
+            "items": {"type": "string", "enum": [*ROLES, *(scope for scope in Scope if scope not in OF_THE_SERVER)]}
         },
     )
     roles: list[str] = Field(

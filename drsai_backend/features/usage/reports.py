@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 from drsai_backend.datamodel import utcnow
@@ -14,7 +14,7 @@ from drsai_backend.features.usage import rows
 from drsai_backend.features.usage.base import GROUPS, Counted, GroupBy, UsageSum
 
 if TYPE_CHECKING:
-    from drsai_backend.features.usage.prices import Prices
+    from drsai_backend.models.prices import Prices
     from drsai_backend.page import Page
 
 
@@ -23,12 +23,10 @@ class Reports(Extension):
 
     name = "usage"
 
-    @cached_property
+    @property
     def prices(self) -> Prices:
         """The list of prices (`DRSAI_PRICES`). Raises ConfigurationError where it cannot be used."""
-        from drsai_backend.features.usage.prices import load_prices
-
-        return load_prices(self.host.settings.prices)
+        return self.host.prices
 
     async def report(
         self,

@@ -106,8 +106,15 @@ class _Call:
     """A call under way: its number in the agent's turn, which is free again where no answer is given; and the answer,
     at first the one that is recorded."""
 
-    def __init__(self, steps: AnswerSteps | None, call: ModelCall, notes: CallNotes) -> None:
+    def __init__(
+        self,
+        steps: AnswerSteps | None,
+        call: ModelCall,
+        notes: CallNotes,
+        failed: Callable[[Exception], None] | None = None,
+    ) -> None:
         self.notes = notes
+        self._failed = failed
         self.since = time.monotonic()
         self.number, self.answer = 0, None
         self.steps = steps
@@ -121,6 +128,8 @@ class _Call:
         if self.steps is not None and self.answer is None:
             self.steps.not_answered(self.number)
         await self.notes.close()
+        if self._failed is not None and isinstance(error, Exception):
+            self._failed(error)
         self.notes.check_answer(error)
 
     def record(self, agent: str, model: str, result: CreateResult, counts: Mapping[str, int]) -> CallRecord:
@@ -328,7 +337,8 @@ class RunModelClient(ChatCompletionClient):
         """Make a call; see `create_stream`."""
         # Those of a profile's client, whose attempt this is.
         notes = NOTES.get() or CallNotes(bounds=self.rules.bounds, thoughts=self.thoughts)
-        made = _Call(self._agent.steps, call, notes)
+        failed = None if self.meter.failed is None else partial(self.meter.failed, self._where[1])
+        made = _Call(self._agent.steps, call, notes, failed)
         self.answered_by_tool = type(made.answer) is ToolAnswer
         if made.answer is not None:
             self._note(made.answer, notes)

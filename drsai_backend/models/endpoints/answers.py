@@ -169,6 +169,8 @@ class UsageMeter:
     """The newest calls, those of earlier processes included."""
     each: Callable[[CallRecord], None] | None = field(default=None, compare=False, repr=False)
     """Called with every call that is counted."""
+    failed: Callable[[str, Exception], None] | None = field(default=None, compare=False, repr=False)
+    """Called with the model and the error of a call that came to nothing."""
     check: Callable[[], None] | None = field(default=None, compare=False, repr=False)
     """Called before every model call of the run; what it raises ends the run instead."""
 

@@ -95,7 +95,8 @@ class Execution:
         collector would have to find them among all that other runs hold, and nothing else happens meanwhile."""
         self.session.close()
         self.writer.steps.close()
-        self.writer.bounds.meter.check = self.writer.bounds.meter.each = None
+        meter = self.writer.bounds.meter
+        meter.check = meter.each = meter.failed = None
 
     async def _run_team(self) -> tuple[EndWrite, Turn | None]:
         """Run the team; however it ends, say what is to be stored.

@@ -23,7 +23,7 @@ from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import DatabaseError, EndpointFailed, LeaseLost
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import Finish
-from drsai_backend.runs.events import MessageDone, RunEnded
+from drsai_backend.runs.events import MessageDone, RunEnded, TurnsStored
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.failures import raised_text, safe_message
 from drsai_backend.runs.feed.live_run import LiveRun
@@ -191,6 +191,8 @@ class RunWriter:
             self.lease = await self._end_run(end, heard)
         if self.on_events is not None:
             self.on_events()
+        if self.live.watchers:
+            self._tell_turns(end.progress.turns)
         if last is not None:
             self._show(last)
         for seq, message in enumerate(cut, self.lease.last_seq - len(cut) + 1):
@@ -305,6 +307,8 @@ class RunWriter:
 
     def _stored(self, turn: Turn, write: TurnWrite) -> None:
         self._in_doubt = None
+        if self.live.watchers:
+            self._tell_turns(write.progress.turns)
         self.bounds.turn_stored(write.progress)
         self.broker.turn_done()
         messages = [message.message for message in turn.messages]
@@ -312,6 +316,11 @@ class RunWriter:
         self.live.continued = None
         self._said = self._hear(self.conversation, messages) or self._said
         self._show(turn)
+
+    def _tell_turns(self, stored: int) -> None:
+        """Tell who watches the run of the turns that are stored by now and were not before."""
+        if (turns := stored - self.bounds.turns) > 0:
+            self.live.tell(TurnsStored(turns))
 
     def _show(self, turn: Turn) -> None:
         shows = self.transcript.shows

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import weakref
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from autogen_agentchat.messages import TextMessage
 from autogen_core import CancellationToken
@@ -25,12 +26,15 @@ from drsai_backend.runs.events import (
     RunStarted,
     TextDelta,
     ThoughtDelta,
+    WatchedEvent,
 )
 from drsai_backend.runs.transcript import is_shown
 from drsai_backend.teams.imported import unfinished_message
 from drsai_backend.teams.limits import LimitReached
 from drsai_backend.teams.messages import read_message
 from drsai_backend.teams.replay.steps import ToolPartial
+
+log = logging.getLogger("drsai.extensions")
 
 _KEEP: Final = 4096
 """Events that are kept whatever they are."""
@@ -94,6 +98,10 @@ class LiveRun:
     """What the run ended with as ERROR, for callers in this process."""
     failed_agent: str | None = None
     """The name of the agent that raised it, if one did."""
+    is_taken_over: bool = False
+    """The worker before this one was lost."""
+    watchers: Sequence[Watcher] = ()
+    """Are told each event at once."""
     ignored: Sequence[str] = ()
     """Fields of the request that nobody of the team takes; see `runs.start.parameters.Allotment`."""
     continued: Continued | None = None
@@ -133,6 +141,17 @@ class LiveRun:
             self._wake()
         if self.ended is not None:
             _resolve(self._end_waiters)
+        if self.watchers:
+            self.tell(event)
+
+    def tell(self, event: WatchedEvent) -> None:
+        """Tell those who watch the run something, which need not be a part of its log."""
+        for watch in self.watchers:
+            try:
+                watch(self, event)
+            except Exception:
+                # Foreign code may raise anything, and the run is not to be held up.
+                log.exception("an extension has missed an event", extra={"run_id": self.run_id})
 
     def steps_done(self) -> None:
         """Tell that something of the turn in flight is stored: who reads what is stored looks again."""
@@ -236,6 +255,10 @@ def as_done(event: RunEvent) -> RunEvent:
         return event
     message = read_message(event.config)
     return MessageDone(event.seq, message, is_shown(message) if event.shown is None else event.shown)
+
+
+Watcher: TypeAlias = Callable[[LiveRun, WatchedEvent], None]
+"""Is told what a run of this process tells, in the event loop."""
 
 
 class LiveRuns(dict[ThreadName, "LiveRun | asyncio.Future[LiveRun]"]):

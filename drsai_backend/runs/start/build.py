@@ -34,7 +34,9 @@ from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.models import CallRecord, RunModelClient, facade, run_client_of
 from drsai_backend.models.calls.run_client import AgentCalls
 from drsai_backend.models.calls.seen_images import SeenImages
+from drsai_backend.runs.events import ModelFailed
 from drsai_backend.runs.execution.bounds import Bounds
+from drsai_backend.runs.failures import safe_message
 from drsai_backend.runs.feed.live_run import Continued, LiveRun
 from drsai_backend.runs.messages import CONTINUES, SHOWN
 from drsai_backend.runs.requests import InputMessage, Placed, new_run_id
@@ -131,6 +133,10 @@ async def build(
         returned=(bool(plan.answers) and bool(broker.results)) or _has_calls(thread, plan),
     )
     live = LiveRun(run_id, given.name, ask.team, int(at.timestamp()), allotted.speakers, ignored=allotted.ignored)
+    live.is_taken_over = bool(given.resume.attempt)
+    if services.watchers:
+        live.watchers = services.watchers
+        context.meter.failed = partial(_model_failed, live)
     if ask.continues is not None:
         live.continued = Continued(tree.agents[0].name, ask.continues)
     steps = TurnSteps((Step(row.agent, row.step, row.digest, row.value) for row in recorded), on_tool=live.emit)
@@ -156,6 +162,10 @@ async def build(
     session.report_first_boundary = type(manager_of(tree.team)) not in _CHEAP_MANAGERS
     of_run = live, bounds, broker, steps, transcript, limits
     return BuiltRun(tree.team, tree, session, *of_run, allotted.client is not None, context.input_values, at)
+
+
+def _model_failed(live: LiveRun, model: str, error: Exception) -> None:
+    live.tell(ModelFailed(model, safe_message(error)[0]))
 
 
 def _host_tools(services: Services, tree: TeamTree, hosted: JsonObject, recipe: Recipe) -> None:

@@ -31,6 +31,7 @@ from drsai_backend.datamodel.lifecycle import UNFINISHED
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.files import Files
 from drsai_backend.models import ModelClientFactory
+from drsai_backend.runs.feed.live_run import Watcher
 from drsai_backend.runs.history.digest import Conversation
 from drsai_backend.runs.history.stored import read_conversation
 from drsai_backend.runs.requests import Placed
@@ -59,6 +60,7 @@ class Services:
         sources: what extensions recall for agents, by their names.
         mcp: the operator's MCP servers, and the connections to all.
         hooks: are told of the ends of runs.
+        watchers: are told what runs of this process tell.
         on_events: is called when events for webhooks may be there.
         may_move: a thread may go over to another team.
     """
@@ -77,6 +79,7 @@ class Services:
     sources: Mapping[str, RecallSource]
     mcp: McpHost
     hooks: Hooks
+    watchers: Sequence[Watcher]
     on_events: Callable[[], None]
     may_move: bool
 

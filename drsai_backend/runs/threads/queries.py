@@ -179,6 +179,25 @@ def list_runs(
     return read_page(session, query, limit, _RUNS.place).map(_run_view)
 
 
+class RunCount(NamedTuple):
+    """How many runs there are of a team and status, and how long they ran, together."""
+
+    team: str
+    status: RunStatus
+    runs: int
+    seconds: float
+
+
+def count_runs(session: Session, owner: Owner, only: RunFilter) -> list[RunCount]:
+    """Return how many runs the owner has, by team and status."""
+    c = _run.c
+    query = sa.select(c.team, c.status, sa.func.count(), sa.func.sum(c.seconds)).join(
+        _thread, c.thread_key == _thread.c.id
+    )
+    query = query.where(*owned_by(_thread, owner), *only.terms()).group_by(c.team, c.status)
+    return [RunCount(*row) for row in session.connection().execute(query.order_by(c.team, c.status))]
+
+
 def first_texts(session: Session, owner: Owner, run_ids: Collection[str]) -> dict[str, str]:
     """Return, by run of the owner's, the text that it began with."""
     joined = sa.join(_run, _thread, _run.c.thread_key == _thread.c.id).join(

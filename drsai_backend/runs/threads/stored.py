@@ -30,7 +30,7 @@ from drsai_backend.runs.steps.follow import follow_steps
 from drsai_backend.runs.steps.queries import Order, list_steps
 from drsai_backend.runs.steps.views import Cursor, RunStep
 from drsai_backend.runs.threads import queries
-from drsai_backend.runs.threads.queries import RunFilter
+from drsai_backend.runs.threads.queries import RunCount, RunFilter
 from drsai_backend.runs.threads.rights import Named, Rights
 from drsai_backend.runs.threads.travel import BranchView, Travel, TurnView
 from drsai_backend.runs.threads.views import (
@@ -116,6 +116,10 @@ class StoredThreads:
         return await self._open_database.read(
             lambda session: queries.list_runs(session, owner, of_thread, after, limit, only)
         )
+
+    async def count_runs(self, who: Principal, only: RunFilter) -> list[RunCount]:
+        """Return how many of the user's runs there are by team and status, and how long they ran."""
+        return await self._open_database.read(lambda session: queries.count_runs(session, who.owner, only))
 
     async def first_texts(self, owner: Owner, run_ids: Collection[str]) -> dict[str, str]:
         """Return, by run of the owner's, the text that it began with, of those that were found for who asks."""

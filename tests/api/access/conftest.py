@@ -186,7 +186,7 @@ async def lasting(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) 
 
 @asynccontextmanager
 async def _world(url: str, names: dict[str, str], keys: dict[str, str]) -> AsyncIterator[World]:
-    async with DrSai(None, url, settings=settings()) as drsai:
+    async with DrSai(None, url, settings=settings(metrics=True)) as drsai:
         drsai.engine._feeds._closing = lambda: True  # no log waits for what is still to come
         await drsai._extensions._host.work.stop()  # or there would be fewer jobs than a request has made
         transport = httpx.ASGITransport(drsai.app())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drsai_backend.errors import ConfigurationError
-from drsai_backend.features.usage.prices import Prices, load_prices
+from drsai_backend.models.prices import Prices, load_prices
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
