@@ -51,6 +51,16 @@ BUILTIN: Final = (
 """In the order of the help."""
 
 NOUNS: Final = frozenset(
-    {"init", "serve", "doctor", "top", "worker", "mcp", "chat", "demo", *(each.group for each in BUILTIN)}
+    {
+        "init",
+        "serve",
+        "doctor",
+        "top",
+        "worker",
+        "mcp",
+        "chat",
+        "demo",
+        *(each.group for each in BUILTIN if each.commands is not None),
+    }
 )
 """What follows `drsai` already: no extension has commands of such a name."""

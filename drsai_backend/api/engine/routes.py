@@ -201,7 +201,7 @@ def engine_routes(tasks: Tasks, web: Web) -> APIRouter:
     ) -> Response:
         """How many of the tasks of the last seven days have succeeded, and how long they took, in all and by mode."""
         tasks.check_tenant(who, tenant_id)
-        counts = await engine.count_runs(who, _listed(since, until))
+        counts = await engine.statistics_of_runs(who, _listed(since, until))
         modes = {mode_of(each.team) or "": [other for other in counts if other.team == each.team] for each in counts}
         by_mode = {mode: statistics(of_mode) for mode, of_mode in modes.items()}
         return json_response({**statistics(counts), "by_mode": by_mode})

@@ -274,7 +274,7 @@ def summary(run: RunView, task: str | None) -> JsonObject:
 
 
 def statistics(counts: Sequence[RunCount]) -> JsonObject:
-    """How tasks went, as their numbers are told."""
+    """Return how tasks went, as their numbers are told."""
     by_status = dict.fromkeys(STATES.values(), 0)
     for each in counts:
         by_status[STATES[each.status]] += each.runs

@@ -117,7 +117,7 @@ class StoredThreads:
             lambda session: queries.list_runs(session, owner, of_thread, after, limit, only)
         )
 
-    async def count_runs(self, who: Principal, only: RunFilter) -> list[RunCount]:
+    async def statistics_of_runs(self, who: Principal, only: RunFilter) -> list[RunCount]:
         """Return how many of the user's runs there are by team and status, and how long they ran."""
         return await self._open_database.read(lambda session: queries.count_runs(session, who.owner, only))
 
