@@ -37,7 +37,7 @@ _SWEEPS = (
 _OF_TENANT = re.compile(r"thread\.tenant( \|\| ''\))? = 'acme'")
 """All runs of a tenant, which its operators are shown by routes of their own."""
 
-_NUMBERS = re.compile(r"(?s)^SELECT .*count\(\*\).* FROM \(SELECT (queuedinput|work_job)\.", re.IGNORECASE)
+_NUMBERS = re.compile(r"(?s)^SELECT .*count\(\*\).*\sFROM \(SELECT (queuedinput|work_job)\.", re.IGNORECASE)
 """What is counted of all tenants, for who may read metrics."""
 
 
