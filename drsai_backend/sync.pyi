@@ -1,6 +1,7 @@
 # Made by `make stub` from the asynchronous calls; do not edit.
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import Literal, Self, TypeVar, Unpack
 
 from autogen_agentchat.base import TaskResult
