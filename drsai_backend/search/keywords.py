@@ -99,7 +99,7 @@ def _weight(total: int, having: int) -> float:
 
 
 def _lowest(scores: Array, most: int) -> float:
-    """A score that at least so many entries have: that of so many groups, less what may be equal to it when rounded."""
+    """Return a score that at least so many entries have: of so many groups, less what is equal to it when rounded."""
     highest = scores.reshape(-1, _GROUP).max(axis=1)
     return float(np.partition(highest, -most)[-most]) - 10**-DIGITS if len(highest) > most else 0.0
 
