@@ -40,6 +40,7 @@ log = logging.getLogger("drsai.extensions")
 
 E = TypeVar("E", bound=Extension)
 Kind = type[Extension]
+_OURS: Final = "drsai_backend."
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,30}")
 _WHERE: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 
@@ -96,14 +97,11 @@ class Extensions:
         return (each for each in self._made if getattr(type(each), name) is not getattr(Extension, name))
 
     def tools(self) -> Mapping[str, ToolBase]:
-        """Their tools by name."""
-        from drsai_backend.tools.function import Function
-
-        return {
-            name: Function[..., object](getattr(each, name), options)
-            for each in self._made
-            for name, options in each.tools.items()
-        }
+        """Their tools by name. Raises what is wrong with one that is not of this package."""
+        tools = _Tools({name: each for each in self._made for name in each.tools})
+        for name in (name for each in self._made if not type(each).__module__.startswith(_OURS) for name in each.tools):
+            _ = tools[name]
+        return tools
 
     def jobs(self) -> Sequence[JobKind]:
         """The kinds of jobs that they do."""
@@ -150,6 +148,32 @@ class Extensions:
             except Exception:
                 # Foreign code may raise anything, and the others are to be closed.
                 log.exception("the extension %s could not be closed", each.name)
+
+
+class _Tools(Mapping[str, ToolBase]):
+    """Tools of extensions. Each is made when it is asked for: its schema takes a millisecond, and most processes need
+    none."""
+
+    def __init__(self, of: Mapping[str, Extension]) -> None:
+        self._of = of
+        self._made: dict[str, ToolBase] = {}
+
+    def __getitem__(self, name: str) -> ToolBase:
+        if name not in self._made:
+            from drsai_backend.tools.function import Function
+
+            of = self._of[name]
+            self._made[name] = Function[..., object](getattr(of, name), of.tools[name])
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._of
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._of)
+
+    def __len__(self) -> int:
+        return len(self._of)
 
 
 class _OfRoutes(Extension):

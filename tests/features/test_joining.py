@@ -70,6 +70,15 @@ class Tooled(Extension):
     tools = {"calculator": ToolOptions()}
 
 
+class Generating(Extension):
+    name = "generating"
+    tools = {"some": ToolOptions()}
+
+    def some(self) -> Iterator[str]:
+        """Give something."""
+        yield "it"
+
+
 class Hidden(Extension):
     name = "tools"
     commands = "tests.features.kinds:app"
@@ -86,6 +95,7 @@ class Hidden(Extension):
         ([Jobbed], "the extension jobbed: its kind of jobs others_job must be called jobbed or jobbed_…"),
         ([Handless], "the extension handless: it has no method do, for its jobs handless"),
         ([Tooled], "the extension tooled: there is another tool of the name calculator"),
+        ([Generating], "some: partial results come from an async generator"),
         ([str], "<class 'str'> is no extension: name a class of drsai_backend.features.base.Extension"),
         (["plain"], "'plain' is no extension"),
     ],
