@@ -24,6 +24,11 @@ MAKES_NOTHING = {
     "/v1/embeddings": "stores nothing",
     "/v1/responses/compact": "stores nothing",
     "/v1/responses/{response_id}/cancel": "ends what it names",
+    **{
+        f"/v1/admin/runs{of}/{verb}": "ends what it names, asks it to wait, or resumes it"
+        for of in ("", "/{run_id}")
+        for verb in ("cancel", "pause", "resume", "retry")
+    },
     "/v1/runs/{run_id}/cancel": "ends what it names",
     "/v1/threads/{thread_id}/cancel": "ends what it names",
     "/v1/threads/{thread_id}/pause": "asks what it names to wait",
