@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
 from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 
-from drsai_backend.datamodel.owner import Owner
+if TYPE_CHECKING:
+    from drsai_backend.datamodel.owner import Owner
 
 Kind: TypeAlias = Literal["key", "user", "tenant", "all"]
 Measure: TypeAlias = Literal["requests", "tokens", "runs", "streams"]
