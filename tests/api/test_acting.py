@@ -67,7 +67,7 @@ async def test_whom_a_gateway_acts_as_has_nothing_of_the_gateways(serve: Serve, 
         [thread] = (await drsai.user("ann", tenant="acme").list_threads()).items
         assert thread.thread_id == "t"
     [principal] = asked
-    assert principal == Principal("ann", "acme", ROLES["admin"] - {Scope.ADMIN}, acted_by="portal")
+    assert principal == Principal("ann", "acme", ROLES["admin"] - {Scope.ADMIN, Scope.RUNS_ADMIN}, acted_by="portal")
 
 
 @pytest.mark.parametrize("name", ["mallory", "portal"])

@@ -59,5 +59,5 @@ async def test_its_errors_are_those_of_the_interface(
 
 async def test_it_is_in_the_openapi_document(http: httpx.AsyncClient) -> None:
     operation = (await http.get("/openapi.json")).json()["paths"]["/v1/titles/{thread_id}"]
-    assert set(operation["get"]["responses"]) == {"200", "400", "401", "403", "404", "500", "503"}
+    assert set(operation["get"]["responses"]) == {"200", "400", "401", "403", "404", "429", "500", "503"}
     assert "409" in operation["delete"]["responses"]

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import socket
+import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Final, TypeAlias
 
 from drsai_backend.config import Settings
@@ -21,6 +23,9 @@ from drsai_backend.errors import ConfigurationError, DrSaiError
 
 Text: TypeAlias = Callable[[str], Awaitable[tuple[bytes, str]]]
 """Returns what is answered, and its content type, by what the request accepts."""
+_PREFIX: Final = "drsai-metrics-"
+_YOUNG: Final = 60.0
+"""Seconds for which the folder of a server may have no lock, as it was just made."""
 _SECONDS: Final = 10.0
 """How long a request and its answer may take."""
 
@@ -40,13 +45,31 @@ def shared(settings: Settings) -> Generator[Settings]:
         _bind(settings, shared=False).close()  # So it is said once, and at once; and of another server's port, too.
     if folder is not None and not folder.is_dir():
         raise ConfigurationError(f"DRSAI_METRICS_FOLDER: {folder} is no folder: make one")
-    with TemporaryDirectory(prefix="drsai-metrics-", ignore_cleanup_errors=True) as made, _kept(made):
+    _remove_old()
+    with TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as made, _kept(made):
         yield settings.model_copy(update={"metrics": True, "metrics_folder": folder or Path(made)})
+
+
+def _remove_old() -> None:
+    """Remove the folders of servers that were killed."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    for folder in Path(gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # Another user's, or its server lives.
+            if time.time() - folder.stat().st_mtime > _YOUNG:
+                opened = os.open(folder, os.O_RDONLY)
+                try:
+                    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder)
+                finally:
+                    os.close(opened)
 
 
 @contextmanager
 def _kept(folder: str) -> Generator[None]:
-    """Keep those who clean up temporary folders (systemd-tmpfiles) from one whose files are old."""
+    """Keep those who clean up temporary folders (`_remove_old`, systemd-tmpfiles) from one whose files are old."""
     try:
         import fcntl
     except ImportError:  # Windows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -17,10 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drsai_backend.features.metrics import numbers as module
+from drsai_backend.features.metrics import port
 from drsai_backend.features.metrics.base import FAMILIES, LONGEST, MOST, OTHER, Bounds, Key, bounded
 from drsai_backend.features.metrics.numbers import Numbers
 from tests.examples.processes import clean_environment
 from tests.support.commands import Command, Commands
+from tests.support.threads import settings
 
 TURNS = "drsai_turns_total"
 ACTS = st.lists(
@@ -179,3 +182,20 @@ def test_all_that_the_bounds_allow_fits_into_a_file() -> None:
         key = len(orjson.dumps((family.name, *words, "10")))
         size += many * (len(family.buckets) + 2 if family.buckets else 1) * (key + 32)
     assert size < module.ROOM
+
+
+def test_a_folder_of_a_killed_server_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed, young, other = (tmp_path / name for name in ("drsai-metrics-killed", "drsai-metrics-young", "other"))
+    for folder in (killed, young, other):
+        folder.mkdir()
+        (folder / "1-a.db").write_bytes(b"")
+    with port.shared(settings()) as first:
+        living = first.metrics_folder
+        assert living is not None
+        for folder in (killed, other, living):
+            os.utime(folder, (0, 0))
+        with port.shared(settings()) as second:
+            there = {each.name for each in tmp_path.iterdir()}
+            assert second.metrics_folder is not None
+    assert there == {"drsai-metrics-young", "other", living.name, second.metrics_folder.name}
