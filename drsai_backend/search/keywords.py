@@ -94,7 +94,7 @@ def by_keywords(
 
 
 def _weight(total: int, having: int) -> float:
-    """What a term counts that so many of all entries have."""
+    """Return what a term counts that so many of all entries have."""
     return math.log(1 + (total - having + 0.5) / (having + 0.5))
 
 

@@ -203,6 +203,7 @@ _READ_BY: dict[str, Callable[[dict[str, Any], Path], object]] = {
     "model_context": _component,
     "model_list": lambda *_: None,  # of LiteLLM's proxy
     "provider": lambda data, path: _component({"workbench": [data]}, path),
+    "scrape_configs": lambda *_: None,  # of Prometheus
     "workbench": _component,
 }
 """What reads a file, by its first key."""
