@@ -36,6 +36,7 @@ from drsai_backend.datamodel.audit import CLI, Action, By
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions.stored.store import DefinitionSpec
 from drsai_backend.errors import DatabaseError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
+from drsai_backend.features.all_runs.base import VERBS
 from drsai_backend.features.knowledge.base import NewStore
 from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.state.portable import export_thread, import_thread
@@ -264,11 +265,14 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
         "agent.deleted": lambda: agents.delete(registrar, "asks"),
         "user.deleted": lambda: drsai.keys.delete_of(Owner("acme", "ann"), may_be_last=True),
     }
+    acts["run.cancel_requested"] = partial(drsai.all_runs.steer, "cancel", asked.run_id, tenant="acme")
     for action, act in acts.items():
         with pytest.raises(DatabaseError):
             await act()
         assert await _stored(drsai) == before, action
     elsewhere = {"secrets.rotated", "thread.exported", "user.exported", "audit.pruned"}
+    # As the one above, of runs that are in another state.
+    elsewhere |= {f"run.{verb}_requested" for verb in VERBS if verb != "cancel"}
     assert {*acts} | elsewhere == {*Action}
     await drsai.close()  # Its last look at the database is no act.
 
