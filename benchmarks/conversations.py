@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import re
+from calendar import day_name, month_name
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,21 +19,6 @@ from typing import Final
 
 SESSIONS: Final = 18
 PER_HALF: Final = 5
-_MONTHS: Final = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-]
-_DAYS: Final = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +155,7 @@ def _tell(
     end = date(2025, 12, 31)
     for mark, words in exchange.asks:
         asked_on, rel = _seen_from(chance, day)
-        told = {**given, "on": f"{then.day} {_MONTHS[then.month - 1]}", "month": _MONTHS[day.month - 1], "rel": rel}
+        told = {**given, "on": f"{then.day} {month_name[then.month]}", "month": month_name[day.month], "rel": rel}
         kind = "time" if re.search(r"\{(rel|on|month)\}", words) else "words"
         on = asked_on if "{rel}" in words else end
         made.questions.append(Asked(words.format(**told), on, marked[mark], kind))
@@ -185,7 +171,7 @@ def _ago(chance: random.Random, day: date) -> tuple[str, date]:
         return f"{'two' if back == 2 else 'three'} days ago", then
     if back == 7:
         return "a week ago", then
-    return f"last {_DAYS[then.weekday()]}", then
+    return f"last {day_name[then.weekday()]}", then
 
 
 def _seen_from(chance: random.Random, day: date) -> tuple[date, str]:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
+import sqlalchemy as sa
+from cachetools import TTLCache
+from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai
 from drsai_backend.access.principal import Principal
+from drsai_backend.database import Database
+from drsai_backend.database.backends.prepared import due, pay
 from drsai_backend.errors import TooManyRequests
+from drsai_backend.features.limits.base import Bound, Who
+from drsai_backend.features.limits.buckets import Buckets, Taking
 from tests.features.limits.conftest import Asking, Make, asking, error_of
 from tests.support.teams.crew import Asker, Crew
 from tests.support.threads import until
@@ -84,6 +93,41 @@ async def test_requests_at_the_same_moment_are_not_too_many(make: Make) -> None:
 
     assert sum(await asyncio.gather(*map(start, range(12)))) == 3
     crew.ann.release()
+
+
+def test_who_counts_runs_waits_for_who_has_counted_them(migrated_postgres: str) -> None:
+    """Until those are stored: on PostgreSQL, neither of two transactions sees what the other one begins."""
+    database, other = Database(migrated_postgres), Database(migrated_postgres)
+    counted, may_end, is_second = Event(), Event(), Event()
+
+    def count(session: Session) -> None:
+        bound = Bound(Who("user", "acme", "ann"), "runs", 1)
+        taking = Taking(Buckets(), [bound], 0, None, TTLCache(1, 60), "postgresql")
+        pay(session.connection(), due([taking], 0, "run"))
+
+    def first(session: Session) -> None:
+        count(session)
+        counted.set()
+        assert may_end.wait(60)
+
+    def second(session: Session) -> None:
+        count(session)
+        is_second.set()
+
+    waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    with ThreadPoolExecutor(2) as threads:
+        begun = [threads.submit(database.write_sync, first)]
+        assert counted.wait(60)
+        begun.append(threads.submit(database.write_sync, second))
+        try:
+            while not other.read_sync(lambda session: session.execute(sa.text(waits)).scalar_one()):
+                assert not is_second.is_set(), "it did not wait"
+        finally:
+            may_end.set()
+        for each in begun:
+            each.result(60)
+    database.close_sync()
+    other.close_sync()
 
 
 async def test_a_key_and_all_together(make: Make) -> None:
