@@ -55,6 +55,20 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """The commands of the release before (`tests.chaos.rollout`)."""
+    from tests.chaos.rollout import NoRelease, release_before
+
+    try:
+        with release_before(tmp_path_factory.mktemp("before")) as commands:
+            yield commands
+    except NoRelease as error:
+        if os.environ.get("DRSAI_TEST_RELEASE") == "required":
+            raise
+        pytest.skip(str(error))
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Any]:
     """A PostgreSQL server of the test file's own, whose settings may be changed."""

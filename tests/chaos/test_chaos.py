@@ -3,8 +3,6 @@ another one."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from tests.chaos.kills import Killing
 from tests.chaos.load import Load
 from tests.chaos.model import Models
 from tests.chaos.report import Outcome
-from tests.chaos.rollout import NoRelease, RollingOut, release_before
+from tests.chaos.rollout import RollingOut
 from tests.chaos.schedule import Schedule
 from tests.chaos.stopped import Stopping
 from tests.chaos.takeover import SLOW, Takeover
@@ -82,17 +80,6 @@ async def test_takeover(world: Make, schedule: Schedule) -> None:
     made = world({**SOON, "DRSAI_LOG_FORMAT": "json"}, slow_first=SLOW)
     outcome = await Takeover(made, schedule, turns=30, times=1, kinds=()).run()
     check(outcome, "taken over")
-
-
-@pytest.fixture
-def before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    try:
-        with release_before(tmp_path_factory.mktemp("before")) as commands:
-            yield commands
-    except NoRelease as error:
-        if os.environ.get("DRSAI_TEST_RELEASE") == "required":
-            raise
-        pytest.skip(str(error))
 
 
 @postgresql_only

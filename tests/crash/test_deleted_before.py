@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import pytest
 import sqlalchemy as sa
 
 from drsai_backend import DrSai
@@ -18,24 +15,13 @@ from drsai_backend.features.knowledge.base import NewFile, NewStore
 from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.memory.base import NewMemory
 from drsai_backend.features.memory.extension import Memory
-from tests.chaos.rollout import REVISION, NoRelease, release_before
+from tests.chaos.rollout import REVISION
 from tests.support import invariants
 from tests.support.commands import Commands
 from tests.support.model_server import ModelServer
 from tests.support.threads import LATE, settings
 
 ANN, BOB = Owner("default", "ann"), Owner("default", "bob")
-
-
-@pytest.fixture
-def before(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    try:
-        with release_before(tmp_path_factory.mktemp("before")) as commands:
-            yield commands
-    except NoRelease as error:
-        if os.environ.get("DRSAI_TEST_RELEASE") == "required":
-            raise
-        pytest.skip(str(error))
 
 
 async def test_what_it_leaves_of_a_user_goes(before: Commands, database_url: str, tmp_path: Path) -> None:
