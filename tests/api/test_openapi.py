@@ -211,7 +211,7 @@ def _config(auth: str, headers: dict[str, str]) -> SchemathesisConfig:
     phases = {
         "coverage": {"unexpected-methods": ["patch"]},
         # The document's own links, and none that are guessed.
-        "stateful": {"max-steps": 6, "generation": {"max-examples": 6 * examples}, "inference": {"algorithms": []}},
+        "stateful": {"max-steps": 6, "generation": {"max-examples": 16 * examples}, "inference": {"algorithms": []}},
     }
     return SchemathesisConfig.from_dict(
         {
