@@ -36,6 +36,7 @@ from drsai_backend.config.values import (
     Networks,
     OldSecrets,
     Origins,
+    Retention,
     StrippedSecret,
     VariableName,
 )
@@ -314,6 +315,11 @@ class Settings(BaseSettings):
 
     retention_days: float | None = Field(
         default=None, gt=0, description="Threads unchanged for longer are deleted; unset: all are kept."
+    )
+    retention: Retention = Field(
+        default_factory=dict,
+        description="Days by status, or tenant and status, in place of those: `error=7, paused=90, acme/*=365`; "
+        "0: kept.",
     )
 
     openai_api_key: ApiKey = Field(default=None, validation_alias="OPENAI_API_KEY")

@@ -42,16 +42,18 @@ def _by_model(value: object) -> object:
     return _read(value, lambda text: {"*": text.strip()})
 
 
-def _limits(value: object) -> object:
+def _numbers(example: str) -> BeforeValidator:
     """Words such as `requests=60`, separated by commas."""
-    return _read(value, lambda text: dict(_limit(each) for each in text.split(",") if each.strip()))
 
+    def number(text: str) -> tuple[str, str]:
+        name, is_said, value = text.partition("=")
+        if not is_said:
+            raise ValueError(f"must be words such as {example}, separated by commas")
+        return name.strip(), value.strip()
 
-def _limit(text: str) -> tuple[str, str]:
-    name, is_said, most = text.partition("=")
-    if not is_said:
-        raise ValueError("must be words such as requests=60, tokens=100000, runs=4 or streams=8, separated by commas")
-    return name.strip(), most.strip()
+    return BeforeValidator(
+        lambda value: _read(value, lambda text: dict(number(each) for each in text.split(",") if each.strip()))
+    )
 
 
 def _upper(value: object) -> object:
@@ -86,6 +88,14 @@ def _check_networks(value: list[str]) -> list[str]:
 def _check_delays(value: list[float]) -> list[float]:
     if len(value) > 100 or not all(0 <= each <= 30 * 86400 for each in value):
         raise ValueError("must be at most 100 numbers of seconds, separated by commas, none above 30 days")
+    return value
+
+
+def _check_kept(value: dict[str, float]) -> dict[str, float]:
+    for name in value:
+        tenant, slash, status = name.rpartition("/")
+        if status not in _KEPT or bool(slash) != bool(tenant):
+            raise ValueError(f"must be days by status, or tenant/status; the statuses are {', '.join(_KEPT)}")
     return value
 
 
@@ -126,6 +136,9 @@ def _strip(value: SecretStr | None) -> SecretStr | None:
     return None if value is None else SecretStr(value.get_secret_value().strip())
 
 
+_KEPT: Final = ("created", "completed", "stopped", "error", "paused", "awaiting_input", "*")
+"""Statuses of threads that may be deleted, and all that have nothing under way."""
+
 UPPER: Final = BeforeValidator(_upper)
 """Words that are written in any case."""
 
@@ -150,9 +163,17 @@ Continues: TypeAlias = Annotated[
 LimitsOf: TypeAlias = Annotated[
     dict[Literal["requests", "tokens", "runs", "streams"], Annotated[int, Field(ge=0, le=1_000_000_000)]],
     NoDecode,
-    BeforeValidator(_limits),
+    _numbers("requests=60, tokens=100000, runs=4 or streams=8"),
 ]
 """Requests and tokens a minute, runs and streams at once, as `requests=60, runs=4`, or JSON; 0: no limit."""
+
+Retention: TypeAlias = Annotated[
+    dict[str, Annotated[float, Field(ge=0, le=1_000_000)]],
+    NoDecode,
+    _numbers("error=7, paused=90 or acme/*=365"),
+    AfterValidator(_check_kept),
+]
+"""Days by status, or by tenant and status, as `error=7, acme/*=365`, or JSON; 0: kept for ever."""
 
 ApiKey: TypeAlias = Annotated[SecretStr | None, AfterValidator(_check_key)]
 StrippedSecret: TypeAlias = Annotated[SecretStr | None, AfterValidator(_strip)]

@@ -1,14 +1,14 @@
 """Retention removes threads, those above all that nobody has touched for long: synchronous functions of a `Session`.
 
-`drsai threads prune` calls them, and so does the job behind `DRSAI_RETENTION_DAYS`.
+`drsai threads prune` calls them, and so does the job behind `DRSAI_RETENTION_DAYS` and `DRSAI_RETENTION`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -20,7 +20,7 @@ from drsai_backend.database.owned import NAME, any_of_threads, of_thread
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import PlanCheck, RunStatus, SingleTask, Tasks, Thread, UserInput, table_of, utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Action, Actor
-from drsai_backend.datamodel.lifecycle import IDLE
+from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest, ThreadBusy
 from drsai_backend.json_types import JsonObject
@@ -37,12 +37,46 @@ ON DELETE CASCADE."""
 _thread = table_of(Thread)
 
 
+class Rule(NamedTuple):
+    """Which threads are deleted, as arguments of `prune`."""
+
+    older_than: timedelta
+    statuses: frozenset[RunStatus]
+    tenant: str | None
+    but: Sequence[str]
+
+
+def rules(days: float | None, given: Mapping[str, float]) -> list[Rule]:
+    """Return what is deleted where threads with nothing under way are kept for `days` (None: for ever), but for what is
+    `given`: days by `STATUS`, for all tenants, or by `TENANT/STATUS`. `*` is each status with nothing under way, and 0
+    is for ever. What is said of a tenant counts before what is said of all, and a status before `*`."""
+    said: defaultdict[str | None, dict[str, float]] = defaultdict(dict)
+    for name, each in given.items():
+        tenant, _, status = name.rpartition("/")
+        said[tenant or None][status] = each
+    named, common = [tenant for tenant in said if tenant is not None], said[None]
+    found: list[Rule] = []
+    for tenant in (None, *named):
+        by_days: defaultdict[float, set[RunStatus]] = defaultdict(set)
+        for status in (*OVER, *SUSPENDED):
+            is_over = status in OVER
+            own = (said[tenant].get(status), said[tenant].get("*") if is_over else None)
+            all_of = (common.get(status), common.get("*", days) if is_over else None)
+            kept = next((each for each in (*own, *all_of) if each is not None), 0)
+            by_days[kept].add(status)
+        by_days.pop(0, None)
+        but = () if tenant else named
+        found += [Rule(timedelta(days=kept), frozenset(which), tenant, but) for kept, which in by_days.items()]
+    return found
+
+
 def prune(  # noqa: PLR0913 - which threads, in words of who prunes
     session: Session,
     *,
     older_than: timedelta,
     statuses: Iterable[RunStatus] = OVER,
     tenant: str | None = None,
+    but: Sequence[str] = (),
     user_id: str | None = None,
     limit: int = BATCH,
     actor: Actor = PROGRAM,
@@ -50,15 +84,18 @@ def prune(  # noqa: PLR0913 - which threads, in words of who prunes
     """Delete up to `limit` threads with all that belongs to them, and return how many: call it until it says 0.
 
     Those of one of the `statuses` that have not changed for longer than `older_than`; by default those of which nothing
-    is under way, and those that wait for results of their clients' tools. A thread with a live run or an
-    input in its queue is never among them. Without `tenant`, or `user_id`: of all. The audit log says how many of each
-    tenant.
+    is under way. Those that wait for results of their clients' tools count as completed. A thread with a live run or an
+    input in its queue is never among them. Without `tenant`, or `user_id`: of all, `but` of these tenants. The audit
+    log says how many of each tenant.
 
     Raises:
         InvalidRequest: `older_than` reaches back before the first year.
     """
     columns = (_thread.c.id, *(_thread.c[name] for name in NAME))
-    query = sa.select(*columns).where(*_terms(session, older_than, statuses, tenant, user_id))
+    terms = _terms(session, older_than, statuses, tenant, user_id)
+    if but:
+        terms.append(_thread.c.tenant.not_in(but))
+    query = sa.select(*columns).where(*terms)
     # Locked rows are in use.
     # In the order of the index that has those of a user.
     oldest = query.order_by(_thread.c.updated_at, _thread.c.id).limit(limit)
@@ -117,7 +154,7 @@ def _terms(
         raise InvalidRequest("older_than reaches back before the first year", param="older_than") from None
     wanted = set(statuses)
     status = _thread.c.status.in_(list(wanted))
-    if wanted == set(OVER):
+    if RunStatus.COMPLETED in wanted:
         # No person is asked: programs take calls of a tool for their answer, and bring no results.
         waits = _thread.c.status == RunStatus.AWAITING_INPUT
         status = sa.or_(status, sa.and_(waits, _thread.c.input_request["kind"].as_string() == "client_tool"))

@@ -41,7 +41,7 @@ from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.calls import Calls
 from drsai_backend.database.hooks import NO_HOOKS, Hooks
-from drsai_backend.database.retention import delete_thread, prune
+from drsai_backend.database.retention import delete_thread, prune, rules
 from drsai_backend.database.runs.steps import drop_left
 from drsai_backend.database.users import delete_part, left_of_deleted
 from drsai_backend.datamodel import Right
@@ -478,12 +478,10 @@ class Engine(StoredThreads):
             rest = partial(delete_part, owner=owner, actor=PROGRAM, hooks=self.hooks)
             while (await self.db.database.write(rest))[0]:
                 pass
-        days = self._settings.retention_days
-        if days is None:
-            return 0
-        older, total = timedelta(days=days), 0
-        while deleted := await self.db.database.write(lambda session: prune(session, older_than=older)):
-            total += deleted
+        total = 0
+        for rule in rules(self._settings.retention_days, self._settings.retention):
+            while deleted := await self.db.database.write(partial(prune, **rule._asdict())):
+                total += deleted
         return total
 
     # --- the end of a thread -------------------------------------------------------------------------------------

@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
+from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
-from drsai_backend.database.retention import OVER, count_prunable, prune
+from drsai_backend.database.retention import OVER, count_prunable, prune, rules
 from drsai_backend.datamodel import RunStatus, StoredAnswer, Thread, utcnow
 from drsai_backend.datamodel.base import table_of
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.datamodel.lifecycle import SUSPENDED
+from drsai_backend.errors import ConfigurationError, InvalidRequest
 from tests.support.every_row import add_thread, rows_of, tables_of_threads
 
 DAY = timedelta(days=1)
@@ -133,3 +138,63 @@ async def test_an_age_without_end(db: DatabaseManager) -> None:
     with pytest.raises(InvalidRequest) as refused:
         await db.database.read(lambda session: count_prunable(session, older_than=timedelta.max, statuses=OVER))
     assert refused.value.param == "older_than"
+
+
+_STATUSES = (*OVER, *sorted(SUSPENDED))
+
+
+@given(
+    st.none() | st.sampled_from([1.0, 2.0]),
+    st.dictionaries(
+        st.tuples(st.sampled_from(["", "acme/", "a/b/"]), st.sampled_from([*map(str, _STATUSES), "*"])).map("".join),
+        st.sampled_from([0.0, 1.0, 3.0]),
+    ),
+)
+def test_each_thread_is_kept_for_the_days_that_are_said_of_it_most_exactly(
+    days: float | None, said: dict[str, float]
+) -> None:
+    found = rules(days, said)
+    for tenant in ("acme", "a/b", "default"):
+        for status in _STATUSES:
+            names = [f"{tenant}/{status}", f"{tenant}/*", status, "*"]
+            wanted = next((said[name] for name in names if name in said and (status in OVER or name[-1] != "*")), None)
+            if wanted is None:
+                wanted = days if status in OVER else None
+            kept = [
+                rule.older_than / DAY
+                for rule in found
+                if status in rule.statuses and rule.tenant in (None, tenant) and tenant not in rule.but
+            ]
+            assert kept == ([wanted] if wanted else [])
+
+
+async def test_tenants_and_statuses_have_days_of_their_own(db: DatabaseManager) -> None:
+    def store(session: Session) -> None:
+        for status in (RunStatus.COMPLETED, RunStatus.ERROR, RunStatus.PAUSED):
+            for age in (2, 20):
+                for tenant in ("default", "acme"):
+                    _add(session, f"{tenant} {status} {age}", age * DAY, status, tenant=tenant)
+
+    await db.database.write(store)
+    everything = await _left(db)
+    given_days = Settings(_env_file=None, retention="error=1, paused=10, acme/*=10, acme/error=0").retention  # type: ignore[arg-type]
+    for rule in rules(None, given_days):
+        await db.database.write(lambda session, rule=rule: prune(session, **rule._asdict()))
+    gone = {"default error 2", "default error 20", "default paused 20", "acme completed 20", "acme paused 20"}
+    assert everything - await _left(db) == gone
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("error", "must be words such as error=7"),
+        ("running=7", "the statuses are created, completed"),
+        ("/error=7", "must be days by status"),
+        ("error=-1", "greater than or equal to 0"),
+        ("acme=30", "must be days by status"),
+    ],
+)
+def test_days_that_cannot_be(monkeypatch: pytest.MonkeyPatch, value: str, reason: str) -> None:
+    monkeypatch.setenv("DRSAI_RETENTION", value)
+    with pytest.raises((ConfigurationError, ValidationError), match=reason):
+        Settings(_env_file=None)
