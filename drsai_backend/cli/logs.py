@@ -19,6 +19,8 @@ from drsai_backend.config import Settings
 from drsai_backend.log_context import AddIds
 from drsai_backend.models.profiles.load import keys_of, load_profiles
 
+_SERVERS: Final = ("uvicorn", "uvicorn.access", "uvicorn.error")
+"""Loggers that uvicorn gives handlers of its own, unless it is told not to."""
 # These tell each message, request and connection at INFO; AutoGen's would cost a JSON dump each.
 _TALKATIVE: Final = (
     "autogen_core",
@@ -49,7 +51,9 @@ _SHAPES: Final = (
 
 
 def configure_logging(settings: Settings) -> None:
-    """Send all logs to stderr at `settings.log_level`, as readable lines or, with `log_format` "json", as JSON.
+    """Send all logs to stderr at `settings.log_level`, as readable lines or, with `log_format` "json", as JSON: those
+    of this package, of uvicorn, and of whatever else the program logs. Who mounts the application calls it themselves,
+    or has logs of their own.
 
     Raises:
         ConfigurationError: the file of model profiles cannot be used; its keys are not to be logged.
@@ -75,6 +79,8 @@ def configure_logging(settings: Settings) -> None:
     keys = [] if settings.models is None else keys_of(load_profiles(settings.models))
     handler.setFormatter(_Redacting(lines, [*settings.secrets(), *keys]))
     logging.getLogger("uvicorn.access").addFilter(_without_query)
+    for name in _SERVERS:
+        logging.getLogger(name).handlers, logging.getLogger(name).propagate = [], True
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(settings.log_level)

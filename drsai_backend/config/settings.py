@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -144,6 +145,9 @@ class Settings(BaseSettings):
     )
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], UPPER] = "INFO"
     log_format: Literal["console", "json"] = "console"
+    log_users: Literal["plain", "hashed", "none"] = Field(
+        default="plain", description="How lines about runs name the user: as they are, by a digest, or not at all."
+    )
 
     jwt_issuer: str | None = Field(default=None, description="Who makes the tokens that are accepted: their `iss`.")
     jwt_audience: str | None = Field(default=None, description="For whom: their `aud`, or one of it.")
@@ -489,6 +493,17 @@ class Settings(BaseSettings):
     def is_demo(self) -> bool:
         """True when no endpoint is set, and the offline demo model answers."""
         return self.openai_api_key is None and self.openai_base_url is None
+
+    def logged(self, tenant: str, user_id: str) -> dict[str, str]:
+        """Return fields of a line of the log: `tenant`, and `user` as DRSAI_LOG_USERS wants it. A digest is equal for
+        the same user of the same tenant, and with a secret key nobody without that makes it."""
+        fields = {"tenant": tenant, "user": user_id}
+        if self.log_users == "none":
+            del fields["user"]
+        elif self.log_users == "hashed":
+            key = b"" if self.secret_key is None else sha256(self.secret_key.get_secret_value().encode()).digest()
+            fields["user"] = blake2b(f"{tenant}\0{user_id}".encode(), digest_size=8, key=key).hexdigest()
+        return fields
 
     def secrets(self) -> list[str]:
         """Return what must never be shown: keys, and the database's password."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.commands import Commands
+from drsai_backend.config import Settings
+from tests.support.commands import Commands, clean_environment
 from tests.support.model_server import ModelServer, Reply, ToolCall
 
 TEAMS = """
@@ -29,6 +31,29 @@ def broken(context):
 
 teams = {"parrot": parrot, "broken": broken}
 """
+MOUNTED = """
+import logging, socket, sys
+import uvicorn
+from fastapi import FastAPI
+from drsai_backend import DrSai
+from drsai_backend.cli.logs import configure_logging
+from drsai_backend.config import Settings
+
+drsai = DrSai(settings=Settings())
+app = FastAPI(lifespan=drsai.lifespan)
+app.mount("/ai", drsai.app())
+# uvicorn gives its loggers handlers when this is made, as its command does before it imports an application.
+config = uvicorn.Config(app)
+if sys.argv[1:] == ["alike"]:
+    configure_logging(drsai.settings)
+else:
+    logging.basicConfig(format="mine %(message)s %(user)s", level="INFO", stream=sys.stdout)
+    logging.getLogger().handlers[0].addFilter(lambda record: hasattr(record, "user"))
+listening = socket.create_server(("127.0.0.1", 0))
+print("port", listening.getsockname()[1], flush=True)
+uvicorn.Server(config).run(sockets=[listening])
+"""
+BODY = {"model": "assistant", "messages": [{"role": "user", "content": "Hello."}]}
 CONSOLE = re.compile(r"(\w+)=('[^']*'|\S+)")
 
 
@@ -77,12 +102,16 @@ def test_a_line_for_everything_that_happens_to_a_run(commands: Commands, tmp_pat
     assert [line["event"] for line in mine] == ["run started", "tool failed", "run ended"]
     assert {(line["thread_id"], line["run_id"]) for line in mine} == {("t1", run_id)}
     started, failed, ended = mine
-    assert (started["team"], str(started["attempt"])) == ("parrot", "1")
+    whose = {"tenant": "default", "user": "anonymous", "team": "parrot"}
+    assert whose.items() <= started.items()
+    assert whose.items() <= ended.items()
+    assert str(started["attempt"]) == "1"
     assert (failed["tool"], failed["agent"]) == ("fail", "parrot")
     assert "LookupError: the tool's reason" in failed["exception"]
     assert "Traceback" in failed["exception"]
     assert (ended["status"], str(ended["turns"]), str(ended["tokens"])) == ("completed", "1", "15")
-    assert float(ended["duration"]) >= 0
+    assert float(ended["seconds"]) >= 0
+    assert ended["model"] == "gpt-4o-mini"
     factory, refused = (line for line in lines if line.get("request_id") == "req-2")
     assert (factory["event"], factory["team"]) == ("team factory failed", "broken")
     assert "ZeroDivisionError: the factory's reason" in factory["exception"]
@@ -90,3 +119,61 @@ def test_a_line_for_everything_that_happens_to_a_run(commands: Commands, tmp_pat
     for number, code, status in (("3", "model_not_found", "404"), ("4", "invalid_request", "400")):
         [line] = [line for line in lines if line.get("request_id") == f"req-{number}"]
         assert (line["event"], line["code"], str(line["status"])) == ("request refused", code, status)
+
+
+@pytest.mark.parametrize(("users", "user"), [("hashed", "[0-9a-f]{16}"), ("none", None)])
+def test_a_user_is_named_as_the_operator_wants_it(
+    commands: Commands, tmp_path: Path, users: str, user: str | None
+) -> None:
+    environment = {"DRSAI_LOG_FORMAT": "json", "DRSAI_LOG_USERS": users}
+    server = commands.start("serve", "--port", "0", cwd=tmp_path, env=environment)
+    assert httpx.post(f"{server.base_url()}/chat/completions", json=BODY, timeout=20).status_code == 200
+    server.kill()
+    server.wait()
+    lines = [line for line in read_lines(server.stderr, "json") if line["event"] in ("run started", "run ended")]
+    assert [line["tenant"] for line in lines] == ["default"] * 2
+    for line in lines:
+        assert ("user" in line) == (user is not None)
+        assert user is None or re.fullmatch(user, line["user"])
+
+
+def test_a_digest_of_a_user_is_one_of_a_tenant_and_a_key() -> None:
+    def digest(tenant: str = "acme", user: str = "ada", **values: Any) -> str:
+        return Settings(_env_file=None, log_users="hashed", **values).logged(tenant, user)["user"]
+
+    made = [digest(), digest("other"), digest(user="bob"), digest(secret_key="k"), digest(secret_key="l")]
+    assert len({*made}) == len(made)
+    assert digest() == made[0]
+    assert digest(secret_key="k") == made[3]
+
+
+def served(commands: Commands, folder: Path, *arguments: str) -> tuple[str, str]:
+    """What a program that mounts the application has written when a run has ended: stdout and stderr."""
+    (folder / "mounted.py").write_text(MOUNTED)
+    environment = clean_environment(DRSAI_LOG_FORMAT="json", DRSAI_DATABASE_URL=f"sqlite:///{folder}/mounted.db")
+    program = commands.program("mounted.py", *arguments, cwd=folder, env=environment)
+    deadline = time.monotonic() + 30
+    while (found := re.search(r"port (\d+)\n", program.stdout)) is None:
+        assert program.running, program.stderr
+        assert time.monotonic() < deadline, program.stderr
+        time.sleep(0.02)
+    asked = httpx.post(f"http://127.0.0.1:{found.group(1)}/ai/v1/chat/completions", json=BODY, timeout=20)
+    assert asked.status_code == 200, asked.text
+    program.kill()
+    program.wait()
+    return program.stdout, program.stderr
+
+
+def test_all_lines_of_a_program_have_one_form_where_it_wants_that(commands: Commands, tmp_path: Path) -> None:
+    _, lines = served(commands, tmp_path, "alike")
+    assert {"drsai.run", "uvicorn.access"} <= {line["logger"] for line in read_lines(lines, "json")}
+    assert "POST" not in "".join(line for line in lines.splitlines() if not line.startswith("{"))
+
+
+def test_the_logs_of_a_program_are_its_own(commands: Commands, tmp_path: Path) -> None:
+    mine, others = served(commands, tmp_path)
+    assert [line for line in mine.splitlines() if line.startswith("mine run")] == [
+        "mine run started anonymous",
+        "mine run ended anonymous",
+    ]
+    assert "run started" not in others, "nothing of the package's is shown beside it"

@@ -75,17 +75,17 @@ class Execution:
             await ends.through(self.live.name.owner, partial(writer.end, end, last))
         except LeaseLost as error:
             # Somebody else runs it by now, and shows what becomes of it.
-            log.warning("run lost: %s", error.message, extra=writer.names)
+            log.warning("run lost: %s", error.message, extra=writer.fields)
             writer.show_moved(error.code, error.message)
             return None
         except HandedOver as handed:
             await writer.hand_over()
-            log.info("run handed over", extra=writer.names)
+            log.info("run handed over", extra=writer.fields)
             writer.show_moved(handed.code, str(handed))
             return None
         except DatabaseError as error:
             # Nobody may be told that the run is over: it is not. Whoever takes the lease resumes it.
-            log.error("run not ended: %s", error.message, extra=writer.names)
+            log.error("run not ended: %s", error.message, extra=writer.fields)
             writer.show_moved(error.code, error.message)
             return None
         return None if last is None else last.entry.resume

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -57,6 +57,7 @@ class RunWriter:
         streams: whether its client is shown what models say beside their tool calls, as it comes.
         on_events: to be called when events for webhooks may have been stored; None: nobody can have asked for any.
         hooks: are told of model calls and of the end, in the transactions that store them.
+        whose: says in log lines whose thread it is.
         usage_before: what the run had used before it was resumed after a question or a pause.
         messages: what the team has said in this run so far, in order.
         journal_debt: what its journal entries add to `Thread.journal_debt`.
@@ -76,6 +77,7 @@ class RunWriter:
     streams: bool = False
     on_events: Callable[[], None] | None = None
     hooks: Hooks = NO_HOOKS
+    whose: Mapping[str, str] = field(default_factory=dict[str, str])
     messages: list[Message] = field(default_factory=list[Message])
     journal_debt: int = 0
     _said: str | None = None
@@ -86,6 +88,11 @@ class RunWriter:
     def names(self) -> dict[str, str]:
         """For log lines, also where nothing adds them (`log_context`)."""
         return {"thread_id": self.live.name.thread_id, "run_id": self.live.run_id}
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """For log lines about the run itself."""
+        return {**self.names, **self.whose, "team": self.live.team}
 
     async def append(self, turn: Turn, *, counts: bool, also: Sequence[Statement] = ()) -> None:
         """Store a turn, then show its messages. `counts`: somebody has spoken in it; `also` is stored with it."""
@@ -253,7 +260,7 @@ class RunWriter:
         except LeaseLost:
             return
         except DatabaseError as error:
-            log.warning("a lease was not handed over and will run out: %s", error.message, extra=self.names)
+            log.warning("a lease was not handed over and will run out: %s", error.message, extra=self.fields)
 
     def show_moved(self, code: str, text: str) -> None:
         """The run is not over, but it is not here any more."""
@@ -356,14 +363,15 @@ class RunWriter:
         level = logging.ERROR if end.status is RunStatus.ERROR else logging.INFO
         if not log.isEnabledFor(level):
             return
+        models = {each["model"]: None for each in self.bounds.meter.records if "model" in each}
         used = {
             "status": end.status.value,
-            "team": self.live.team,
+            "model": ", ".join(models) or None,
             "turns": end.progress.turns,
             "tokens": end.progress.usage["total_tokens"],
-            "duration": end.progress.seconds,
+            "seconds": end.progress.seconds,
             "reason": end.stop_code or end.error_message or end.stop_reason,
         }
         # What an endpoint has answered instead of an answer says nothing of where that was found.
         said = isinstance(failure, EndpointFailed) and failure.__cause__ is None
-        log.log(level, "run ended", extra={**self.names, **used}, exc_info=None if said else failure)
+        log.log(level, "run ended", extra={**self.fields, **used}, exc_info=None if said else failure)

@@ -350,6 +350,7 @@ class Recovery:
             return False
         used = {"status": status.value, "team": head.team, "reason": error or reason}
         names = {"thread_id": head.thread_id, "run_id": head.run_id}
+        names |= self._settings.logged(head.tenant, head.user_id)
         log.log(logging.ERROR if error else logging.INFO, "run ended", extra={**names, **used})
         if queued:
             self._running.spawn(self.try_recover(head.key))

@@ -250,12 +250,13 @@ class RunStarter:
             # Webhooks are for runs of the background, which have waited in the queue.
             on_events=None if isinstance(write, NewRun) else services.on_events,
             hooks=services.hooks,
+            whose=services.settings.logged(given.name.tenant, given.name.user_id),
         )
         execution = Execution(writer, built.session, task=loaded.task, pending=loaded.pending)
         attempt = write.attempt if isinstance(write, ResumedRun) else 1
         how = "taken over" if given.resume.attempt else "resumed" if isinstance(write, ResumedRun) else "started"
         level = logging.WARNING if given.resume.retries else logging.INFO
-        log.log(level, "run %s", how, extra={**writer.names, "team": write.team, "attempt": attempt})
+        log.log(level, "run %s", how, extra={**writer.fields, "attempt": attempt})
         last_seq = 0 if head is None else head.last_seq
         live.begin(lease.epoch, last_seq, attempt)
         if made.received is not None:
