@@ -1,8 +1,9 @@
 """The log's context is where each line belongs: `request_id`, `thread_id` and `run_id`.
 
 They are kept in a context variable, which tasks inherit: a request's task gives its id to the run that it starts, the
-run's task gives all three to its agents and tools. `AddIds` puts them on the records of a handler; the command line
-does so for its own. In the same way a run's task and what it starts know the secret that their log lines must not hold.
+run's task gives all three to its agents and tools. `AddIds` puts them on the records of a handler, with `trace_id`
+where there are traces; the command line does so for its own. In the same way a run's task and what it starts know the
+secret that their log lines must not hold.
 """
 
 from __future__ import annotations
@@ -16,12 +17,20 @@ from pydantic import SecretStr
 _NAMES = ("request_id", "thread_id", "run_id")
 _Ids: TypeAlias = tuple[str | None, str | None, str | None]
 _ids: ContextVar[_Ids] = ContextVar("drsai_log_ids", default=(None, None, None))
+trace: ContextVar[str | None] = ContextVar("drsai_trace", default=None)
+"""The span that what is begun from here on belongs to, as the header `traceparent` of W3C's Trace Context; None: there
+is none. A run's is stored with its input."""
 _hidden: ContextVar[SecretStr | None] = ContextVar("drsai_log_hidden", default=None)
 
 
 def bind(request_id: str | None, thread_id: str | None = None, run_id: str | None = None) -> Token[_Ids]:
     """Say where what is logged from here on belongs. Returns what `restore` takes."""
     return _ids.set((request_id, thread_id, run_id))
+
+
+def bind_run(thread_id: str, run_id: str) -> None:
+    """Say which run of the request what is logged from here on belongs to."""
+    _ids.set((_ids.get()[0], thread_id, run_id))
 
 
 def restore(token: Token[_Ids]) -> None:
@@ -52,4 +61,6 @@ class AddIds(logging.Filter):
         for name, value in zip(_NAMES, _ids.get(), strict=True):
             if value is not None and not hasattr(record, name):
                 setattr(record, name, value)
+        if (parent := trace.get()) is not None:
+            record.trace_id = parent[3:35]
         return True

@@ -462,6 +462,17 @@ class Settings(BaseSettings):
         description="Where the processes count that answer for each other at one address; unset: `drsai serve` makes "
         "one for its own.",
     )
+    traces: bool | None = Field(
+        default=None, description="Send spans to a collector of OpenTelemetry; unset: where OTLP has an endpoint."
+    )
+    traces_content: bool = Field(
+        default=False, description="Spans have the texts of messages, and arguments and results of tools."
+    )
+    otlp_endpoint: Endpoint = Field(
+        default=None,
+        validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT",
+        description="The collector's address for OTLP over HTTP; default: `http://localhost:4318`.",
+    )
     demo_delay: float = Field(default=0.015, ge=0, description="Seconds between two words of the offline demo model.")
 
     def __init__(self, **values: Any) -> None:
@@ -493,6 +504,11 @@ class Settings(BaseSettings):
     def is_demo(self) -> bool:
         """True when no endpoint is set, and the offline demo model answers."""
         return self.openai_api_key is None and self.openai_base_url is None
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether spans are wanted."""
+        return self.otlp_endpoint is not None if self.traces is None else self.traces
 
     def logged(self, tenant: str, user_id: str) -> dict[str, str]:
         """Return fields of a line of the log: `tenant`, and `user` as DRSAI_LOG_USERS wants it. A digest is equal for

@@ -11,7 +11,7 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models import Finish, FinishReason
+from drsai_backend.models import CallRecord, Finish, FinishReason
 from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.replay.steps import ToolEvent
 
@@ -177,6 +177,20 @@ class TurnsStored:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelAsked:
+    """A model is about to be asked: told in the context in which its request is made, to who watches the run, and no
+    part of its log. In the same context comes what becomes of it: `ModelAnswered`, `ModelFailed`, or nothing where the
+    call is cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswered:
+    """A model call was answered. Told to who watches the run, and no part of its log."""
+
+    record: CallRecord
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFailed:
     """A model call has failed; `code` as in `RunEnded`. Told to who watches the run, and no part of its log."""
 
@@ -184,7 +198,7 @@ class ModelFailed:
     code: str
 
 
-WatchedEvent: TypeAlias = RunEvent | TurnsStored | ModelFailed
+WatchedEvent: TypeAlias = RunEvent | TurnsStored | ModelAsked | ModelAnswered | ModelFailed
 """What a run tells those who watch all runs of their process."""
 
 

@@ -47,7 +47,8 @@ _AROUND: Final = {
 after the question. The last one is Cherry Studio's."""
 CONTINUES: Final = "drsai:continues"
 SHOWN: Final = "drsai:shown"
-"""The names under which the answer that a run continues, and `Ask.shown`, are kept in
+TRACE: Final = "drsai:trace"
+"""The names under which the answer that a run continues, `Ask.shown`, and `Ask.trace` are kept in
 `UserInput.extra_requests`."""
 
 

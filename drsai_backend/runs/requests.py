@@ -286,6 +286,7 @@ class Ask:
         history: a history that is known continues its thread, or a fork of it, unless this is "import".
         resends: the client sends the whole conversation with every request, so that a history without answers is one,
             too.
+        trace: of an input that was stored, the span that it belongs to (`log_context.trace`).
         where: the thread.
         how: how it is served.
         origin: what it is known again by.
@@ -306,6 +307,7 @@ class Ask:
     shown: ShownChoice | None = None
     history: UseOfHistory = "continue"
     resends: bool = False
+    trace: str | None = None
     where: Where = Where()
     how: How = How()
     origin: Origin = Origin()

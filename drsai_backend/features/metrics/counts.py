@@ -15,6 +15,8 @@ from drsai_backend.definitions.modes import mode_of
 from drsai_backend.features.metrics.base import BY_NAME, Bounds
 from drsai_backend.runs.events import (
     MessageDone,
+    ModelAnswered,
+    ModelAsked,
     ModelFailed,
     RunEnded,
     RunStarted,
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 TASK_STATES: Final = {RunStatus.COMPLETED: "success", RunStatus.STOPPED: "cancelled", RunStatus.ERROR: "failed"}
 """How the engine API calls the ends of tasks."""
 _SAID: Final = (TextDelta, MessageDone)
-_UNCOUNTED: Final = (ThoughtDelta, ToolPartial)
+_UNCOUNTED: Final = (ThoughtDelta, ToolPartial, ModelAsked, ModelAnswered)
 _UNITS: Final = 100_000_000
 """In what prices say a cost: so many of them are 1 of the currency."""
 _REMEMBERED: Final = 4_096

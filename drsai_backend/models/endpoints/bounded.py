@@ -13,6 +13,7 @@ from autogen_core import FunctionCall
 from autogen_core.models import CreateResult
 from openai import DefaultAsyncHttpxClient
 from openai.types.chat import ChatCompletionChunk
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic_core import from_json
 
 from drsai_backend.config import Settings
@@ -219,6 +220,7 @@ def bounded_client(
     *,
     kind: type[http.AsyncClient] = DefaultAsyncHttpxClient,
     connections: int = CONNECTIONS,
+    traced: bool = False,
 ) -> http.AsyncClient:
     """A client for openai's package, or Anthropic's, whose answers are cut while they arrive: what is beyond `most`
     bytes, or in an event with more, is never read, and `cut` says what stands for the rest; default: that the answer
@@ -229,6 +231,7 @@ def bounded_client(
         cut: makes the last that is read of a body that is too long.
         kind: the package's own class. It is httpx's, or with later releases httpx2's.
         connections: how many may be open at once; further calls wait.
+        traced: requests name the span under way (W3C Trace Context).
     """
     roots = (cls.__module__.partition(".")[0] for cls in kind.__mro__)
     package = import_module(next(name for name in roots if name.startswith("httpx")))
@@ -245,13 +248,19 @@ def bounded_client(
     limits = package.Limits(max_connections=connections, max_keepalive_connections=_KEPT)
     # Not as its transport: with one, it would leave the environment's proxies aside.
     mounts = {"all://": transport(package, connections)}
-    return kind(event_hooks={"response": [bound]}, headers=PLAIN, limits=limits, mounts=mounts)
+    hooks = {"request": [_name_span] if traced else [], "response": [bound]}
+    return kind(event_hooks=hooks, headers=PLAIN, limits=limits, mounts=mounts)
+
+
+async def _name_span(request: http.Request) -> None:
+    TraceContextTextMapPropagator().inject(request.headers)
 
 
 def client_of(settings: Settings, kind: type[http.AsyncClient] = DefaultAsyncHttpxClient) -> http.AsyncClient:
     """A `bounded_client` as the settings want it. Each run may ask for several answers at once."""
     connections = max(CONNECTIONS, _OF_A_RUN * settings.max_runs)
-    return bounded_client(bounds_of(settings).wire, kind=kind, connections=connections)
+    wire, traced = bounds_of(settings).wire, settings.is_traced
+    return bounded_client(wire, kind=kind, connections=connections, traced=traced)
 
 
 def _cut_answer(body: bytes) -> bytes:

@@ -10,6 +10,7 @@ from autogen_agentchat.messages import BaseChatMessage
 from autogen_core import FunctionCall, Image
 from pydantic import SecretStr
 
+from drsai_backend import log_context
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import UserInput
 from drsai_backend.datamodel.owner import ThreadName
@@ -17,7 +18,7 @@ from drsai_backend.errors import UnsupportedStateVersion
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelParams
 from drsai_backend.models.images import EncodedImage
-from drsai_backend.runs.messages import CONTINUES, SHOWN
+from drsai_backend.runs.messages import CONTINUES, SHOWN, TRACE
 from drsai_backend.runs.requests import Ask, How, InputMessage, Placed, RunLimits, Where
 from drsai_backend.state.codec import load_json
 from drsai_backend.teams.client_tools.definitions import STORED_AS, ClientTools
@@ -47,6 +48,7 @@ def to_json(given: Placed) -> JsonObject:
         **({} if ask.shown is None else {"shown": ask.shown}),
         **({} if given.author is None else {"author": given.author}),
         **({} if ask.client_tools is None else {"tools": ask.client_tools.to_json()}),
+        **({} if (trace := log_context.trace.get()) is None else {"trace": trace}),
     }
 
 
@@ -68,6 +70,7 @@ def from_json(stored: JsonObject, *, team: str, name: ThreadName, api_key: str |
         client_tools=ClientTools.from_json(stored["tools"]) if "tools" in stored else None,
         shown=stored.get("shown"),
         history=stored.get("history", "continue"),
+        trace=stored.get("trace"),
         where=Where(name.thread_id, name.user_id),
         how=How(limits=RunLimits(**stored.get("limits", {}))),
     )
@@ -112,7 +115,7 @@ async def ask_of_thread(db: DatabaseManager, team: str, name: ThreadName) -> Ask
     given = rows[0] if rows else UserInput(**named)
     columns = {"temperature": given.temperature, "max_tokens": given.max_tokens, "top_p": given.top_p}
     params, extra = ModelParams.of_stored({**columns, "seed": given.cache_seed}, given.extra_requests or {})
-    tools, continues, shown = (extra.pop(name, None) for name in (STORED_AS, CONTINUES, SHOWN))
+    tools, continues, shown, trace = (extra.pop(name, None) for name in (STORED_AS, CONTINUES, SHOWN, TRACE))
     return Ask(
         team,
         params=params,
@@ -123,5 +126,6 @@ async def ask_of_thread(db: DatabaseManager, team: str, name: ThreadName) -> Ask
         client_tools=None if tools is None else ClientTools.from_json(tools),
         continues=continues,
         shown=shown,
+        trace=trace if isinstance(trace, str) else None,  # Clients name fields as they like.
         where=Where(name.thread_id, name.user_id),
     )

@@ -97,6 +97,7 @@ class WaitingInputs:
             if row["request"].get(STORED):
                 self._catalog.changed()  # One that was deleted and made anew is found at once.
             ask = from_json(row["request"], team=team, name=name, api_key=key)
+            log_context.trace.set(ask.trace)
             recipe = await self._catalog.find(asked_by, team, name)
             given = Placed(ask, asked_by, recipe, name, queued=run_id, answers=answers)
             async with self._counted(row, run):

@@ -305,6 +305,7 @@ class Recovery:
             run = await self._run_of(head)
             recipe = await self._catalog.of_run(head.team, None if run is None else run["definition"])
             ask = await ask_of_thread(self._db, head.team, name)
+            log_context.trace.set(ask.trace)
             who = Principal.load(name.owner, None)
             placed = Placed(replace(ask, answer=answer), who, recipe, name, resume=options)
             if self._running.is_taken(name):

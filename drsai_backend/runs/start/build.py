@@ -31,10 +31,10 @@ from drsai_backend.datamodel import utcnow
 from drsai_backend.documents.excerpts import REST
 from drsai_backend.errors import ConfigurationError, DrSaiError, InvalidRequest, TeamBuildError
 from drsai_backend.json_types import JsonObject, as_object
-from drsai_backend.models import CallRecord, RunModelClient, facade, run_client_of
+from drsai_backend.models import CallRecord, RunModelClient, UsageMeter, facade, run_client_of
 from drsai_backend.models.calls.run_client import AgentCalls
 from drsai_backend.models.calls.seen_images import SeenImages
-from drsai_backend.runs.events import ModelFailed
+from drsai_backend.runs.events import ModelAnswered, ModelAsked, ModelFailed
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.failures import safe_message
 from drsai_backend.runs.feed.live_run import Continued, LiveRun
@@ -114,7 +114,7 @@ async def build(
         bounds.count_each()
     broker = InputBroker(list(plan.answers or []), asker=principal)
     context.meter.check = partial(_may_ask, bounds, broker)
-    log_context.bind(log_context.current_request(), given.name.thread_id, run_id)
+    log_context.bind_run(given.name.thread_id, run_id)
     mcp_host.set(services.mcp)  # for the task of the run
     tree = await build_team_of(services, given.recipe, context, held)
     recorded = () if resumed is None else resumed.steps
@@ -136,7 +136,7 @@ async def build(
     live.is_taken_over = bool(given.resume.attempt)
     if services.watchers:
         live.watchers = services.watchers
-        context.meter.failed = partial(_model_failed, live)
+        _watch_calls(live, context.meter)
     if ask.continues is not None:
         live.continued = Continued(tree.agents[0].name, ask.continues)
     steps = TurnSteps((Step(row.agent, row.step, row.digest, row.value) for row in recorded), on_tool=live.emit)
@@ -162,6 +162,25 @@ async def build(
     session.report_first_boundary = type(manager_of(tree.team)) not in _CHEAP_MANAGERS
     of_run = live, bounds, broker, steps, transcript, limits
     return BuiltRun(tree.team, tree, session, *of_run, allotted.client is not None, context.input_values, at)
+
+
+def _watch_calls(live: LiveRun, meter: UsageMeter) -> None:
+    """Tell who watches a run of its model calls."""
+    meter.check = partial(_model_asked, live, meter.check)
+    meter.each = partial(_model_answered, live, meter.each)
+    meter.failed = partial(_model_failed, live)
+
+
+def _model_asked(live: LiveRun, check: Callable[[], None] | None) -> None:
+    if check is not None:
+        check()
+    live.tell(ModelAsked())
+
+
+def _model_answered(live: LiveRun, each: Callable[[CallRecord], None] | None, record: CallRecord) -> None:
+    if each is not None:
+        each(record)
+    live.tell(ModelAnswered(record))
 
 
 def _model_failed(live: LiveRun, model: str, error: Exception) -> None:

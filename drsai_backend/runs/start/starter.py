@@ -38,6 +38,7 @@ from drsai_backend.database.runs.writes import begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE
 from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest, NotFound
+from drsai_backend.json_types import as_object
 from drsai_backend.runs.audited import answered, started_as
 from drsai_backend.runs.events import MessageDone
 from drsai_backend.runs.execution.execution import Execution
@@ -45,7 +46,7 @@ from drsai_backend.runs.execution.writer import RunWriter
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.feed.replay import OF_AN_ANSWER
 from drsai_backend.runs.history.digest import Conversation, Histories, seed_of
-from drsai_backend.runs.messages import check_types, history_messages, title_of
+from drsai_backend.runs.messages import TRACE, check_types, history_messages, title_of
 from drsai_backend.runs.requests import Admitted, Placed, new_run_id
 from drsai_backend.runs.start.build import BuiltRun, build, build_team_of, context_of, refuse_unseen_images
 from drsai_backend.runs.start.load import LoadedRun, NotMovable, load
@@ -302,6 +303,9 @@ def _first_write(
     ask, origin, key = given.ask, given.ask.origin, None
     if ask.api_key is not None:
         key = services.db.secrets.encrypt(ask.api_key.get_secret_value())
+    given_input = None if plan.resumes and not plan.raw else {**built.user_input, "api_key": key}
+    if given_input is not None and (trace := log_context.trace.get()) is not None:
+        given_input["extra_requests"] = {**as_object(given_input["extra_requests"]), TRACE: trace}
     common: dict[str, Any] = {
         "head": None if thread is None else thread.head,
         "name": given.name,
@@ -310,7 +314,7 @@ def _first_write(
         "owner": services.worker_id,
         "lease": services.lease,
         "title": title_of(plan.new),
-        "user_input": None if plan.resumes and not plan.raw else {**built.user_input, "api_key": key},
+        "user_input": given_input,
         "messages": loaded.rows,
         "limits": built.limits.as_dict(),
         "request_id": log_context.current_request(),
