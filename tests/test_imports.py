@@ -19,9 +19,10 @@ import drsai_backend.tools.http
 from drsai_backend.lazily import imported, later, lazily
 
 MODULES_OF_A_CLASS = 90
-MODULES_OF_A_RUN = 372
+MODULES_OF_A_RUN = 374
 NEVER = (
     "anthropic", "cryptography", "fastapi", "httpx", "jsonpath", "jsonschema", "jwt", "mcp", "procrastinate",
+    "opentelemetry.exporter", "opentelemetry.sdk",
     "prometheus_client", "psycopg", "regex", "rich", "starlette", "structlog", "trafilatura", "typer", "uvicorn",
     "yaml",
 )  # fmt: skip
@@ -86,8 +87,7 @@ asyncio.run(main())
 """
 NEVER_SERVED = (
     "anthropic", "cryptography", "jsonpath", "jsonschema", "jwt", "markdown_it", "mcp", "procrastinate",
-    "prometheus_client", "psycopg",
-    "regex", "trafilatura",
+    "opentelemetry.exporter", "opentelemetry.sdk", "prometheus_client", "psycopg", "regex", "trafilatura",
 )  # fmt: skip
 """What a server that answers chats needs nothing of: its memory is that much smaller."""
 LATE = {"drsai_backend.runs.feed.outcome"}
@@ -115,8 +115,8 @@ def test_a_run_imports_what_it_needs(tmp_path: Path) -> None:
     modules = modules_after(A_RUN, tmp_path)
     assert modules & {*NEVER} == set()
     assert ours(modules) <= MODULES_OF_A_RUN
-    metrics = "drsai_backend.features.metrics"
-    assert {name for name in modules if name.startswith(metrics)} == {metrics, f"{metrics}.extension"}
+    for feature in ("drsai_backend.features.metrics", "drsai_backend.features.traces"):
+        assert {name for name in modules if name.startswith(feature)} == {feature, f"{feature}.extension"}
 
 
 def test_a_server_imports_what_it_needs(tmp_path: Path) -> None:
