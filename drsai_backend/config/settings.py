@@ -39,6 +39,7 @@ from drsai_backend.config.values import (
     Origins,
     Retention,
     StrippedSecret,
+    TeamNames,
     VariableName,
 )
 from drsai_backend.errors import ConfigurationError
@@ -428,6 +429,12 @@ class Settings(BaseSettings):
     usage_days: int | None = Field(
         default=None, ge=1, description="Days after which they are folded into sums of days; unset: never."
     )
+    calls_keep: TeamNames = Field(
+        default_factory=list,
+        description="Keep what models were sent and have answered in runs: `true`, or of some teams, whose names are "
+        "separated by commas (`drsai runs calls`).",
+    )
+    calls_keep_days: int = Field(default=90, ge=1, le=36_500, description="Days after which it is deleted.")
     prices: Path | None = Field(
         default=None, description="A YAML or JSON file of what models cost. Default: the list that comes along."
     )

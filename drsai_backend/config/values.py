@@ -32,6 +32,12 @@ def _names(value: object) -> object:
     return _read(value, lambda text: [name.strip() for name in text.split(",") if name.strip()])
 
 
+def _teams(value: object) -> object:
+    """`true` is for all teams, `false` for none."""
+    word = str(value).strip().lower()
+    return ["*"] if word in ("true", "1", "yes", "on") else [] if word in ("false", "0", "no", "off") else _names(value)
+
+
 def _secrets(value: object) -> object:
     """White space counts: it does in DRSAI_SECRET_KEY."""
     return _read(value, lambda text: [secret for secret in text.split(",") if secret])
@@ -144,6 +150,8 @@ UPPER: Final = BeforeValidator(_upper)
 
 Names: TypeAlias = Annotated[list[str], NoDecode, BeforeValidator(_names)]
 """Separated by commas, or JSON."""
+TeamNames: TypeAlias = Annotated[list[str], NoDecode, BeforeValidator(_teams)]
+"""As `Names`, or `true` for all."""
 Folders: TypeAlias = Annotated[list[Path], NoDecode, BeforeValidator(_names)]
 """As `Names`, of paths."""
 VariableName: TypeAlias = Annotated[str | None, AfterValidator(_check_variable)]

@@ -49,7 +49,8 @@ class MadeCall(NamedTuple):
     Attributes:
         number: of the call in its process, among those of its run.
         at: when the answer was there.
-        record: what is known of it, as `drsai_backend.models.endpoints.answers.CallRecord` has it.
+        record: what is known of it, as `drsai_backend.models.endpoints.answers.CallRecord` has it; `exchange` in it,
+            where somebody wants that (`Hooks.exchanges`), is packed by `drsai_backend.models.calls.exchanges`.
         tool: the tool that has asked; None: none has.
     """
 
@@ -104,6 +105,7 @@ CallsMade: TypeAlias = Callable[[CallsOf, Sequence[MadeCall]], Sequence[Step]]
 RunEnded: TypeAlias = Callable[[Session, EndedRun], None]
 UserDeleted: TypeAlias = Callable[[Session, Owner], int]
 FileDeleted: TypeAlias = Callable[[Session, Owner, str], None]
+Wanting: TypeAlias = Callable[[str], bool]
 ToolGiven: TypeAlias = Callable[[Session, Owner, str, JsonObject], None]
 ExportUser: TypeAlias = Callable[[Session, Owner], Iterable[tuple[str, bytes]]]
 
@@ -120,6 +122,7 @@ class Hooks:
         tool_given: looks at a tool that a request gives to its agent, by its name and arguments.
         calls_made: returns statements that store model calls.
         charged: returns what a request is charged, if anything.
+        exchanges: say of a team whether `calls_made` is to have what its models are sent and answer.
         tables: tables of features whose rows belong to a user, by their columns `tenant` and `user_id`.
     """
 
@@ -131,6 +134,7 @@ class Hooks:
     tool_given: Mapping[str, ToolGiven] = field(default_factory=dict[str, ToolGiven])
     calls_made: Mapping[str, CallsMade] = field(default_factory=dict[str, CallsMade])
     charged: Mapping[str, Charged] = field(default_factory=dict[str, Charged])
+    exchanges: Sequence[Wanting] = ()
 
     def charges(self, asked: Asked) -> Sequence[Charge]:
         """Return what a request is charged, by all. Raises what one does that refuses it."""

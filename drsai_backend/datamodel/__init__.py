@@ -21,7 +21,7 @@ from drsai_backend.datamodel.knowledge import KnowledgeBatch, KnowledgeFile, Kno
 from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_transition
 from drsai_backend.datamodel.limits import LimitRule, LimitState
 from drsai_backend.datamodel.memory import MemoryPerson, StoredMemory
-from drsai_backend.datamodel.run import JournalEntry, QueuedInput, Run, TeamResult, TurnStep, Worker
+from drsai_backend.datamodel.run import JournalEntry, KeptCall, QueuedInput, Run, TeamResult, TurnStep, Worker
 from drsai_backend.datamodel.search import EmbeddedText, SearchEntry, SearchIndex, SearchPosting, SearchVector
 from drsai_backend.datamodel.sharing import Right, ThreadShare
 from drsai_backend.datamodel.thread import (
@@ -53,6 +53,7 @@ __all__ = [
     "FileContent",
     "JournalEntry",
     "JsonObject",
+    "KeptCall",
     "KnowledgeBatch",
     "KnowledgeFile",
     "KnowledgeStore",

@@ -1,5 +1,5 @@
-"""A run has rows for its result, the journal of its turns, the steps of a turn in flight and inputs that wait; workers
-have theirs beside it."""
+"""A run has rows for its result, the journal of its turns, the steps of a turn in flight, model calls that are kept and
+inputs that wait; workers have theirs beside it."""
 
 import json
 from collections.abc import Mapping
@@ -210,6 +210,19 @@ class TurnStep(SQLModel, table=True):
     epoch: int
     digest: str = Field(description="Hash of what was asked.")
     value: object = Field(default=None, sa_type=json_type(), nullable=False)  # pyright: ignore[reportArgumentType]
+
+
+class KeptCall(SQLModel, table=True):
+    """What a model was sent in a call of a run, and what it has answered, where that was to be kept."""
+
+    __table_args__ = (sa.Index(None, "thread_key"), sa.Index(None, "at"))
+
+    run_id: str = Field(primary_key=True)
+    epoch: int = Field(primary_key=True, sa_type=sa.Integer, sa_column_kwargs={"autoincrement": False})
+    number: int = Field(primary_key=True, sa_type=sa.Integer, sa_column_kwargs={"autoincrement": False})
+    thread_key: int = thread_key_field()
+    at: datetime = Field(sa_type=UTCDateTime, description="When it was answered.")
+    data: bytes = Field(sa_type=sa.LargeBinary, description="Both as JSON, in gzip's format.")
 
 
 class QueuedInput(KeyedRecord, table=True):

@@ -6,14 +6,17 @@ An extension overrides what it uses, and costs nothing where it overrides nothin
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drsai_backend.database.calls import Calls
 from drsai_backend.datamodel.audit import By
+from drsai_backend.errors import DrSaiError
 from drsai_backend.work.workers import Workers
 
 if TYPE_CHECKING:
@@ -41,6 +44,26 @@ if TYPE_CHECKING:
     from drsai_backend.teams.recall import Recall
     from drsai_backend.tools.options import ToolOptions
     from drsai_backend.work.kinds import JobOptions
+
+
+async def each_hour(act: Callable[[], Awaitable[int]], log: logging.Logger, what: str) -> None:
+    """Do something now, and each hour again. The log says of how many calls it was done, or that the database cannot do
+    it now; `what` names it there."""
+    while True:
+        try:
+            if calls := await act():
+                log.info("%s", what, extra={"calls": calls})
+        except DrSaiError as error:
+            log.warning("not now: %s: %s", what, error.message)
+        await asyncio.sleep(3_600)
+
+
+async def end(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task, if there is one, and wait for its end."""
+    if task is not None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
 
 
 @dataclass(frozen=True)
@@ -196,6 +219,11 @@ class Extension:
         write was cut off may be given again, with the same run, epoch and number. What this raises is logged; a
         statement that the database refuses fails the write of the run."""
         return ()
+
+    def wants_exchanges(self, team: str) -> bool:
+        """Whether `calls_made` is to have what the models of a team's runs are sent and answer (`record["exchange"]`):
+        asked as a run begins. It is packed at each answer, which takes milliseconds where it is long."""
+        return False
 
     def charge(self, asked: Asked) -> Charge | None:
         """Return what a request that begins a run or resumes one is charged, in the transaction that stores it: all of

@@ -34,6 +34,7 @@ BUILTIN: Final = (
     Builtin("threads", "drsai_backend.features.threads.commands.archive:app"),
     Builtin("runs", "drsai_backend.features.threads.commands.runs:app"),
     _feature("runs", "all_runs", commands="commands.runs"),
+    _feature("runs", "model_calls", "ModelCalls"),
     _feature("agents", "stored_definitions"),
     _feature("files", "files", "Files"),
     _feature("knowledge", "knowledge", "Knowledge"),

@@ -130,6 +130,8 @@ class PooledOpenAIClient(BaseOpenAIChatCompletionClient):
 
     component_type = "model"
     component_provider_override = "autogen_ext.models.openai.OpenAIChatCompletionClient"
+    body_form = "openai"
+    """Of the bodies that it sends (`CallNotes.sent`)."""
 
     def __init__(
         self,

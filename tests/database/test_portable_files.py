@@ -32,7 +32,7 @@ from drsai_backend.state.portable import TABLES, export_thread, import_thread
 from tests.support.every_row import RUN, SECRET, add_thread, rows_of, tables_of_threads
 
 _thread = table_of(Thread)
-STAYS = {"threadshare", "runwebhook", "webhookdelivery"}
+STAYS = {"keptcall", "threadshare", "runwebhook", "webhookdelivery"}
 """A share names people of its own database."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import Counter
@@ -14,6 +13,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from drsai_backend.errors import DrSaiError, TooManyRequests
+from drsai_backend.features.base import end
 from drsai_backend.features.limits import rows
 from drsai_backend.features.limits.base import AGAIN, BUCKETS, Bound, Measure, Who, everybody
 from drsai_backend.features.limits.rules import Rules
@@ -174,11 +174,7 @@ class Limits(Rules):
         self._watching = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        task, self._watching = self._watching, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await end(self._watching)
 
     async def _watch(self) -> None:
         swept, is_away = time.monotonic(), False

@@ -6,13 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from drsai_backend import __version__
 from drsai_backend.errors import DatabaseUnavailable, DrSaiError
-from drsai_backend.features.base import Extension
+from drsai_backend.features.base import Extension, end
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -151,9 +151,7 @@ class Metrics(Extension):
         if self._server is not None:
             self._server.close()
         if self._measuring is not None:
-            self._measuring.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._measuring
+            await end(self._measuring)
             self._numbers.close()
 
     async def _measure(self) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import csv
 import io
 import logging
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from drsai_backend.errors import DrSaiError
+from drsai_backend.features.base import each_hour, end
 from drsai_backend.features.usage import rows
 from drsai_backend.features.usage.reports import Reports
 
@@ -34,8 +34,6 @@ _NOTHING: Final = {
     "calls": 1,
 }
 """What is not said of a call."""
-_EVERY: Final = 3_600.0
-"""Seconds between two looks for calls that are to be folded."""
 
 
 class Usage(Reports):
@@ -88,23 +86,11 @@ class Usage(Reports):
     async def open(self, engine: Engine) -> None:
         """Fold old calls, where `DRSAI_USAGE_DAYS` is set."""
         if (days := self.host.settings.usage_days) is not None:
-            self._folding = asyncio.create_task(self._fold_always(timedelta(days=days)))
+            fold = partial(self.fold, timedelta(days=days))
+            self._folding = asyncio.create_task(each_hour(fold, log, "model calls are folded into sums of days"))
 
     async def close(self) -> None:
-        task, self._folding = self._folding, None
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-    async def _fold_always(self, older_than: timedelta) -> None:
-        while True:
-            try:
-                if folded := await self.fold(older_than):
-                    log.info("model calls were folded into sums of days", extra={"calls": folded})
-            except DrSaiError as error:
-                log.warning("old model calls cannot be folded now: %s", error.message)
-            await asyncio.sleep(_EVERY)
+        await end(self._folding)
 
     # --- routes -------------------------------------------------------------------------------------------------------
 

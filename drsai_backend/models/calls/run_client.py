@@ -299,6 +299,11 @@ class RunModelClient(ChatCompletionClient):
         result = call.notes.bounded(with_thought(given, said))
         self._note(result, call.notes)
         if call.answer is None:
+            exchanged, exchange = self.meter.exchanged, None
+            if exchanged is not None:  # Before the call is counted: a run that is stopped meanwhile has all or nothing.
+                from drsai_backend.models.calls.exchanges import exchange_of
+
+                exchange = await exchange_of(call.notes, result)
             usage, details = call.notes.spent(result)
             self.meter.add(usage, details)
             speaker, each = self._agent.speaker, self.meter.each
@@ -307,7 +312,9 @@ class RunModelClient(ChatCompletionClient):
                 record = call.record(speaker or "", self._where[1], result, counts)
                 if speaker is not None:
                     self.meter.records.append(record)
-                if each is not None:
+                if exchanged is not None and exchange is not None:
+                    exchanged(record, exchange)
+                elif each is not None:
                     each(record)
             if call.steps is not None:
                 await call.steps.answered(call.number, call.request, result)
@@ -390,7 +397,8 @@ class RunModelClient(ChatCompletionClient):
             ask, options, messages = texts.asked, texts.options, texts.rendered(messages)
         while True:
             notes.returns_thoughts = rules.reasoning
-            stream = ask(ModelCall(self._sent(messages, rules, options), options, call.streams))
+            notes.asked, notes.sent = ModelCall(self._sent(messages, rules, options), options, call.streams), None
+            stream = ask(notes.asked)
             token = NOTES.set(notes)
             try:
                 return stream, await anext(stream, None)  # Its request is sent with the first step.

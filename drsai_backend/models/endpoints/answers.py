@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from autogen_core.models import CreateResult, RequestUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -16,6 +16,9 @@ from pydantic import BaseModel
 from drsai_backend.errors import EndpointFailed
 from drsai_backend.models.endpoints.bounded import DEFAULT, AnswerBounds, AnswerLength, bounded
 from drsai_backend.net.bodies import Packed
+
+if TYPE_CHECKING:
+    from drsai_backend.models.answer import ModelCall
 
 DETAILS: Final[dict[str, tuple[str, ...]]] = {
     "prompt_tokens_details": ("cached_tokens", "cache_write_tokens"),
@@ -63,6 +66,12 @@ class CallNotes:
     bounds: AnswerBounds = DEFAULT
     thoughts: Mapping[str, str] = field(default_factory=dict[str, str])
     returns_thoughts: bool = False
+    asked: ModelCall | None = None
+    """What was asked for last, as AutoGen has it."""
+    sent: tuple[str, bytes] | None = None
+    """The body that was sent for it, and whose form it has: `openai` or `anthropic`; None: its client does not say."""
+    instead: bytes | None = None
+    """A body that is sent in place of one that is made of what is asked for."""
     length: AnswerLength | None = None
     close_stream: Callable[[], Awaitable[None]] | None = None
     together: int = 0
@@ -169,6 +178,8 @@ class UsageMeter:
     """The newest calls, those of earlier processes included."""
     each: Callable[[CallRecord], None] | None = field(default=None, compare=False, repr=False)
     """Called with every call that is counted."""
+    exchanged: Callable[[CallRecord, bytes], None] | None = field(default=None, compare=False, repr=False)
+    """Called in place of `each` where what models were sent and have answered is wanted and can be had, packed."""
     failed: Callable[[str, Exception], None] | None = field(default=None, compare=False, repr=False)
     """Called with the model and the error of a call that came to nothing."""
     check: Callable[[], None] | None = field(default=None, compare=False, repr=False)

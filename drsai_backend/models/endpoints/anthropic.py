@@ -96,7 +96,11 @@ class NotingAnthropic(AsyncAnthropic):
 
     def _build_request(self, options: FinalRequestOptions, *, retries_taken: int = 0) -> http.Request:
         if options.url == _PATH and isinstance(options.json_data, dict):
-            options.content, options.json_data = dumps(cast(JsonObject, options.json_data)), None
+            made = dumps(cast(JsonObject, options.json_data))
+            if (notes := NOTES.get()) is not None:
+                made = notes.instead or made
+                notes.sent = "anthropic", made
+            options.content, options.json_data = made, None
         return super()._build_request(options, retries_taken=retries_taken)
 
 
@@ -229,6 +233,8 @@ class PooledAnthropicClient(BaseAnthropicChatCompletionClient):
 
     component_type = "model"
     component_provider_override = "autogen_ext.models.anthropic.AnthropicChatCompletionClient"
+    body_form = "anthropic"
+    """Of the bodies that it sends (`CallNotes.sent`)."""
     takes_params = TAKES
 
     def __init__(

@@ -89,8 +89,11 @@ class _Noting(AsyncOpenAI):
             merged: JsonObject = {**cast(JsonObject, body), **(options.extra_json or {})}
             if (notes := NOTES.get()) is not None and notes.returns_thoughts:
                 merged["messages"] = [_with_thought(each, notes.thoughts) for each in merged["messages"]]
-            options.json_data = dumps({name: each for name, each in merged.items() if not isinstance(each, Omit)})
-            options.extra_json = None
+            made = dumps({name: each for name, each in merged.items() if not isinstance(each, Omit)})
+            if notes is not None:
+                made = notes.instead or made
+                notes.sent = "openai", made
+            options.json_data, options.extra_json = made, None
         return super()._build_request(options, retries_taken=retries_taken)
 
 

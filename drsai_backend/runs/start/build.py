@@ -111,7 +111,8 @@ async def build(
         turns, seconds = run["turns"], run["seconds"] + seconds
     bounds = Bounds(given.recipe.limits.lowered(limits), context.meter, turns, seconds)
     if services.hooks.calls_made:
-        bounds.count_each()
+        wanted = services.hooks.exchanges
+        bounds.count_each(with_exchanges=any(wants(ask.team) for wants in wanted) if wanted else False)
     broker = InputBroker(list(plan.answers or []), asker=principal)
     context.meter.check = partial(_may_ask, bounds, broker)
     log_context.bind_run(given.name.thread_id, run_id)

@@ -220,6 +220,7 @@ async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
         names = {
             "thread_id": "t",
             "run_id": str(result.run_id),
+            "call_id": "1-1",
             "task_id": str(task.run_id),
             "key_id": made["chat"].info.key_id,
             "model": "assistant",
