@@ -6,7 +6,9 @@ call is whose.
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
 import random
 import time
 from collections.abc import Sequence
@@ -66,6 +68,7 @@ def test_no_answered_call_counts_twice_and_none_that_was_stored_is_lost(serving:
     """Of a process that was not killed every answer is counted. Of one that was, those may be missing that it had not
     stored yet, the newest of each run: they are asked for again."""
     endpoint, moments = Endpoint(model), random.Random(37)
+    serving.environment["DRSAI_CALLS_KEEP"] = "true"
     killed: set[str] = set()
     for kill in range(KILLS):
         key = f"key-{kill}"
@@ -97,5 +100,13 @@ def test_no_answered_call_counts_twice_and_none_that_was_stored_is_lost(serving:
     assert {endpoint.answered[number] for number in missing} <= killed
     # One call of each run was under way, or answered and not stored yet.
     assert len(missing) <= KILLS * AT_ONCE
+    # What was sent is kept of just the calls that are counted, whole, and was sent.
+    calls = query(serving.database_url, "SELECT run, epoch, number FROM usageentry")
+    kept = query(serving.database_url, "SELECT run_id, epoch, number, data FROM keptcall")
+    assert {tuple(row[:3]) for row in kept} == {tuple(row) for row in calls}
+    exchanges = [json.loads(gzip.decompress(row.data)) for row in kept]
+    assert {each["answer"]["usage"]["prompt_tokens"] for each in exchanges} == {*stored}
+    sent = [request.body for request in model.requests]
+    assert all(each["request"] in sent for each in exchanges)
     report = serving.get("/usage?group_by=kind")["data"]
     assert [(each["calls"], each["prompt_tokens"]) for each in report] == [(len(stored), sum(stored))]
