@@ -20,6 +20,7 @@ TWINS = {
     "SyncAgents": ["features.stored_definitions.calls.AgentCalls"],
     "SyncUsage": ["features.usage.reports.Reports"],
     "SyncLimits": ["features.limits.rules.Rules"],
+    "SyncSwitches": ["features.switches.switching.Switching"],
     "SyncAllRuns": ["features.all_runs.all_runs.AllRuns"],
     "SyncDrSai": ["drsai.DrSai"],
 }
@@ -48,7 +49,7 @@ TYPES = {
 }
 ALSO = {
     "SyncCaller": "engine: Engine",
-    "SyncDrSai": "drsai: DrSai; files: SyncFiles; usage: SyncUsage; limits: SyncLimits",
+    "SyncDrSai": "drsai: DrSai; files: SyncFiles; usage: SyncUsage; limits: SyncLimits; switches: SyncSwitches",
     "SyncHandle": "thread_id: str; user_id: str; imported: bool",
 }
 """Attributes that are set where no annotation says what they are."""

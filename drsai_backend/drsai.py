@@ -61,6 +61,7 @@ class DrSai(Caller):
         audit: the audit log: who did what that others may ask about.
         usage: what model calls have used and cost, summed by whatever they belong to.
         limits: how many requests, tokens and runs a key, a user, a tenant and all may have: listed, set, removed.
+        switches: what operators have switched off: teams, models, tools, tenants, all; listed, and switched on again.
         users: those to whom something belongs: listed, deleted.
         webhooks: what webhooks were told, and the secrets that sign it.
         files: what users keep, and tools for them: created, listed, read, deleted.
@@ -96,6 +97,7 @@ class DrSai(Caller):
         from drsai_backend.features.base import Host
         from drsai_backend.features.extensions import Extensions, kinds_of, means_of, schemas_of
         from drsai_backend.features.limits.extension import Limits
+        from drsai_backend.features.switches.extension import Switches
         from drsai_backend.features.usage.extension import Usage
         from drsai_backend.features.users.users import Users
         from drsai_backend.models.factory import ModelClientFactory
@@ -166,6 +168,7 @@ class DrSai(Caller):
         self.audit = made.get(Audit)
         self.usage = made.get(Usage)
         self.limits = made.get(Limits)
+        self.switches = made.get(Switches)
         self.users = Users(self.engine, self.keys, settings)
         self.webhooks = self.engine.webhooks
         self.files = self.engine.files
@@ -209,6 +212,7 @@ class DrSai(Caller):
         self.engine.lifecycle.claim()
         try:
             await self.db.ensure_schema()
+            await self.switches.refresh()
             self.mcp.pool.hold()
             await self.engine.resume_apart(keys)
         finally:

@@ -42,6 +42,7 @@
     ├── ConfigurationError        500  settings or arguments that cannot work
     ├── NotOpened                 503  `DrSai` is used before it was opened, after it was closed, or in another loop
     ├── ShuttingDown              503  this process takes nothing new; another one does
+    ├── SwitchedOff               503  an operator has switched it off; the text is the operator's
     └── DatabaseError             503
         ├── DatabaseUnavailable        cannot be reached, or gave up
         └── SchemaOutdated             run `drsai db upgrade`
@@ -290,6 +291,15 @@ class NotOpened(DrSaiError, code="not_opened", status=503):
 
 class ShuttingDown(DrSaiError, code="shutting_down", status=503):
     """This process is shut down and takes nothing new. Nothing was stored."""
+
+
+class SwitchedOff(DrSaiError, code="switched_off", status=503):
+    """An operator has switched off what is asked for: the text is the operator's. Nothing was stored of a request that
+    is refused so. `after`: in how many seconds it is on again; None: nobody knows."""
+
+    def __init__(self, message: str, *, after: float | None = None, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.after = after
 
 
 class DatabaseError(DrSaiError, code="database_error", status=503):

@@ -32,6 +32,7 @@ from drsai_backend.features.all_runs.all_runs import AllRuns
 from drsai_backend.features.limits.rules import Rules
 from drsai_backend.features.registered_tools.calls import ToolCalls
 from drsai_backend.features.stored_definitions.calls import AgentCalls
+from drsai_backend.features.switches.switching import Switching
 from drsai_backend.features.usage.reports import Reports
 from drsai_backend.files import Files
 from drsai_backend.runs import Handle, MessageDone, RunEvent
@@ -148,6 +149,10 @@ class SyncLimits(_Twin):
 
 class SyncAllRuns(_Twin):
     """`DrSai.all_runs` for threads."""
+
+
+class SyncSwitches(_Twin):
+    """`DrSai.switches` for threads."""
 
 
 class SyncDrSai(SyncCaller):
@@ -274,6 +279,7 @@ _TWINS: Final[dict[type, Callable[[Any, SyncDrSai], _Twin]]] = {
     AgentCalls: SyncAgents,
     Reports: SyncUsage,
     Rules: SyncLimits,
+    Switching: SyncSwitches,
     AllRuns: SyncAllRuns,
 }
 

@@ -1,6 +1,6 @@
 # Made by `make stub` from the asynchronous calls; do not edit.
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Literal, Self, TypeVar, Unpack
 
@@ -8,6 +8,7 @@ from autogen_agentchat.base import TaskResult
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_core.tools import ToolResult
 
+from drsai_backend.access.switchboard import SwitchKind
 from drsai_backend.caller import RunOptions
 from drsai_backend.database import SyncDatabaseManager
 from drsai_backend.database.files import FileInfo
@@ -20,6 +21,7 @@ from drsai_backend.features.all_runs.base import ALL, AnyRun, Board, ErrorGroup,
 from drsai_backend.features.limits.base import Kind, LimitInfo
 from drsai_backend.features.registered_tools.calls import ToolInfo, ToolStatistics
 from drsai_backend.features.stored_definitions.calls import AgentInfo
+from drsai_backend.features.switches.base import SwitchInfo
 from drsai_backend.features.usage.base import Counted, GroupBy, UsageSum
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.prices import Prices
@@ -628,6 +630,44 @@ class SyncAllRuns:
             InvalidRequest: `after` is no `next` of such a list, or something of `of` cannot be.
         """
 
+class SyncSwitches:
+    """`DrSai.switches` for threads."""
+
+    def list(self, tenant: str | None = None, after: str | None = None, limit: int = 20) -> Page[SwitchInfo]:
+        """Return a page of what is off, the newest first. `tenant`: only in this one, and not in all. Raises
+        InvalidRequest where `after` is no `next`."""
+
+    def off(
+        self,
+        kind: SwitchKind,
+        name: str = "",
+        *,
+        message: str,
+        tenant: str | None = None,
+        until: datetime | None = None,
+        actor: Actor = PROGRAM,
+    ) -> SwitchInfo:
+        """Switch something off, in place of how it was before. All workers go by it within two seconds.
+
+        Args:
+            kind: `team`, `model`, `tool`, `tenant`, or `all`: new runs of all teams in all tenants.
+            name: of the team, the model or its profile, the tool as models know it, or the tenant; of all, empty.
+            message: what who asks for it is told, of up to 500 characters.
+            tenant: in this one alone; None: in all.
+            until: when it is on again by itself, an aware time; None: when `on` is called.
+            actor: who does it.
+
+        Raises:
+            InvalidRequest: one of these cannot be; `param` names it.
+        """
+
+    def on(self, kind: SwitchKind, name: str = "", *, tenant: str | None = None, actor: Actor = PROGRAM) -> bool:
+        """Switch something on; False: it was not off. Arguments as those of `off`, by which it is found.
+
+        Raises:
+            InvalidRequest: one of these cannot be; `param` names it.
+        """
+
 class SyncDrSai(SyncCaller):
     """The calls of a `DrSai` for programs without asyncio, from any thread. Use it as `with drsai.sync as sync`.
 
@@ -644,6 +684,7 @@ class SyncDrSai(SyncCaller):
     files: SyncFiles
     usage: SyncUsage
     limits: SyncLimits
+    switches: SyncSwitches
 
     def open(self) -> None:
         """Start the thread, and open the `DrSai` in it. Raises as `DrSai.open`."""

@@ -103,7 +103,7 @@ def create_app(  # noqa: PLR0913 - what an application is made of
     routes.extend(kind(web) for kind in (CompletionsRoute, MessagesRoute, CountTokensRoute, McpRoute))
     routes.extend(model_routes(engine, models).routes)
     if models is not None:
-        routes.extend(embedding_routes(models.embeddings, bodies, engine.calls, ping=ping_seconds).routes)
+        routes.extend(embedding_routes(models, bodies, engine.calls, ping=ping_seconds).routes)
 
     def add_socket(path: str, session: Callable[[Opened], SocketSession], **bounds: float) -> None:
         routes.append(WebSocketRoute(path, SocketEndpoint(session, web, **bounds)))

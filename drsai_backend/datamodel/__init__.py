@@ -24,6 +24,7 @@ from drsai_backend.datamodel.memory import MemoryPerson, StoredMemory
 from drsai_backend.datamodel.run import JournalEntry, KeptCall, QueuedInput, Run, TeamResult, TurnStep, Worker
 from drsai_backend.datamodel.search import EmbeddedText, SearchEntry, SearchIndex, SearchPosting, SearchVector
 from drsai_backend.datamodel.sharing import Right, ThreadShare
+from drsai_backend.datamodel.switches import Switch
 from drsai_backend.datamodel.thread import (
     AgentJson,
     AutoGenMessage,
@@ -77,6 +78,7 @@ __all__ = [
     "StoredDefinition",
     "StoredFile",
     "StoredMemory",
+    "Switch",
     "Tasks",
     "TeamResult",
     "Thread",

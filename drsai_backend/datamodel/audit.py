@@ -64,6 +64,8 @@ class Action(StrEnum):
     KNOWLEDGE_DELETED = "knowledge.deleted"
     LIMIT_SET = "limit.set"
     LIMIT_REMOVED = "limit.removed"
+    SWITCHED_OFF = "switch.off"
+    SWITCHED_ON = "switch.on"
     SECRETS_ROTATED = "secrets.rotated"
     AUDIT_PRUNED = "audit.pruned"
 

@@ -141,7 +141,8 @@ class Run(Record, table=True):
     )
     ending: JsonObject | None = json_field(
         description="What else is known of its end: `raised`, the class and text of what was, for admins; `shown`, the "
-        "number of a message that turned out to be the answer after it was told."
+        "number of a message that turned out to be the answer after it was told; `worker`, who held it last, where "
+        "nobody did any more."
     )
     request_id: str | None = Field(default=None, description="`X-Request-Id` of the request that brought its input.")
     waits_in: str | None = Field(

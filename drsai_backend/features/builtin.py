@@ -42,6 +42,7 @@ BUILTIN: Final = (
     _feature("memory", "memory", "Memory"),
     _feature("usage", "usage", "Usage"),
     _feature("limits", "limits", "Limits"),
+    _feature("switches", "switches", "Switches"),
     _feature("metrics", "metrics", "Metrics", commands=None),
     _feature("traces", "traces", "Traces", commands=None),
     _feature("keys", "keys"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from autogen_core.models import ChatCompletionClient
 from pydantic import SecretStr
 
+from drsai_backend.access.switchboard import Switchboard
 from drsai_backend.config import Settings
 from drsai_backend.database import Database
 from drsai_backend.datamodel.owner import Owner
@@ -45,6 +46,7 @@ class ModelClientFactory:
     Attributes:
         breakers: say which endpoints are left alone for a while.
         embeddings: those of the configured endpoint.
+        switches: what operators have switched off, as this process knows it.
         forms: messages as they are sent to endpoints, in a quarter of `warm_bytes`.
         rules: which messages endpoints take; of all clients of this process, those of team factories too.
         continues: how their models continue answers.
@@ -61,7 +63,8 @@ class ModelClientFactory:
         self._provider = provider or (None if settings.is_demo else OpenAIProvider(settings, self.forms))
         self._demo = DemoChatCompletionClient(settings.demo_delay)
         self.embeddings = Embeddings(settings)
-        self.rules = MessageRules(settings.model_messages, bounds_of(settings))
+        self.switches = Switchboard()
+        self.rules = MessageRules(settings.model_messages, bounds_of(settings), self.switches)
         self.continues = ContinueRules(settings.model_continues)
         self.profiles = Profiles() if settings.models is None else load_profiles(settings.models)
         self._clients = Providers(settings, self._provider, self.forms)

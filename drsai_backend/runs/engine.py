@@ -204,7 +204,8 @@ class Engine(StoredThreads):
             self._recogniser = recogniser = Recogniser(database, warm, commands, services.may_move)
         self._admission = Admission(catalog, self.webhooks, settings)
         forks = Forks(database, self._travel)
-        self._intake = Intake(database, feeds, starter, here, running, recovery, commands, forks, recogniser, hooks)
+        parts = (database, feeds, starter, here, running, recovery, commands, forks, recogniser)
+        self._intake = Intake(*parts, hooks, models.switches)
         self.repeats = Repeats(database, settings.join_repeats, self._intake, here.live)
         """What chat clients that repeat their requests by themselves are answered."""
         self._heartbeat = Heartbeat(
@@ -326,6 +327,7 @@ class Engine(StoredThreads):
             NotFound, Forbidden: the thread is another user's, who does not let this one write to it.
             ThreadBusy: a run is live on the thread, and the request says `on_busy="reject"`.
             TooManyRequests: a limit is reached.
+            SwitchedOff: an operator has switched off the team, the tenant or all.
             IdempotencyMismatch: the key was used with another request.
             StateError: the thread's stored state cannot be used.
             TeamBuildError: the team's factory failed.

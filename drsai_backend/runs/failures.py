@@ -66,12 +66,17 @@ def raised_text(error: BaseException) -> str:
 
 
 _CODE = re.compile(r" failed \((\w+)\): ")
+GIVEN_UP: Final = ("The run was given up: ", " failed (team_build_failed): it was given up: ")
+"""How the text begins of a run that has killed its processes again and again, in a turn; what it has in it where they
+died when its team was built."""
 
 
 def code_of(text: str | None) -> str | None:
     """The code in a `failure_text` that was stored; None: no text, no failure."""
     if text is None:
         return None
+    if text.startswith(GIVEN_UP[0]) or GIVEN_UP[1] in text:
+        return "given_up"
     found = _CODE.search(text)
     return "run_failed" if found is None else found[1]
 

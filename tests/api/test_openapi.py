@@ -132,6 +132,10 @@ def agreeing(_: Any, case: Any) -> Any:
     if case.operation.label.endswith("/v1/limits"):  # One is named, and nobody who asks here is limited.
         query = {"of_user": "zoe"} if case.operation.label.startswith("DELETE") else query
         case.body = {"user": "zoe", "runs": 1000} if case.operation.label.startswith("PUT") else case.body
+    if case.operation.label.endswith("/v1/switches"):  # Of no team that somebody asks here.
+        none = {"kind": "team", "name": "none"}
+        query = none if case.operation.label.startswith("DELETE") else query
+        case.body = {**none, "message": "No."} if case.operation.label.startswith("PUT") else case.body
     case.query = query
     return case
 

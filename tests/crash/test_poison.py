@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 import time
@@ -61,6 +62,13 @@ class Poisoned(Serving):
     def runs(self) -> dict[str, Any]:
         """The runs by their threads."""
         return {run["thread_id"]: run for run in self.get("/runs?limit=100")["data"]}
+
+    def typed(self, *words: str) -> str:
+        """What a command prints."""
+        environment = {"DRSAI_DATABASE_URL": self.database_url}
+        command = self._commands.run(*words, cwd=self._folder, env=environment)
+        assert command.wait() == 0, command.stderr
+        return command.stdout
 
     def are_over(self) -> bool:
         return all(run["status"] in ("completed", "error") for run in self.runs().values())
@@ -222,6 +230,14 @@ def test_a_run_that_kills_while_it_is_loaded_is_given_up(poisoned: Poisoned) -> 
     (run,) = poisoned.runs().values()
     assert run["error_message"].startswith("The run was given up: 2 processes that ran nothing else died")
     assert len(poisoned.seen()) == 1
+    # Once what killed them is repaired, an operator has it tried again.
+    [stopped] = json.loads(poisoned.typed("runs", "stopped", "--json"))
+    assert (stopped["run_id"], stopped["error_code"]) == (run["id"], "given_up")
+    assert int(stopped["worker"].rsplit(":", 3)[1]) != poisoned.process.pid
+    poisoned.word.write_text("work")
+    poisoned.typed("runs", "all", "retry", "--error-code", "given_up", "--yes")
+    until(lambda: [each["status"] for each in poisoned.runs().values()] == ["completed"])
+    assert poisoned.process.running
 
 
 def test_an_input_that_kills_before_its_run_has_begun_is_given_up(poisoned: Poisoned) -> None:

@@ -29,6 +29,7 @@ _NEWER |= {"memory", "memoryperson"}
 _NEWER |= {"usageentry"}
 _NEWER |= {"limitrule", "limitstate"}
 _NEWER |= {"keptcall"}
+_NEWER |= {"switch"}
 """Tables that did."""
 _NEWER_INDEXES = {"ix_run_newest", "ix_run_failed", "ix_thread_of_tenant"}
 """Indexes of older tables that did."""

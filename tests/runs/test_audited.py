@@ -229,6 +229,7 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
     store = await knowledge.create(Owner("acme", "ann"), NewStore(name="handbook"))
     more = DefinitionSpec("more", {"agents": {"more": {}}})
     await drsai.limits.set("user", "ann", tenant="acme", requests=4)
+    await drsai.switches.off("team", "none", message="No.")
     await _refuse_entries(drsai)
     before = await _stored(drsai)
     ann = Principal("ann", "acme")
@@ -254,6 +255,8 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
         "webhook_secret.rotated": lambda: drsai.webhooks.make_secret(Owner("acme", "ann")),
         "limit.set": lambda: drsai.limits.set("user", "ann", tenant="acme", requests=5),
         "limit.removed": lambda: drsai.limits.remove("user", "ann", tenant="acme"),
+        "switch.off": lambda: drsai.switches.off("team", "none", message="Not now."),
+        "switch.on": lambda: drsai.switches.on("team", "none"),
         "knowledge.deleted": lambda: knowledge.delete(Owner("acme", "ann"), store.store_id),
         "file.deleted": lambda: drsai.files.delete(Owner("acme", "ann"), file.file_id),
         "tool.registered": lambda: drsai.engine.tools.register(registrar, tool("more")),

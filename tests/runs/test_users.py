@@ -35,6 +35,7 @@ from drsai_backend.datamodel import (
     RegisteredTool,
     SearchIndex,
     StoredMemory,
+    Switch,
     ToolStatistic,
     UsageEntry,
     Worker,
@@ -58,7 +59,7 @@ from tests.support.threads import LATE, QUICK, Make, settings, until
 ANN = Owner("acme", "ann")
 OTHERS = (Owner("other", "ann"), Owner("default", "ann"), Owner("acme", "bob"))
 KEPT = {table_of(AuditEntry), table_of(RegisteredTool), table_of(ToolStatistic), table_of(Worker), table_of(UsageEntry)}
-KEPT |= {table_of(LimitRule), table_of(LimitState)}
+KEPT |= {table_of(LimitRule), table_of(LimitState), table_of(Switch)}
 """Have a tenant, and outlive its users, or are not told by `user_id` (tests/features/limits)."""
 
 

@@ -23,6 +23,7 @@ from drsai_backend.errors import (
     InsufficientScope,
     InvalidRequest,
     RunFailed,
+    SwitchedOff,
     TooManyRequests,
     Unauthenticated,
 )
@@ -77,20 +78,22 @@ def error_body(error: DrSaiError, *, code: str | None = None) -> JsonObject:
 def error_response(
     error: DrSaiError, code: str | None = None, shape: Callable[[JsonObject], JsonObject] = dict
 ) -> Response:
-    """The answer to a request that cannot be served. A 503, and that of a limit, says in how many seconds to ask again.
-    `shape`: the body, of one as OpenAI has it."""
+    """The answer to a request that cannot be served. A 503, and that of a limit, says in how many seconds to ask again,
+    as far as that is known. `shape`: the body, of one as OpenAI has it."""
     if not isinstance(error, RunFailed | InternalError):  # the log has these already, with more
         extra = {"code": code or error.code, "status": error.status, "param": error.param, "reason": error.message}
         _log.info("request refused", extra=extra)
     headers: dict[str, str] = {}
-    if error.status == 503:
+    if isinstance(error, SwitchedOff | TooManyRequests):
+        headers |= {} if error.after is None else {"retry-after": str(ceil(error.after))}
+        # What is off stays so for longer than clients try by themselves.
+        headers |= {"x-should-retry": "false"} if isinstance(error, SwitchedOff) else {}
+    elif error.status == 503:
         headers["retry-after"] = "5" if isinstance(error, DatabaseError) else "1"
     elif error.status == 413:
         headers["connection"] = "close"  # or the server would read the rest of the body, whatever its length
     elif error.status in _NO_RETRY:
         headers["x-should-retry"] = "false"
-    elif isinstance(error, TooManyRequests):
-        headers["retry-after"] = str(ceil(error.after))
     elif isinstance(error, Unauthenticated):
         headers["www-authenticate"] = 'Bearer realm="drsai_backend"'  # RFC 6750, section 3
     elif isinstance(error, InsufficientScope):

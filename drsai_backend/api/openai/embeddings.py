@@ -19,7 +19,8 @@ from drsai_backend.api.http.stream import ClientLeft, Watch
 from drsai_backend.api.openai.chat.inputs import MODEL_KEY, model_key, text_headers
 from drsai_backend.database.calls import Calls
 from drsai_backend.database.hooks import Asked
-from drsai_backend.models.embeddings import KIND, MAX_INPUTS, Embeddings, EmbeddingsRequest, Encoding, Inputs
+from drsai_backend.models import ModelClientFactory
+from drsai_backend.models.embeddings import KIND, MAX_INPUTS, EmbeddingsRequest, Encoding, Inputs
 
 Asker = Annotated[Principal, allowed(Scope.CHAT)]
 
@@ -55,8 +56,9 @@ class EmbeddingsBody(Body):
     user: str | None = Field(None, max_length=1024, description="OpenAI's tag of an end user; it is not passed on.")
 
 
-def embedding_routes(embeddings: Embeddings, bodies: Bodies, calls: Calls, *, ping: float) -> APIRouter:
+def embedding_routes(models: ModelClientFactory, bodies: Bodies, calls: Calls, *, ping: float) -> APIRouter:
     """The route. `calls` stores what is asked for; `ping`: seconds between looks whether the client is still there."""
+    embeddings, switches = models.embeddings, models.switches
     router = new_router("/v1/embeddings", tags=["embeddings"])
 
     @router.post("", responses={**answers(200, _SCHEMA), **_FAILURES}, openapi_extra=described(EmbeddingsBody))
@@ -65,6 +67,8 @@ def embedding_routes(embeddings: Embeddings, bodies: Bodies, calls: Calls, *, pi
         async with bodies.read(request.scope, request.receive) as fields:
             asked = checked(EmbeddingsBody.model_validate, fields, _TEXTS)
             embeddings.check(asked.model)
+            if switches.off:
+                switches.check(who.tenant, "model", asked.model)
             key: SecretStr | None = model_key(None, text_headers(headers_of(request.scope), MODEL_KEY))
             await calls.charge(Asked(who.owner, who.key_id))
             given = EmbeddingsRequest(asked.input, asked.encoding_format or "float", asked.dimensions, key)

@@ -392,6 +392,7 @@ def end_unheld(
             finished_at=now,
             last_seq=last_seq,
             answers=run.c.answers if status is RunStatus.ERROR else None,
+            ending={"worker": head.lease_owner} if error is not None and head.lease_owner is not None else run.c.ending,
             deadline=None,
         )
     )

@@ -65,9 +65,15 @@ class AnyRun(BaseModel):
     turns: int = Field(description="Turns that are stored.")
     seconds: float = Field(description="For how long it has run, up to now where it is live; waiting does not count.")
     usage: dict[str, int] | None = Field(default=None, description="Tokens so far.")
-    error_code: str | None = Field(default=None, description="What kind of failure it was.")
+    error_code: str | None = Field(
+        default=None,
+        description="What kind of failure it was. `given_up`: it has killed its processes, time and again.",
+    )
     error_message: str | None = Field(default=None, description="Why it failed; safe to show.")
     stop_code: str | None = Field(default=None, description="The bound that ended it, e.g. `max_turns`.")
+    worker: str | None = Field(
+        default=None, description="Host and process that held it last, where it was ended because that was gone."
+    )
 
 
 class ErrorGroup(BaseModel):

@@ -1,9 +1,10 @@
-"""The routes of `/v1/admin/runs` show the runs of all users of a tenant to its operators, who may stop, pause, resume
+"""The routes of `/v1/admin` show the runs of all users of a tenant to its operators, who may stop, pause, resume
 and retry them; they show nothing of what was said."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -17,7 +18,7 @@ from drsai_backend.api.http.json import answers, json_response, page_of, page_re
 from drsai_backend.api.http.parameters import Limit, RunId, Status, after_of, new_router
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of, schema_of
-from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.features.all_runs.all_runs import AllRuns
 from drsai_backend.features.all_runs.base import (
@@ -25,12 +26,14 @@ from drsai_backend.features.all_runs.base import (
     MOST,
     VERBS,
     AnyRun,
+    ErrorGroup,
     Order,
     Steered,
     Verb,
     Wanted,
 )
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
 
 Admin = Annotated[Principal, allowed(Scope.RUNS_ADMIN, named=False)]
 _LAST: Final = 253_402_300_799
@@ -84,7 +87,7 @@ class SteerBody(WantedBody):
 def _wanted(*, since: int | None, until: int | None, **fields: Any) -> Wanted:
     """The runs that the fields of a body ask for. Raises InvalidRequest: one that names something is no name."""
     for name in _NAMES:
-        if fields[name] is not None:
+        if fields.get(name) is not None:
             check_name(fields[name], name)
     begin, end = (None if at is None else datetime.fromtimestamp(at, UTC) for at in (since, until))
     return Wanted(since=begin, until=end, **fields)
@@ -108,6 +111,7 @@ InOrder = Annotated[
 AfterRun = Annotated[str | None, after_of(r"^[0-9]{1,11}\.[0-9]{6}(-[0-9]{1,18}){1,2}$")]
 
 _RUN: Final = schema_of(AnyRun, "admin.run")
+_GROUP: Final = schema_of(ErrorGroup, "admin.error")
 _ONE: Final = schema_of(Steered, "admin.run.steered")
 _ALL: Final[JsonObject] = {
     "type": "object",
@@ -128,9 +132,9 @@ _ALL: Final[JsonObject] = {
 def routes(web: Web) -> APIRouter:
     """Return the routes. Whoever asks here sees and changes runs of their own tenant only."""
     runs, bodies = AllRuns(web.engine), web.bodies
-    router = new_router("/v1/admin/runs", tags=["all runs"])
+    router = new_router("/v1/admin", tags=["all runs"])
 
-    @router.get("", responses=answers(200, page_of(_RUN)))
+    @router.get("/runs", responses=answers(200, page_of(_RUN)))
     async def list_runs_of_all_users(  # noqa: PLR0913 - the parameters of a route
         who: Admin,
         status: Status = None,
@@ -161,7 +165,24 @@ def routes(web: Web) -> APIRouter:
         page = await runs.list(of, tenant=who.tenant, order=order, after=after, limit=limit)
         return page_response(page, partial(_object, "admin.run"))
 
-    @router.get("/{run_id}", responses=answers(200, _RUN))
+    @router.get("/errors", responses=answers(200, page_of(_GROUP)))
+    async def list_errors_of_all_users(
+        who: Admin,
+        user: Annotated[str | None, _query("user", **_NAME)] = None,
+        team: Annotated[str | None, _query("team", **_NAME)] = None,
+        since: Annotated[int | None, _query("since", **_MOMENT)] = None,
+        until: Annotated[int | None, _query("until", **_MOMENT)] = None,
+        limit: Limit = 100,
+    ) -> Response:
+        """In which ways runs of which teams have failed, the most frequent first, each with its newest run: of those
+        created since `from`, or within the last day."""
+        of = _wanted(user=user, team=team, since=since, until=until)
+        if of.since is None:
+            of = replace(of, since=utcnow() - timedelta(days=1))
+        groups = await runs.errors(of, tenant=who.tenant, limit=limit)
+        return page_response(Page(items=[*groups], next=None), _group)
+
+    @router.get("/runs/{run_id}", responses=answers(200, _RUN))
     async def get_run_of_any_user(run_id: RunId, who: Admin) -> Response:
         """A run of any user of the tenant. Nothing of what was said in it."""
         return json_response(_object("admin.run", await runs.get(run_id, tenant=who.tenant)))
@@ -187,7 +208,7 @@ def routes(web: Web) -> APIRouter:
 
         text = f"{_DOES[verb]}, whichever user's of the tenant it is. The audit log has who asked for it."
         router.add_api_route(
-            f"/{{run_id}}/{verb}",
+            f"/runs/{{run_id}}/{verb}",
             one,
             methods=["POST"],
             name=f"{verb}_run_of_any_user",
@@ -195,7 +216,7 @@ def routes(web: Web) -> APIRouter:
             responses=answers(200, _RUN),
         )
         router.add_api_route(
-            f"/{verb}",
+            f"/runs/{verb}",
             many,
             methods=["POST"],
             name=f"{verb}_runs_of_all_users",
@@ -208,6 +229,10 @@ def routes(web: Web) -> APIRouter:
     for verb in VERBS:
         steering(verb)
     return router
+
+
+def _group(group: ErrorGroup) -> JsonObject:
+    return {"id": f"{group.team} {group.error_code}", "object": "admin.error", **fields_of(group)}
 
 
 def _object(kind: str, run: AnyRun) -> JsonObject:

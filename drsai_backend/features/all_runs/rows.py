@@ -38,7 +38,7 @@ from drsai_backend.features.all_runs.base import (
 )
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page, read_cursor
-from drsai_backend.runs.failures import code_of
+from drsai_backend.runs.failures import GIVEN_UP, code_of
 from drsai_backend.runs.threads.queries import IS_WAITING, NEWEST, of_status
 
 _run, _thread, _worker = table_of(Run), table_of(Thread), table_of(Worker)
@@ -51,7 +51,7 @@ _FEW: Final = 1_000
 """Threads of a small tenant."""
 _NAMES: Final = (
     *("run_id", "team", "status", "attempt", "background", "created_at", "started_at", "finished_at", "turns"),
-    *("usage", "error_message", "stop_code"),
+    *("usage", "error_message", "stop_code", "ending"),
 )
 _WHOSE: Final = (_t.tenant, _t.user_id, _t.thread_id)
 _SHORT: Final = (RunStatus.RUNNING, *WAITING)
@@ -162,13 +162,21 @@ def _milliseconds(dialect: str, at: datetime) -> sa.ColumnElement[int]:
 
 def _has_code(code: str) -> sa.ColumnElement[bool]:
     """`runs.failures.code_of`, as SQL."""
-    said = _r.error_message.contains(f" failed ({code}): ", autoescape=True)
-    return sa.or_(said, _r.error_message.not_like("% failed (%): %")) if code == "run_failed" else said
+    text = _r.error_message
+    given_up = sa.or_(text.startswith(GIVEN_UP[0]), text.contains(GIVEN_UP[1], autoescape=True))
+    if code == "given_up":
+        return given_up
+    said = text.contains(f" failed ({code}): ", autoescape=True)
+    if code == "run_failed":
+        said = sa.or_(said, text.not_like("% failed (%): %"))
+    return sa.and_(said, sa.not_(given_up))
 
 
 def _fields(row: JsonObject) -> JsonObject:
     """The fields of `AnyRun`."""
     fields = {name: row[name] for name in (*_NAMES, "tenant", "thread_id")}
+    ending: JsonObject = fields.pop("ending") or {}
+    fields["worker"] = ending.get("worker")
     if row["status"] is RunStatus.CREATED:
         fields["started_at"] = None
     code = code_of(row["error_message"])
@@ -247,7 +255,7 @@ def board(session: Session, limit: int) -> Board:
         at=at,
         live=sum(holds.values()),
         waiting={row[0]: row[1] for row in connection.execute(waited)},
-        runs=[LiveRun(**_fields(dict(row)), worker=row["worker"], control=row["control"]) for row in first],
+        runs=[LiveRun(**_fields(dict(row)) | {name: row[name] for name in ("worker", "control")}) for row in first],
         workers=[
             Holder(worker=row.worker_id, seen_at=row.seen_at, since=row.since, runs=holds.get(row.worker_id, 0))
             for row in connection.execute(workers)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from autogen_core.models import CreateResult, LLMMessage
+from autogen_core.tools import Tool, ToolSchema
 
 from drsai_backend.json_types import JsonObject
 
@@ -22,6 +23,11 @@ class OfferedTool(JsonObject):
     def __init__(self, schema: Mapping[str, object], *, is_active: bool) -> None:
         super().__init__(schema)
         self.is_active = is_active
+
+
+def tool_name(tool: Tool | ToolSchema) -> str:
+    """Return the name by which a model knows a tool."""
+    return tool["name"] if isinstance(tool, Mapping) else tool.name
 
 
 _KNOWN = frozenset({"tools", "tool_choice", "json_output", "extra_create_args", "cancellation_token"})

@@ -25,7 +25,7 @@ from drsai_backend.errors import ParameterRefused
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, ReasonedResult, ToolAnswer, asked, result_of
 from drsai_backend.models.calls.params import ModelParams, of_a_manager, renames_max_tokens
-from drsai_backend.models.calls.requests import AnswerSteps, ModelRequest
+from drsai_backend.models.calls.requests import AnswerSteps, ModelRequest, tool_name
 from drsai_backend.models.calls.seen_images import SeenImages
 from drsai_backend.models.endpoints.answers import NOTES, CallNotes, CallRecord, UsageMeter
 from drsai_backend.models.endpoints.bounded import AnswerBounds, AnswerLength
@@ -262,10 +262,27 @@ class RunModelClient(ChatCompletionClient):
             self.meter.check()
         if self._agent.offer is not None:
             options = self._agent.offer(options)
+        if self.rules.switches.off:
+            options = self._left_on(options)
         if self._args or self._form:
             options = {**options, "extra_create_args": {**self._asked(options), **options.get("extra_create_args", {})}}
         family = self.inner.model_info.get("family", ModelFamily.UNKNOWN)
         return self.rules.of(self._where, family, self.messages), options
+
+    def _left_on(self, options: JsonObject) -> JsonObject:
+        """Return the options of a call without the tools that are switched off. Raises SwitchedOff: its model is."""
+        switches, tenant = self.rules.switches, self.meter.tenant
+        if (refusal := switches.find("model", self._where[1], tenant)) is not None:
+            raise refusal
+        tools: Sequence[Tool | ToolSchema] = options.get("tools") or ()
+        left = [each for each in tools if switches.find("tool", tool_name(each), tenant) is None]
+        if len(left) == len(tools):
+            return options
+        options = {**options, "tools": left}
+        chosen: object = options.get("tool_choice")
+        if not left or not (isinstance(chosen, str) or chosen in left):
+            options.pop("tool_choice", None)  # What is not offered cannot be demanded.
+        return options
 
     def _asked(self, options: Mapping[str, object]) -> JsonObject:
         """The request's parameters for one call."""

@@ -184,6 +184,8 @@ class UsageMeter:
     """Called with the model and the error of a call that came to nothing."""
     check: Callable[[], None] | None = field(default=None, compare=False, repr=False)
     """Called before every model call of the run; what it raises ends the run instead."""
+    tenant: str = field(default="", compare=False)
+    """For whom models are asked; empty: it is not known."""
 
     def add(self, usage: RequestUsage, details: Mapping[str, int] | None = None) -> None:
         """Count one finished call."""

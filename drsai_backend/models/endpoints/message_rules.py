@@ -26,6 +26,7 @@ from autogen_core.models import (
 )
 from openai import APIError
 
+from drsai_backend.access.switchboard import Switchboard
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.endpoints.bounded import DEFAULT, AnswerBounds
 
@@ -119,10 +120,17 @@ class MessageRules:
     Args:
         forms: by model name, which may hold `*`; the first that fits counts, and nothing is learnt against `any`.
         bounds: what their answers may have; readable as `bounds`.
+        switches: which models and tools are switched off; readable as `switches`.
     """
 
-    def __init__(self, forms: Mapping[str, MessageForm] | None = None, bounds: AnswerBounds = DEFAULT) -> None:
+    def __init__(
+        self,
+        forms: Mapping[str, MessageForm] | None = None,
+        bounds: AnswerBounds = DEFAULT,
+        switches: Switchboard | None = None,
+    ) -> None:
         self.bounds = bounds
+        self.switches = switches or Switchboard()
         self._forms: dict[str, MessageForm] = dict(forms or {})
         self._learnt: OrderedDict[Where, Rules] = OrderedDict()
         self.no_stop: set[object] = set()

@@ -29,6 +29,7 @@ from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, result_of
 from drsai_backend.models.cache.cache import ResponseCache
 from drsai_backend.models.cache.request_key import request_key
 from drsai_backend.models.endpoints.answers import NOTES
+from drsai_backend.models.endpoints.message_rules import where_of
 from drsai_backend.models.fallback.asker import Asker
 from drsai_backend.models.fallback.failures import Failure, failure_of
 from drsai_backend.models.fallback.routing import lacks, route_of
@@ -64,6 +65,7 @@ class ProfileClient(ChatCompletionClient):
         asker: for whom it asks.
 
     Raises (by `create`, `create_stream`):
+        SwitchedOff: all of its models are.
         EndpointFailed, EndpointTimeout, EndpointBusy: no model has answered; `__cause__` is the last failure.
     """
 
@@ -187,8 +189,24 @@ class ProfileClient(ChatCompletionClient):
         routes, price = first.profile.routes, first.profile.price
         use = route_of(routes, messages, options, lambda: self.count_tokens(messages, tools=tools), price)
         chain = self._targets if use is None else self._routed[use]
+        if self._asker.rules.switches.off:
+            chain = self._left_on(chain)
         able = [each for each in chain if not lacks(each.info, messages, options)]
         return able or [*chain]
+
+    def _left_on(self, chain: Sequence[Target]) -> Sequence[Target]:
+        """Return those that are not switched off, by the names of their profiles or models. Raises SwitchedOff: all
+        are."""
+        switches, owner = self._asker.rules.switches, self._asker.owner
+        tenant, left, refusal = "" if owner is None else owner.tenant, list[Target](), None
+        for target in chain:
+            names = (target.name, where_of(target.client(self._api_key))[1])
+            found = next(filter(None, (switches.find("model", name, tenant) for name in names)), None)
+            refusal = refusal or found
+            left += [] if found is not None else [target]
+        if not left and refusal is not None:
+            raise refusal
+        return left
 
     def _place(self, target: Target) -> JsonObject:
         """Return what of a target's request the cache tells apart, besides the request."""

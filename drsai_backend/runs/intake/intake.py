@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from drsai_backend.access.switchboard import Switchboard
 from drsai_backend.database import Database
 from drsai_backend.database.backends.prepared import Charge
 from drsai_backend.database.hooks import Asked, Hooks
@@ -50,6 +51,7 @@ class Intake:
     _forks: Forks
     _recogniser: Recogniser | None
     _hooks: Hooks
+    _switches: Switchboard
 
     async def begin(self, request: Admitted) -> Handle:
         """Begin the run of a request that joins no other try of it. Raises as `Engine.start`."""
@@ -62,6 +64,10 @@ class Intake:
         # Before anything is forked or rewound: what is repeated changes nothing.
         if request.ask.origin.key is not None and (earlier := await self._earlier(request)) is not None:
             return earlier
+        # What waits for an answer, or for results, is under way: it is left alone.
+        is_new = request.ask.answer is None and not (asked.ask.tool_results and is_waited_for)
+        if self._switches.off and is_new:
+            self._switches.check(request.who.tenant, "team", request.ask.team)
         if self._hooks.charged:
             charges = self._charges(request)
             asked, request = replace(asked, charges=charges), replace(request, charges=charges)

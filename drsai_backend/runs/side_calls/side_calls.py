@@ -79,10 +79,13 @@ class SideCalls:
             RunFailed: the model has failed, or the time is over; `run_code` says which, and the text is safe to show.
             InvalidRequest: the key cannot be used.
             TooManyRequests: a limit is reached.
+            SwitchedOff: an operator has switched off the model, the tenant or all.
         """
+        if self._models.switches.off:
+            self._models.switches.check(who.tenant, "model", self._model or "")
         await self._calls.charge(Asked(who.owner, who.key_id))
         made: list[CallRecord] = []
-        owner, meter, since = who.owner, UsageMeter(each=made.append), time.monotonic()
+        owner, meter, since = who.owner, UsageMeter(each=made.append, tenant=who.tenant), time.monotonic()
         code = "answered"
         try:
             async with asyncio.timeout(self._seconds), self._places.of(owner):

@@ -115,6 +115,7 @@ async def build(
         bounds.count_each(with_exchanges=any(wants(ask.team) for wants in wanted) if wanted else False)
     broker = InputBroker(list(plan.answers or []), asker=principal)
     context.meter.check = partial(_may_ask, bounds, broker)
+    context.meter.tenant = principal.tenant
     log_context.bind_run(given.name.thread_id, run_id)
     mcp_host.set(services.mcp)  # for the task of the run
     tree = await build_team_of(services, given.recipe, context, held)
@@ -340,7 +341,7 @@ def inject(
         workbenches: list[Workbench] | None = getattr(part, "_workbench", None)
         offer = None
         if workbenches:
-            calls = ToolCalls(agent, broker, tool_run_of(part, context, cache))
+            calls = ToolCalls(agent, broker, tool_run_of(part, context, cache), context.models.switches)
             recorded = [RecordedWorkbench(each, calls, place) for place, each in enumerate(workbenches)]
             setattr(part, "_workbench", recorded)  # noqa: B010 - no class of this package declares it
             if allotted.client is not None and part is allotted.client:

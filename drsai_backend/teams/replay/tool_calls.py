@@ -21,6 +21,7 @@ from autogen_core import CancellationToken
 from autogen_core.tools import Tool, ToolResult, ToolSchema
 
 from drsai_backend.access.principal import Scope
+from drsai_backend.access.switchboard import Switchboard
 from drsai_backend.agents.tool_tasks import call_siblings, calling
 from drsai_backend.database import patiently
 from drsai_backend.database.files import FileInfo, sent_files
@@ -31,6 +32,7 @@ from drsai_backend.errors import FileTooLarge, NotFound, ToolError
 from drsai_backend.files import Files
 from drsai_backend.files.store import OF_TOOLS, noted
 from drsai_backend.json_types import JsonObject
+from drsai_backend.models.calls.requests import tool_name
 from drsai_backend.teams.client_tools.definitions import ClientTools
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.replay.call import END, Call, make_call
@@ -54,12 +56,22 @@ ToolOffering: TypeAlias = Callable[[JsonObject], JsonObject]
 
 
 class ToolCalls:
-    """All tool calls of one agent."""
+    """All tool calls of one agent.
 
-    def __init__(self, steps: AgentSteps, broker: InputBroker, run: ToolRun | None = None) -> None:
+    Args:
+        steps: records them.
+        broker: asks persons.
+        run: what they have in common.
+        switches: which of them are not made.
+    """
+
+    def __init__(
+        self, steps: AgentSteps, broker: InputBroker, run: ToolRun | None = None, switches: Switchboard | None = None
+    ) -> None:
         self.steps = steps
         steps.has_tools = True
         self._run_of = run or ToolRun()
+        self._switches = switches or Switchboard()
         self._turn = steps.turn
         self.broker = broker
         self._busy: set[asyncio.Task[None]] = set()
@@ -84,6 +96,8 @@ class ToolCalls:
             return
         with self.calling(call.token) as task:
             made, result = await self._decide(call, name, task)
+            if result is None and self._switches.off:
+                result = self._refused(made)
             if result is None:
                 start = await self._start(made, name)
                 try:
@@ -105,6 +119,12 @@ class ToolCalls:
             if isinstance(result, FinalResult):
                 self.steps.complete(call.id, call.name)
             yield result
+
+    def _refused(self, call: Call) -> ToolResult | None:
+        """Return the result of a call of a tool that is switched off; None: it is on."""
+        context = self._run_of.get(RunContext)
+        refusal = self._switches.find("tool", call.name, "" if context is None else context.principal.tenant)
+        return None if refusal is None else call.said(refusal.message, is_error=True)
 
     @contextmanager
     def calling(self, token: CancellationToken | None) -> Generator[asyncio.Task[None]]:
@@ -387,16 +407,12 @@ def choosing(
             return {**options, "tool_choice": "none"}
         if mode == "required" and steps.has_called:
             return options
-        named = [tool for tool in tools if only is None or _name(tool) in only]
+        named = [tool for tool in tools if only is None or tool_name(tool) in only]
         if not named:
             raise ToolError(f"tool_choice={' or '.join(only or ())!r}: the agent has no tool of that name")
         return {**options, "tools": named, "tool_choice": mode}
 
     return offered
-
-
-def _name(tool: Tool | ToolSchema) -> str:
-    return tool["name"] if isinstance(tool, Mapping) else tool.name
 
 
 class RunFiles:

@@ -70,12 +70,14 @@ BODIES: dict[tuple[str, str], Any] = {
     ("patch", "/v1/memories/{memory_id}"): {"text": "Tea is better."},
     ("patch", "/v1/memories/settings"): {"learns": True},
     ("put", "/v1/limits"): {"user": "zoe", "requests": 1000},
+    ("put", "/v1/switches"): {"kind": "team", "name": "none", "message": "Not now."},
     ("post", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
 }
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
     ("delete", "/v1/threads/{thread_id}/shares"): {"with_user": "zoe"},
     ("get", "/v1/memories/search"): {"query": "name"},
     ("delete", "/v1/limits"): {"of_user": "zoe"},
+    ("delete", "/v1/switches"): {"kind": "team", "name": "none"},
 }
 SECRET = "My name is Ann"
 

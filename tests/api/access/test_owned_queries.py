@@ -80,7 +80,7 @@ async def test_no_query_forgets_the_owner(
             await world.ask("ann", method, path, params={"status": status})
     await world.drsai.engine.sweep()
     assert any("tenant" in statement for statement in statements)
-    assert _unowned(statements, *([_OF_TENANT] if path.startswith("/v1/admin/runs") else [])) == []
+    assert _unowned(statements, *([_OF_TENANT] if path.startswith("/v1/admin/") else [])) == []
 
 
 async def test_no_query_of_runs_and_keys_forgets_the_owner(

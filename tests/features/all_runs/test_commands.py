@@ -170,6 +170,20 @@ async def test_what_is_printed(db: DatabaseManager, typed: Any) -> None:
     assert f"{LIVE} live" in typed("top").stdout, "where there is no terminal, it is printed once"
 
 
+async def test_what_was_given_up_is_listed_with_who_held_it_last(db: DatabaseManager, typed: Any) -> None:
+    text = "The run was given up: 3 processes that ran nothing else died in its turn (SIGKILL)."
+    ended = {"tenant": "acme", "user": "ann", "team": "crew", "status": RunStatus.ERROR, "attempt": 5}
+    given_up = {**ended, "thread": "t", "error_message": text, "ending": {"worker": "host:4711:t1:abcd"}}
+    other = {**ended, "thread": "s", "error_message": "Team 'crew' failed (timeout): No.", "ending": None}
+    await db.database.write(lambda session: store(session, [given_up, other]))
+    [run] = json.loads(typed("runs", "stopped", "--json").stdout)
+    assert (run["run_id"], run["error_code"], run["worker"]) == ("run_000000", "given_up", "host:4711:t1:abcd")
+    shown = " ".join(typed("runs", "stopped", "--tenant", "acme").stdout.split())
+    assert text in shown
+    assert "attempt 5, held last by host:4711:t1:abcd" in shown
+    assert "no run was given up here" in typed("runs", "stopped", "--team", "pair").stdout
+
+
 def test_top_ends_at_ctrl_c(migrated_sqlite: str, tmp_path: Path) -> None:
     main, side = pty.openpty()
     environment = clean_environment(DRSAI_DATABASE_URL=migrated_sqlite, TERM="xterm", COLUMNS="80", LINES="24")

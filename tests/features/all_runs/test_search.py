@@ -33,6 +33,8 @@ TEXTS = (
     FAILED.format("model_timeout", "The model endpoint did not answer in time."),
     FAILED.format("run_failed", "100 %_of it was RAISED."),
     "The run was interrupted.",
+    "The run was given up: 3 processes that ran nothing else died in its turn (SIGKILL).",
+    FAILED.format("team_build_failed", "it was given up: 4 processes died when its team was built"),
 )
 FEW = 3
 """Threads of a small tenant."""
@@ -90,7 +92,7 @@ def searches(count: int) -> Iterator[tuple[Wanted, str | None, Order]]:
         "thread": ["t", "s"],
         "team": ["crew", "pair"],
         "status": [*RunStatus],
-        "error_code": ["model_timeout", "run_failed", "x_timeout"],
+        "error_code": ["model_timeout", "run_failed", "given_up", "team_build_failed", "x_timeout"],
         "error": ["raised", "%_of", "THE MODEL", "interrupted"],
         "since": [NOW - timedelta(minutes=1_500), NOW - timedelta(minutes=100)],
         "until": [NOW - timedelta(minutes=500)],
@@ -214,6 +216,18 @@ async def test_errors_are_grouped_by_what_failed_and_where(make: Make) -> None:
         assert (group.run_id, group.error_message) == (own[-1][1], own[-1][4])
     assert all(one.runs >= two.runs for one, two in pairwise(groups))
     assert len(await drsai.all_runs.errors(limit=1)) == 1
+    who = Principal("olga", "acme", scopes=frozenset({Scope.RUNS_ADMIN}))
+    transport = httpx.ASGITransport(app=drsai.app(lambda _: who, is_open=True))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+        told = (await http.get("/v1/admin/errors", params={"from": int(since.timestamp())})).json()["data"]
+        assert [(each["team"], each["error_code"], each["runs"]) for each in told] == [
+            (group.team, group.error_code, group.runs) for group in groups
+        ]
+        assert {each["object"] for each in told} == {"admin.error"}
+        crew = (await http.get("/v1/admin/errors?team=crew&limit=2")).json()["data"]
+        assert [each["team"] for each in crew] == ["crew", "crew"], "of the last day"
+        assert (await http.get("/v1/admin/errors?user=nobody")).json()["data"] == []
+        assert (await http.get("/v1/admin/errors?status=error")).status_code == 400
 
 
 # --- how they are found -----------------------------------------------------------------------------------------------

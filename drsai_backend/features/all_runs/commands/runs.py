@@ -145,6 +145,29 @@ def errors(
         console.print(f"no run has failed within {in_line(last)}", soft_wrap=True)
 
 
+@app.command()
+def stopped(
+    last: Annotated[str | None, typer.Option(metavar="AGE", help="Those created since: `2h`. [default: all]")] = None,
+    tenant: OfTenant = None,
+    user: OfUser = None,
+    team: OfTeam = None,
+    limit: Limit = 20,
+    after: After = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs of all users that were given up, as they have killed their processes time and again: the newest
+    first, with the worker that held each last.
+
+    `drsai runs all retry --error-code given_up` has them tried once more.
+    """
+    of = _wanted(None if last is None else _ago(last), None, user=user, team=team, error_code="given_up")
+    with opened(database_url) as drsai:
+        every = drsai.all_runs
+        found = lists.read(lambda at, many: every.list(of, tenant=tenant, after=at, limit=many), after, limit)
+    lists.show(found, _print, as_json=as_json, empty="no run was given up here")
+
+
 @app.command("all")
 def steer_all(
     verb: Annotated[Literal["cancel", "pause", "resume", "retry"], typer.Argument(help="What is done with each.")],
@@ -216,6 +239,8 @@ def _print(console: Console, item: RunView | AnyRun | Steered) -> None:
     whose = f"{in_line(whose_name(owner_of(fields['tenant'], fields['user'])))}, " if "user" in fields else ""
     what = f"{whose}{in_line(item.thread_id)}, {item.turns} {'turn' if item.turns == 1 else 'turns'}"
     print_below(console, f"[dim]{what} in {item.seconds:.1f} s{why}[/]")
+    if fields.get("worker"):
+        print_below(console, f"[dim]attempt {fields['attempt']}, held last by {in_line(fields['worker'])}[/]")
     if became := " ".join(filter(None, (fields.get("outcome"), fields.get("reason")))):
         print_below(console, f"[yellow]{in_line(became)}[/]")
 

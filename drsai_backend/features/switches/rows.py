@@ -1,0 +1,73 @@
+"""The rows of switches are what is switched off; those whose time is over are none, and go with the next change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.access.switchboard import Target
+from drsai_backend.database.audit import audit
+from drsai_backend.database.pages import Cursor, given
+from drsai_backend.datamodel import Switch, table_of, utcnow
+from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.features.switches.base import SwitchInfo
+from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
+
+_switch = table_of(Switch)
+_list: Final = Cursor((_switch.c.id,))
+
+
+def changed(session: Session, known: object) -> tuple[object, Sequence[SwitchInfo] | None]:
+    """Return all that is off, with what tells whether it changes; None: it is as it was `known`."""
+    query = sa.select(sa.func.count(), sa.func.sum(_switch.c.id)).where(_is_off())
+    version = tuple(session.connection().execute(query).one())
+    if version == known:
+        return version, None
+    rows = session.connection().execute(sa.select(_switch).where(_is_off())).mappings()
+    return version, [_info(dict(row)) for row in rows]
+
+
+def list_switches(session: Session, tenant: str | None, after: str | None, limit: int) -> Page[SwitchInfo]:
+    """Return a page of what is off, the newest first. Raises InvalidRequest where `after` is no `next`."""
+    query = sa.select(_switch).where(_is_off(), *given((tenant, _switch.c.tenant.__eq__)))
+    return _list.page(session, query, after, limit).map(_info)
+
+
+def switch_off(session: Session, target: Target, message: str, until: datetime | None, actor: Actor) -> SwitchInfo:
+    """Switch something off, in place of how it was before."""
+    connection = session.connection()
+    connection.execute(sa.delete(_switch).where(sa.or_(_of(target), sa.not_(_is_off()))))
+    row = {**target._asdict(), "message": message, "until": until, "at": utcnow()}
+    made = connection.execute(sa.insert(_switch).values(**row).returning(*_switch.c)).mappings().one()
+    detail = {"message": message, "until": None if until is None else until.isoformat()}
+    audit(session, actor, Action.SWITCHED_OFF, _subject(target), target.tenant or None, detail=detail)
+    return _info(dict(made))
+
+
+def switch_on(session: Session, target: Target, actor: Actor) -> bool:
+    """Switch something on. False: it is on."""
+    if not session.connection().execute(sa.delete(_switch).where(_of(target), _is_off())).rowcount:
+        return False
+    audit(session, actor, Action.SWITCHED_ON, _subject(target), target.tenant or None)
+    return True
+
+
+def _is_off() -> sa.ColumnElement[bool]:
+    return sa.or_(_switch.c.until.is_(None), _switch.c.until > utcnow())
+
+
+def _of(target: Target) -> sa.ColumnElement[bool]:
+    return sa.and_(*(_switch.c[name] == value for name, value in target._asdict().items()))
+
+
+def _subject(target: Target) -> str:
+    return f"{target.kind} {target.name}".strip()
+
+
+def _info(row: JsonObject) -> SwitchInfo:
+    return SwitchInfo.model_validate({**row, "set_at": row["at"]})
