@@ -19,7 +19,8 @@ TWINS = {
     "SyncTools": ["features.registered_tools.calls.ToolCalls"],
     "SyncAgents": ["features.stored_definitions.calls.AgentCalls"],
     "SyncUsage": ["features.usage.reports.Reports"],
-    "SyncLimits": ["features.limits.rules.Rules"],
+    "SyncBudgets": ["features.budgets.rules.Rules", "features.rules.verbs.RuleVerbs"],
+    "SyncLimits": ["features.limits.rules.Rules", "features.rules.verbs.RuleVerbs"],
     "SyncSwitches": ["features.switches.switching.Switching"],
     "SyncAllRuns": ["features.all_runs.all_runs.AllRuns"],
     "SyncDrSai": ["drsai.DrSai"],
@@ -49,7 +50,8 @@ TYPES = {
 }
 ALSO = {
     "SyncCaller": "engine: Engine",
-    "SyncDrSai": "drsai: DrSai; files: SyncFiles; usage: SyncUsage; limits: SyncLimits; switches: SyncSwitches",
+    "SyncDrSai": "drsai: DrSai; files: SyncFiles; usage: SyncUsage; budgets: SyncBudgets; limits: SyncLimits; "
+    "switches: SyncSwitches",
     "SyncHandle": "thread_id: str; user_id: str; imported: bool",
 }
 """Attributes that are set where no annotation says what they are."""

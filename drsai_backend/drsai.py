@@ -60,6 +60,7 @@ class DrSai(Caller):
         authenticator: tells whose a key or token is.
         audit: the audit log: who did what that others may ask about.
         usage: what model calls have used and cost, summed by whatever they belong to.
+        budgets: how many tokens, and how much money, they may spend in a day and a month: listed, set, removed.
         limits: how many requests, tokens and runs a key, a user, a tenant and all may have: listed, set, removed.
         switches: what operators have switched off: teams, models, tools, tenants, all; listed, and switched on again.
         users: those to whom something belongs: listed, deleted.
@@ -95,6 +96,7 @@ class DrSai(Caller):
         from drsai_backend.definitions.modes import add_modes
         from drsai_backend.features.audit.extension import Audit
         from drsai_backend.features.base import Host
+        from drsai_backend.features.budgets.extension import Budgets
         from drsai_backend.features.extensions import Extensions, kinds_of, means_of, schemas_of
         from drsai_backend.features.limits.extension import Limits
         from drsai_backend.features.switches.extension import Switches
@@ -167,6 +169,7 @@ class DrSai(Caller):
         super().__init__(engine, Principal(by=by))
         self.audit = made.get(Audit)
         self.usage = made.get(Usage)
+        self.budgets = made.get(Budgets)
         self.limits = made.get(Limits)
         self.switches = made.get(Switches)
         self.users = Users(self.engine, self.keys, settings)

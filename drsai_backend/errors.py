@@ -33,6 +33,7 @@
     │   ├── EndpointTimeout       504  it did not answer in time
     │   └── EndpointBusy          429  its rate limit is used up
     ├── TooManyRequests           429  a limit of requests, tokens or runs is reached; `after` says for how long
+    ├── BudgetReached             429  a budget of tokens or money is used up
     ├── TooManyWebhooks           429  too many webhooks of the user have not arrived yet
     ├── TooManyJobs               429  too many jobs of the user are not done yet
     ├── ToolError                      a tool call failed; the text is safe, and meant for the model
@@ -214,6 +215,10 @@ class TooManyRequests(DrSaiError, code="rate_limit_exceeded", status=429):
     def __init__(self, message: str, *, after: float, param: str | None = None) -> None:
         super().__init__(message, param=param)
         self.after = after
+
+
+class BudgetReached(DrSaiError, code="insufficient_quota", status=429):
+    """A budget of tokens or money is used up, until its day or month is over. Nothing was stored."""
 
 
 class TooManyWebhooks(DrSaiError, code="too_many_webhooks", status=429):

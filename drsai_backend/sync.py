@@ -29,6 +29,7 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, NotOpened
 from drsai_backend.features.all_runs.all_runs import AllRuns
+from drsai_backend.features.budgets.rules import Rules as BudgetRules
 from drsai_backend.features.limits.rules import Rules
 from drsai_backend.features.registered_tools.calls import ToolCalls
 from drsai_backend.features.stored_definitions.calls import AgentCalls
@@ -141,6 +142,10 @@ class SyncAgents(_Twin):
 
 class SyncUsage(_Twin):
     """`DrSai.usage` for threads."""
+
+
+class SyncBudgets(_Twin):
+    """`DrSai.budgets` for threads."""
 
 
 class SyncLimits(_Twin):
@@ -278,6 +283,7 @@ _TWINS: Final[dict[type, Callable[[Any, SyncDrSai], _Twin]]] = {
     ToolCalls: SyncTools,
     AgentCalls: SyncAgents,
     Reports: SyncUsage,
+    BudgetRules: SyncBudgets,
     Rules: SyncLimits,
     Switching: SyncSwitches,
     AllRuns: SyncAllRuns,

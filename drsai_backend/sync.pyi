@@ -18,8 +18,10 @@ from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner, ThreadName
 from drsai_backend.definitions.stored.store import Visibility
 from drsai_backend.drsai import DrSai
 from drsai_backend.features.all_runs.base import ALL, AnyRun, Board, ErrorGroup, Order, SteeredAll, Verb, Wanted
-from drsai_backend.features.limits.base import Kind, LimitInfo
+from drsai_backend.features.budgets.base import BudgetInfo
+from drsai_backend.features.limits.base import LimitInfo
 from drsai_backend.features.registered_tools.calls import ToolInfo, ToolStatistics
+from drsai_backend.features.rules.base import Kind
 from drsai_backend.features.stored_definitions.calls import AgentInfo
 from drsai_backend.features.switches.base import SwitchInfo
 from drsai_backend.features.usage.base import Counted, GroupBy, UsageSum
@@ -509,8 +511,58 @@ class SyncUsage:
             InvalidRequest: `older_than` reaches back before the first year, or is negative.
         """
 
+class SyncBudgets:
+    """`DrSai.budgets` for threads."""
+
+    def remove(self, kind: Kind, name: str = "", *, tenant: str = DEFAULT_TENANT, actor: Actor = PROGRAM) -> bool:
+        """Have the settings hold again; False: nothing was set. Arguments as those of `set`.
+
+        Raises:
+            InvalidRequest: `kind` or `name` cannot be.
+        """
+
+    def list(self, tenant: str | None = None, after: str | None = None, limit: int = 20) -> Page[BudgetInfo]:
+        """Return a page of what was set, the newest first, with what is used of it. `tenant`: only of this one. Raises
+        InvalidRequest where `after` is no `next`."""
+
+    def set(
+        self,
+        kind: Kind,
+        name: str = "",
+        *,
+        tenant: str = DEFAULT_TENANT,
+        tokens_day: int | None = None,
+        tokens_month: int | None = None,
+        cost_day: float | None = None,
+        cost_month: float | None = None,
+        actor: Actor = PROGRAM,
+    ) -> BudgetInfo:
+        """Set what a key, a user, a tenant or all may spend, in place of what was set before. All workers go by it
+        within two seconds.
+
+        Args:
+            kind: `key`, `user`, `tenant`, or `all` together.
+            name: the id of the key, or the user; else empty.
+            tenant: that of the key or the user, or the tenant itself.
+            tokens_day: of model calls, in a day. None: as the settings say; 0: no budget.
+            tokens_month: in a month.
+            cost_day: in a day, in the currency of the prices.
+            cost_month: in a month.
+            actor: who does it.
+
+        Raises:
+            InvalidRequest: one of these cannot be; `param` names it.
+        """
+
 class SyncLimits:
     """`DrSai.limits` for threads."""
+
+    def remove(self, kind: Kind, name: str = "", *, tenant: str = DEFAULT_TENANT, actor: Actor = PROGRAM) -> bool:
+        """Have the settings hold again; False: nothing was set. Arguments as those of `set`.
+
+        Raises:
+            InvalidRequest: `kind` or `name` cannot be.
+        """
 
     def list(self, tenant: str | None = None, after: str | None = None, limit: int = 20) -> Page[LimitInfo]:
         """Return a page of what was set, the newest first. `tenant`: only of this one. Raises InvalidRequest where
@@ -543,13 +595,6 @@ class SyncLimits:
 
         Raises:
             InvalidRequest: one of these cannot be; `param` names it.
-        """
-
-    def remove(self, kind: Kind, name: str = "", *, tenant: str = DEFAULT_TENANT, actor: Actor = PROGRAM) -> bool:
-        """Have the settings hold again; False: nothing was set. Arguments as those of `set`.
-
-        Raises:
-            InvalidRequest: `kind` or `name` cannot be.
         """
 
 class SyncAllRuns:
@@ -683,6 +728,7 @@ class SyncDrSai(SyncCaller):
     drsai: DrSai
     files: SyncFiles
     usage: SyncUsage
+    budgets: SyncBudgets
     limits: SyncLimits
     switches: SyncSwitches
 

@@ -26,6 +26,7 @@ from pydantic_settings import (
 from drsai_backend.config.values import (
     UPPER,
     ApiKey,
+    BudgetsOf,
     Continues,
     Delays,
     Endpoint,
@@ -479,6 +480,19 @@ class Settings(BaseSettings):
         default=None,
         validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT",
         description="The collector's address for OTLP over HTTP; default: `http://localhost:4318`.",
+    )
+    budget_key: BudgetsOf = Field(
+        default_factory=dict,
+        description="What each API key may spend: `tokens_day=1000000, tokens_month=…, cost_day=…, cost_month=50`; "
+        "what is not said, or 0, has no budget.",
+    )
+    budget_user: BudgetsOf = Field(default_factory=dict, description="What each user may spend, likewise.")
+    budget_tenant: BudgetsOf = Field(default_factory=dict, description="What each tenant may spend, likewise.")
+    budget_all: BudgetsOf = Field(default_factory=dict, description="What all may spend together, likewise.")
+    budget_message: str | None = Field(
+        default=None,
+        description="What is told where a budget is used up; `{budget}` stands for its name, `{until}` for when it "
+        "begins anew.",
     )
     demo_delay: float = Field(default=0.015, ge=0, description="Seconds between two words of the offline demo model.")
 

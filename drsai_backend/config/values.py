@@ -174,6 +174,15 @@ LimitsOf: TypeAlias = Annotated[
     _numbers("requests=60, tokens=100000, runs=4 or streams=8"),
 ]
 """Requests and tokens a minute, runs and streams at once, as `requests=60, runs=4`, or JSON; 0: no limit."""
+BudgetsOf: TypeAlias = Annotated[
+    dict[
+        Literal["tokens_day", "tokens_month", "cost_day", "cost_month"],
+        Annotated[float, Field(ge=0, le=10_000_000_000, allow_inf_nan=False)],
+    ],
+    NoDecode,
+    _numbers("tokens_day=1000000 or cost_month=50"),
+]
+"""Tokens and money for a day and a month, as `tokens_day=1000000, cost_month=50`, or JSON; 0: no budget."""
 
 Retention: TypeAlias = Annotated[
     dict[str, Annotated[float, Field(ge=0, le=1_000_000)]],

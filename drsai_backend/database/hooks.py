@@ -5,7 +5,7 @@ a user. What has none of them runs no line of this module.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import product
@@ -103,6 +103,11 @@ class Asked:
 Charged: TypeAlias = Callable[[Asked], "Charge | None"]
 CallsMade: TypeAlias = Callable[[CallsOf, Sequence[MadeCall]], Sequence[Step]]
 RunEnded: TypeAlias = Callable[[Session, EndedRun], None]
+Draw: TypeAlias = Callable[[str, int, "int | None"], Awaitable[Callable[[bool], None]]]
+"""Draws what a model call may use, before it is made: by the model's name, the estimated tokens of its prompt and those
+of the longest answer, None where nobody says. What it returns is called at the end of the call, with whether there is
+an answer. Raises BudgetReached: it is not to be made."""
+Drawn: TypeAlias = Callable[[Owner, "str | None", ThreadName, str], "Draw | None"]
 UserDeleted: TypeAlias = Callable[[Session, Owner], int]
 FileDeleted: TypeAlias = Callable[[Session, Owner, str], None]
 Wanting: TypeAlias = Callable[[str], bool]
@@ -123,6 +128,7 @@ class Hooks:
         calls_made: returns statements that store model calls.
         charged: returns what a request is charged, if anything.
         exchanges: say of a team whether `calls_made` is to have what its models are sent and answer.
+        drawn: returns what draws the model calls of a run, if anything.
         tables: tables of features whose rows belong to a user, by their columns `tenant` and `user_id`.
     """
 
@@ -135,6 +141,7 @@ class Hooks:
     calls_made: Mapping[str, CallsMade] = field(default_factory=dict[str, CallsMade])
     charged: Mapping[str, Charged] = field(default_factory=dict[str, Charged])
     exchanges: Sequence[Wanting] = ()
+    drawn: Mapping[str, Drawn] = field(default_factory=dict[str, Drawn])
 
     def charges(self, asked: Asked) -> Sequence[Charge]:
         """Return what a request is charged, by all. Raises what one does that refuses it."""

@@ -15,6 +15,7 @@ from drsai_backend.datamodel.base import (
     table_of,
     utcnow,
 )
+from drsai_backend.datamodel.budgets import BudgetRule, BudgetState
 from drsai_backend.datamodel.documents import RegisteredTool, StoredDefinition, ToolStatistic
 from drsai_backend.datamodel.file import FileChunk, FileContent, StoredFile
 from drsai_backend.datamodel.knowledge import KnowledgeBatch, KnowledgeFile, KnowledgeStore
@@ -49,6 +50,8 @@ __all__ = [
     "ApiKey",
     "AuditEntry",
     "AutoGenMessage",
+    "BudgetRule",
+    "BudgetState",
     "EmbeddedText",
     "FileChunk",
     "FileContent",

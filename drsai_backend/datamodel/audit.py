@@ -62,6 +62,8 @@ class Action(StrEnum):
     AGENT_DELETED = "agent.deleted"
     AGENT_ROLLED_BACK = "agent.rolled_back"
     KNOWLEDGE_DELETED = "knowledge.deleted"
+    BUDGET_SET = "budget.set"
+    BUDGET_REMOVED = "budget.removed"
     LIMIT_SET = "limit.set"
     LIMIT_REMOVED = "limit.removed"
     SWITCHED_OFF = "switch.off"

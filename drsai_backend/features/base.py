@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from drsai_backend.config import Settings
     from drsai_backend.database import Database, DatabaseManager
     from drsai_backend.database.backends.prepared import Charge, Step
-    from drsai_backend.database.hooks import Asked, CallsOf, EndedRun, MadeCall
-    from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.database.hooks import Asked, CallsOf, Draw, EndedRun, MadeCall
+    from drsai_backend.datamodel.owner import Owner, ThreadName
     from drsai_backend.json_types import JsonObject
     from drsai_backend.models import ModelClientFactory
     from drsai_backend.models.embeddings import Embeddings
@@ -230,6 +230,12 @@ class Extension:
         that is taken, or the request is refused and nothing is stored. None: nothing. A DrSaiError that is raised here
         refuses it without a look at the database. Called once for each request that is not known already, by an
         idempotency key or as a repeat."""
+        return None
+
+    def draw(self, owner: Owner, key_id: str | None, thread: ThreadName, run_id: str) -> Draw | None:
+        """Return what draws each model call of a run before it is made: a run of this process is about to begin, or to
+        go on. None: nothing does. Where a call cannot be drawn, the run is paused where it stands, for that reason.
+        `owner`: who asks, with the key `key_id`, if with one."""
         return None
 
     def user_deleted(self, session: Session, owner: Owner) -> int:

@@ -41,6 +41,8 @@ BUILTIN: Final = (
     _feature("tools", "registered_tools"),
     _feature("memory", "memory", "Memory"),
     _feature("usage", "usage", "Usage"),
+    # Before limits: what a request reserves of budgets counts only where it is stored.
+    _feature("budgets", "budgets", "Budgets"),
     _feature("limits", "limits", "Limits"),
     _feature("switches", "switches", "Switches"),
     _feature("metrics", "metrics", "Metrics", commands=None),

@@ -84,6 +84,7 @@ class Extensions:
             {each.name: each.calls_made for each in self._overriding("calls_made") if each.is_on},
             {each.name: each.charge for each in self._overriding("charge") if each.is_on},
             [each.wants_exchanges for each in self._overriding("wants_exchanges") if each.is_on],
+            {each.name: each.draw for each in self._overriding("draw") if each.is_on},
         )
 
     def on_requests(self) -> tuple[Sequence[Came], Sequence[Known], Sequence[Streams]]:

@@ -79,6 +79,15 @@ class InputRequired(BaseException):
         super().__init__(f"{self.source} asks: {self.prompt}")
 
 
+class RunPaused(InputRequired):
+    """What a run may spend is used up: it is paused where it stands, as it would be by a question, and the turn is
+    repeated once it is resumed. `code` says what is used up, and `prompt` tells it."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+
+
 class StopRequested(BaseException):
     """A person wants the run to stop: it ends as STOPPED, with this text as its reason."""
 

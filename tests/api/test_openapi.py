@@ -129,9 +129,12 @@ def agreeing(_: Any, case: Any) -> Any:
             for name in ("user", *(_APART if case.operation.label in _ASKED else ())):
                 case.body.pop(name, None)
             case.body.update(_ASKED.get(case.operation.label, {}))
-    if case.operation.label.endswith("/v1/limits"):  # One is named, and nobody who asks here is limited.
+    if case.operation.label.endswith(
+        ("/v1/limits", "/v1/budgets")
+    ):  # One is named, and nobody who asks here is bounded.
+        most = {"runs": 1000} if case.operation.label.endswith("limits") else {"cost_month": 1000.5}
         query = {"of_user": "zoe"} if case.operation.label.startswith("DELETE") else query
-        case.body = {"user": "zoe", "runs": 1000} if case.operation.label.startswith("PUT") else case.body
+        case.body = {"user": "zoe", **most} if case.operation.label.startswith("PUT") else case.body
     if case.operation.label.endswith("/v1/switches"):  # Of no team that somebody asks here.
         none = {"kind": "team", "name": "none"}
         query = none if case.operation.label.startswith("DELETE") else query

@@ -230,6 +230,7 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
     more = DefinitionSpec("more", {"agents": {"more": {}}})
     await drsai.limits.set("user", "ann", tenant="acme", requests=4)
     await drsai.switches.off("team", "none", message="No.")
+    await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=10**9)
     await _refuse_entries(drsai)
     before = await _stored(drsai)
     ann = Principal("ann", "acme")
@@ -253,6 +254,8 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
         "key.changed": lambda: drsai.webhooks.change_key("acme", key.info.key_id, "https://hooks.example.org/"),
         "webhook_secret.created": lambda: drsai.webhooks.make_secret(Owner("acme", "bob")),
         "webhook_secret.rotated": lambda: drsai.webhooks.make_secret(Owner("acme", "ann")),
+        "budget.set": lambda: drsai.budgets.set("user", "ann", tenant="acme", cost_day=5),
+        "budget.removed": lambda: drsai.budgets.remove("user", "ann", tenant="acme"),
         "limit.set": lambda: drsai.limits.set("user", "ann", tenant="acme", requests=5),
         "limit.removed": lambda: drsai.limits.remove("user", "ann", tenant="acme"),
         "switch.off": lambda: drsai.switches.off("team", "none", message="Not now."),

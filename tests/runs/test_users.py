@@ -26,6 +26,8 @@ from drsai_backend.datamodel import (
     AgentJson,
     AuditEntry,
     AutoGenMessage,
+    BudgetRule,
+    BudgetState,
     FileChunk,
     FileContent,
     KnowledgeStore,
@@ -59,8 +61,8 @@ from tests.support.threads import LATE, QUICK, Make, settings, until
 ANN = Owner("acme", "ann")
 OTHERS = (Owner("other", "ann"), Owner("default", "ann"), Owner("acme", "bob"))
 KEPT = {table_of(AuditEntry), table_of(RegisteredTool), table_of(ToolStatistic), table_of(Worker), table_of(UsageEntry)}
-KEPT |= {table_of(LimitRule), table_of(LimitState), table_of(Switch)}
-"""Have a tenant, and outlive its users, or are not told by `user_id` (tests/features/limits)."""
+KEPT |= {table_of(each) for each in (LimitRule, LimitState, BudgetRule, BudgetState, Switch)}
+"""Have a tenant, and outlive its users, or are not told by `user_id` (tests/features/limits, budgets)."""
 
 
 CONTENT = table_of(FileContent)

@@ -21,6 +21,7 @@ _BY_CODE: Final = {
     "request_too_large": "request_too_large",
     **dict.fromkeys(("overloaded", "shutting_down", "database_unavailable"), "overloaded_error"),
     "model_timeout": "timeout_error",
+    "insufficient_quota": "rate_limit_error",
 }
 _BY_TYPE: Final = {"server_error": "api_error"}
 _BY_STATUS: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}

@@ -17,6 +17,7 @@ from starlette.routing import Match
 from drsai_backend.api.http.checking import refused
 from drsai_backend.api.http.json import json_response
 from drsai_backend.errors import (
+    BudgetReached,
     DatabaseError,
     DrSaiError,
     Forbidden,
@@ -92,7 +93,7 @@ def error_response(
         headers["retry-after"] = "5" if isinstance(error, DatabaseError) else "1"
     elif error.status == 413:
         headers["connection"] = "close"  # or the server would read the rest of the body, whatever its length
-    elif error.status in _NO_RETRY:
+    elif error.status in _NO_RETRY or isinstance(error, BudgetReached):
         headers["x-should-retry"] = "false"
     elif isinstance(error, Unauthenticated):
         headers["www-authenticate"] = 'Bearer realm="drsai_backend"'  # RFC 6750, section 3
@@ -109,6 +110,7 @@ def refused_login(error: HTTPException, shape: Callable[[JsonObject], JsonObject
 
 def _body(message: str, status: int, code: str, param: str | None = None) -> JsonObject:
     kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    kind = code if code == BudgetReached.code else kind
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 

@@ -9,19 +9,13 @@ nobody touches is free again by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
-from urllib.parse import quote
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-if TYPE_CHECKING:
-    from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.rules.base import WHOM, RuleInfo, Who
 
-Kind: TypeAlias = Literal["key", "user", "tenant", "all"]
 Measure: TypeAlias = Literal["requests", "tokens", "runs", "streams"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
 BUCKETS: Final = ("requests", "tokens")
 """What is limited by the minute; the others at once."""
@@ -30,21 +24,6 @@ AGAIN: Final = 1.0
 """Seconds after which to ask again where too much is under way: when something ends, nobody knows."""
 MINUTE: Final = 60_000_000_000
 """In nanoseconds, as all times of buckets."""
-_WHOM: Final = {
-    "key": "this API key",
-    "user": "you",
-    "tenant": "your tenant",
-    "all": "all users together",
-    "address": "your address",
-}
-
-
-class Who(NamedTuple):
-    """For whom a limit is, by a `Kind`, or of an address; what does not name them is empty."""
-
-    kind: str
-    tenant: str = ""
-    name: str = ""
 
 
 class Bound(NamedTuple):
@@ -57,7 +36,7 @@ class Bound(NamedTuple):
     @property
     def subject(self) -> str:
         """Return what the bucket is stored under."""
-        return "/".join((self.measure, *(quote(each, safe="") for each in self.who)))
+        return f"{self.measure}/{self.who.subject}"
 
     @property
     def unit(self) -> int:
@@ -74,41 +53,23 @@ class Bound(NamedTuple):
 
     def refusal(self, wait: int) -> str:
         """Return what is told where it is used up, for so long."""
-        of = f"the limit of {self.most} {self.measure} a minute for {_WHOM[self.who.kind]} is reached"
+        of = f"the limit of {self.most} {self.measure} a minute for {WHOM[self.who.kind]} is reached"
         return f"{of}: try again in {wait / 1e9:.3g} s"
 
     def too_many(self, live: int) -> str:
         """Return what is told where so many are under way."""
-        whose = f"{live} {self.measure} of {_WHOM[self.who.kind]} are under way"
+        whose = f"{live} {self.measure} of {WHOM[self.who.kind]} are under way"
         return f"{whose}, and {self.most} may be at once: wait for an end"
 
 
-class LimitInfo(BaseModel):
+class LimitInfo(RuleInfo):
     """What was set for a key, a user, a tenant or all. None: as the settings say; 0: no limit."""
 
-    kind: Kind
-    tenant: str = Field(description="Empty: of all.")
-    name: str = Field(description="The id of the key, or the user; else empty.")
+    measures = MEASURES
     requests: int | None = Field(default=None, description="A minute.")
     tokens: int | None = Field(default=None, description="Of model calls, a minute.")
     runs: int | None = Field(default=None, description="At once, those that wait in queues included.")
     streams: int | None = Field(default=None, description="At once, in each process.")
-    set_at: datetime
-
-    @property
-    def who(self) -> Who:
-        return Who(self.kind, self.tenant, self.name)
-
-    @property
-    def given(self) -> Mapping[Measure, int]:
-        """Return what stands in place of the settings."""
-        return {measure: most for measure in MEASURES if (most := getattr(self, measure)) is not None}
-
-
-def everybody(owner: Owner, key_id: str | None) -> list[Who]:
-    """Return for whom limits are that a request of a user counts for."""
-    found = [Who("user", *owner), Who("tenant", owner.tenant), Who("all")]
-    return found if key_id is None else [Who("key", owner.tenant, key_id), *found]
 
 
 def duration(nanoseconds: int) -> str:

@@ -18,7 +18,9 @@ from cachetools import TTLCache
 from drsai_backend.database.backends.prepared import Row, Step
 from drsai_backend.errors import TooManyRequests
 from drsai_backend.features.limits import rows
-from drsai_backend.features.limits.base import AGAIN, BUCKETS, MINUTE, Bound, Who, duration
+from drsai_backend.features.limits.base import AGAIN, BUCKETS, MINUTE, Bound, duration
+from drsai_backend.features.rules.base import Who
+from drsai_backend.features.rules.rows import LOCK
 
 Headers = list[tuple[bytes, bytes]]
 _REMEMBERED: Final = 100_000
@@ -168,7 +170,7 @@ class Taking:
             if unknown := [b.subject for b, _ in self._taken if b.subject not in self._buckets]:
                 steps.append((rows.MAKE, {"subjects": _json(unknown)}))
             if self._runs:
-                steps.append((rows.LOCK, {"locks": _json(b.subject for b in self._runs)}))
+                steps.append((LOCK, {"locks": _json(b.subject for b in self._runs)}))
         return [*steps, (rows.TAKE, values)]
 
     def check(self, row: Row) -> Sequence[Step]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
@@ -12,11 +10,11 @@ from contextvars import ContextVar
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from drsai_backend.errors import DrSaiError, TooManyRequests
-from drsai_backend.features.base import end
+from drsai_backend.errors import TooManyRequests
 from drsai_backend.features.limits import rows
-from drsai_backend.features.limits.base import AGAIN, BUCKETS, Bound, Measure, Who, everybody
+from drsai_backend.features.limits.base import AGAIN, BUCKETS, Bound
 from drsai_backend.features.limits.rules import Rules
+from drsai_backend.features.rules.base import KINDS, Who
 
 if TYPE_CHECKING:
     from cachetools import TTLCache
@@ -32,12 +30,8 @@ if TYPE_CHECKING:
     from drsai_backend.features.limits.buckets import Addresses, Buckets, Headers
     from drsai_backend.runs import Engine
 
-log = logging.getLogger("drsai.limits")
-
-_EVERY: Final = 1.0
-"""Seconds between two looks whether other processes have changed limits."""
-_HOUR: Final = 3_600.0
-"""Between two looks for buckets that were full a day ago."""
+_DAY: Final = 24 * 3_600 * 10**9
+"""In nanoseconds: for so long the row of a bucket is kept that is full again."""
 _headers: ContextVar[Headers | None] = ContextVar("drsai_limits_headers", default=None)
 """Headers of the answer to the request that the running code works for."""
 
@@ -46,16 +40,9 @@ class Limits(Rules):
     """Limits: those of the settings, and those that were set for a key, a user, a tenant or all in their place."""
 
     def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        settings = host.settings
-        self._defaults: Mapping[str, Mapping[Measure, int]] = {
-            "key": settings.limit_key,
-            "user": settings.limit_user,
-            "tenant": settings.limit_tenant,
-            "all": settings.limit_all,
-        }
-        self._are_set = any(self._defaults.values())
-        self._watching: asyncio.Task[None] | None = None
+        said = host.settings
+        defaults = said.limit_key, said.limit_user, said.limit_tenant, said.limit_all
+        super().__init__(host, {kind: {**each} for kind, each in zip(KINDS, defaults, strict=True)})
         self._engine: Engine | None = None
         self._streams = Counter[Who]()
         """Those that are sent now."""
@@ -84,11 +71,11 @@ class Limits(Rules):
     def charge(self, asked: Asked) -> Charge | None:
         """Return what a request is charged: one of the requests a minute, the tokens that its first model call may use,
         and a place among the runs at once."""
-        here = BUCKETS if asked.tokens is None else (*BUCKETS, "runs")
-        bounds = [each for each in self._bounds(asked.owner, asked.key_id) if each.measure in here]
         if asked.tokens is not None:
             self._check_process(asked)
-        if not bounds:
+        here = BUCKETS if asked.tokens is None else (*BUCKETS, "runs")
+        found = self._bounds(asked.owner, asked.key_id)
+        if not found or not (bounds := [each for each in found if each.measure in here]):
             return None
         from drsai_backend.features.limits.buckets import Taking
 
@@ -99,8 +86,8 @@ class Limits(Rules):
 
     def calls_made(self, of: CallsOf, calls: Sequence[MadeCall]) -> Sequence[Step]:
         """Take what calls have used: of the first ones of a run, what is more than was taken before."""
-        bounds = [each for each in self._bounds(of.owner, of.key_id) if each.measure == "tokens"]
-        if not bounds:
+        found = self._bounds(of.owner, of.key_id)
+        if not found or not (bounds := [each for each in found if each.measure == "tokens"]):
             return ()
         records = (cast("Mapping[str, int]", each.record) for each in calls)
         used = sum(each.get("prompt_tokens", 0) + each.get("completion_tokens", 0) for each in records)
@@ -114,15 +101,10 @@ class Limits(Rules):
 
     def _bounds(self, owner: Owner, key_id: str | None) -> Sequence[Bound]:
         """Return the limits that count for a user's requests, or for those with a key of theirs."""
-        if not (self._rules or self._are_set):
+        if not self._bounds_some:
             return ()
-        found: list[Bound] = []
-        for who in everybody(owner, key_id):
-            given, rule = self._defaults[who.kind], self._rules.get(who)
-            if given or rule:
-                given = given if rule is None else {**given, **rule}
-                found += [Bound(who, measure, most) for measure, most in given.items() if most]
-        return found
+        given = self._given(owner, key_id)
+        return [Bound(who, measure, most) for who, each in given for measure, most in each.items() if most]
 
     def _check_process(self, asked: Asked) -> None:
         most = self.host.settings.limit_process_runs
@@ -170,23 +152,7 @@ class Limits(Rules):
     async def open(self, engine: Engine) -> None:
         """Read what was set, and look for changes from now on."""
         self._engine = engine
-        await self._refresh()
-        self._watching = asyncio.create_task(self._watch())
+        await super().open(engine)
 
-    async def close(self) -> None:
-        await end(self._watching)
-
-    async def _watch(self) -> None:
-        swept, is_away = time.monotonic(), False
-        while True:
-            await asyncio.sleep(_EVERY)
-            try:
-                await self._refresh()
-                if time.monotonic() - swept > _HOUR:
-                    swept, before = time.monotonic(), time.time_ns() - int(24 * _HOUR * 1e9)
-                    await self.host.database.write(partial(rows.forget_states, before=before))
-                is_away = False
-            except DrSaiError as error:
-                if not is_away:
-                    log.warning("changes of limits are not seen now: %s", error.message)
-                is_away = True
+    async def _sweep(self) -> None:
+        await self.host.database.write(partial(rows.forget_states, before=time.time_ns() - _DAY))

@@ -7,26 +7,22 @@ a run. It locks its rows in one order, so none of two requests waits for the oth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.audit import audit
 from drsai_backend.database.backends.prepared import Prepared
-from drsai_backend.database.pages import Cursor, given
 from drsai_backend.database.upserts import insert_into
-from drsai_backend.datamodel import LimitRule, LimitState, table_of, utcnow
-from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel import LimitRule, LimitState, table_of
+from drsai_backend.datamodel.audit import Action
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.features.limits.base import BUCKETS, Bound, LimitInfo, Who
-from drsai_backend.json_types import JsonObject
-from drsai_backend.page import Page
+from drsai_backend.features.limits.base import BUCKETS, Bound, LimitInfo
+from drsai_backend.features.rules.base import Who
+from drsai_backend.features.rules.rows import RuleRows
 
-_rule = table_of(LimitRule)
+RULES: Final = RuleRows(table_of(LimitRule), LimitInfo.model_validate, (Action.LIMIT_SET, Action.LIMIT_REMOVED))
 _state = table_of(LimitState)
-_list: Final = Cursor((_rule.c.id,))
 # A thread has one run at a time: what waits behind another one makes no run more.
 _LIVE: Final = """
     SELECT count(DISTINCT live.thread_key) FROM (
@@ -91,13 +87,6 @@ MAKE: Final = Prepared(
     )
 )
 """Make rows where this process has seen none: what is not there cannot be locked."""
-LOCK: Final = Prepared(
-    lambda _: sa.text(
-        "SELECT pg_advisory_xact_lock(hashtextextended(l.name, 37)) FROM (SELECT value AS name FROM "
-        "jsonb_array_elements_text(CAST(:locks AS jsonb)) ORDER BY value) l"
-    )
-)
-"""Wait for others who count live runs of the same: rows that are not there cannot be locked."""
 
 
 @Prepared
@@ -122,58 +111,9 @@ def forget_states(session: Session, before: int) -> int:
     return session.connection().execute(sa.delete(_state).where(_state.c.tat < before)).rowcount
 
 
-# --- what was set -----------------------------------------------------------------------------------------------------
-
-
-def changed(session: Session, known: object) -> tuple[object, list[LimitInfo] | None]:
-    """Return all that was set, with what tells whether it changes; None: it is as it was `known`."""
-    version = tuple(session.connection().execute(sa.select(sa.func.count(), sa.func.sum(_rule.c.id))).one())
-    if version == known:
-        return version, None
-    rows = session.connection().execute(sa.select(_rule)).mappings()
-    return version, [_info(dict(row)) for row in rows]
-
-
-def list_rules(session: Session, tenant: str | None, after: str | None, limit: int) -> Page[LimitInfo]:
-    """Return a page of what was set, the newest first. Raises InvalidRequest where `after` is no `next`."""
-    query = sa.select(_rule).where(*given((tenant, _rule.c.tenant.__eq__)))
-    return _list.page(session, query, after, limit).map(_info)
-
-
-def set_rule(session: Session, who: Who, values: Mapping[str, int], actor: Actor) -> LimitInfo:
-    """Set what somebody may do, in place of what was set before."""
-    connection = session.connection()
-    connection.execute(sa.delete(_rule).where(*_of(who)))
-    row = {**who._asdict(), **values, "at": utcnow()}
-    made = connection.execute(sa.insert(_rule).values(**row).returning(*_rule.c)).mappings().one()
-    audit(session, actor, Action.LIMIT_SET, *_subject(who), detail={**values})
-    return _info(dict(made))
-
-
-def remove_rule(session: Session, who: Who, actor: Actor) -> bool:
-    """Have the settings hold again. False: nothing was set."""
-    if not session.connection().execute(sa.delete(_rule).where(*_of(who))).rowcount:
-        return False
-    audit(session, actor, Action.LIMIT_REMOVED, *_subject(who))
-    return True
-
-
 def forget_user(session: Session, owner: Owner) -> int:
     """Delete what was set for a user, and their buckets; returns how many."""
-    connection, who = session.connection(), Who("user", *owner)
+    who = Who("user", *owner)
     subjects = [Bound(who, measure, 1).subject for measure in BUCKETS]
-    gone = connection.execute(sa.delete(_state).where(_state.c.subject.in_(subjects))).rowcount
-    return gone + connection.execute(sa.delete(_rule).where(*_of(who))).rowcount
-
-
-def _of(who: Who) -> Sequence[sa.ColumnElement[bool]]:
-    return [_rule.c[name] == value for name, value in who._asdict().items()]
-
-
-def _subject(who: Who) -> tuple[str, Owner | str | None]:
-    owner = Owner(who.tenant, who.name) if who.kind == "user" else who.tenant or None
-    return f"{who.kind} {who.name}".strip(), owner
-
-
-def _info(row: JsonObject) -> LimitInfo:
-    return LimitInfo.model_validate({**row, "set_at": row["at"]})
+    gone = session.connection().execute(sa.delete(_state).where(_state.c.subject.in_(subjects))).rowcount
+    return gone + RULES.forget(session, who)

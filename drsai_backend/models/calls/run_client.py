@@ -46,7 +46,7 @@ from drsai_backend.models.endpoints.thoughts import with_thought
 from drsai_backend.models.openai import PooledOpenAIClient
 from drsai_backend.models.text_calls.asking import TextCalls
 from drsai_backend.models.text_calls.wording import RenderedMessages, TextForm
-from drsai_backend.models.tokens import count_tokens, remaining_tokens
+from drsai_backend.models.tokens import count_tokens, estimate_tokens, remaining_tokens
 from drsai_backend.models.turns import AT_A_TURN, turns_here
 
 _CUT: Final[Any] = {
@@ -117,6 +117,9 @@ class _Call:
         self._failed = failed
         self.since = time.monotonic()
         self.number, self.answer = 0, None
+        self.is_answered = False
+        self.reserved: Callable[[bool], None] | None = None
+        """Is told the end of a call that was reserved (`UsageMeter.reserve`)."""
         self.steps = steps
         if steps is not None:
             self.request = ModelRequest.of(call.messages, call.options)
@@ -127,6 +130,8 @@ class _Call:
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self.steps is not None and self.answer is None:
             self.steps.not_answered(self.number)
+        if self.reserved is not None:
+            self.reserved(self.is_answered)
         await self.notes.close()
         if self._failed is not None and isinstance(error, Exception):
             self._failed(error)
@@ -323,6 +328,7 @@ class RunModelClient(ChatCompletionClient):
                 exchange = await exchange_of(call.notes, result)
             usage, details = call.notes.spent(result)
             self.meter.add(usage, details)
+            call.is_answered = True
             speaker, each = self._agent.speaker, self.meter.each
             if speaker is not None or each is not None:
                 counts = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens, **details}
@@ -372,7 +378,7 @@ class RunModelClient(ChatCompletionClient):
         text = _Text(self.rules.bounds) if call.streams else None
         self.show = None
         async with made:
-            stream, item = await self._begun(call, notes)
+            stream, item = await self._begun(call, notes, made)
             try:
                 while item is not None:
                     if isinstance(item, CreateResult):
@@ -395,9 +401,9 @@ class RunModelClient(ChatCompletionClient):
                 # `async for` does not close what it iterates; without this an abandoned answer keeps its connection.
                 await stream.aclose()
 
-    async def _begun(self, call: ModelCall, notes: CallNotes) -> tuple[Items, str | CreateResult | None]:
+    async def _begun(self, call: ModelCall, notes: CallNotes, made: _Call) -> tuple[Items, str | CreateResult | None]:
         """Send a call, and again where its endpoint refuses its messages and says why; returns its answer and the
-        answer's first item."""
+        answer's first item. `made` is told what is reserved for it."""
         rules, options = self._ready(call.options)
         messages = await self._seen(call.messages)
         if self._agent.recall is not None and (recalled := await self._agent.recall(call.messages)) is not None:
@@ -412,6 +418,9 @@ class RunModelClient(ChatCompletionClient):
             where = None if self._openai is None else self._where
             texts = TextCalls(ask, self._text_form, options, self.rules.no_stop, where, self._agent.rendered)
             ask, options, messages = texts.asked, texts.options, texts.rendered(messages)
+        if self.meter.reserve is not None:
+            prompt = estimate_tokens(messages, tools=cast("Sequence[Tool | ToolSchema]", options.get("tools") or ()))
+            made.reserved = await self.meter.reserve(self._where[1], prompt, self._longest(options))
         while True:
             notes.returns_thoughts = rules.reasoning
             notes.asked, notes.sent = ModelCall(self._sent(messages, rules, options), options, call.streams), None
@@ -427,6 +436,13 @@ class RunModelClient(ChatCompletionClient):
                 rules = lesson
             finally:
                 NOTES.reset(token)
+
+    def _longest(self, options: Mapping[str, Any]) -> int | None:
+        """Return of how many tokens an answer may be at most; None: nobody says."""
+        own = {} if self._openai is None else self._openai._create_args  # pyright: ignore[reportPrivateUsage]
+        given = {**own, **options.get("extra_create_args", {})}
+        longest = given.get("max_completion_tokens") or given.get("max_tokens")
+        return longest if isinstance(longest, int) else None
 
     def _check_refusal(self, error: Exception, options: JsonObject) -> None:
         """Raise ParameterRefused where an endpoint does not take a parameter of the request."""

@@ -153,6 +153,11 @@ class CallRecord(TypedDict, total=False):
     reasoning_tokens: int
 
 
+Reserve: TypeAlias = Callable[[str, int, "int | None"], Awaitable[Callable[[bool], None]]]
+"""Takes the name of a model, the estimated tokens of a prompt, and those of the longest answer; None: nobody says. What
+it returns is called at the end of the call, with whether there is an answer; what it raises ends the run instead."""
+
+
 @dataclass(slots=True)
 class UsageMeter:
     """What the model calls of a run have used, over all its clients.
@@ -186,6 +191,8 @@ class UsageMeter:
     """Called before every model call of the run; what it raises ends the run instead."""
     tenant: str = field(default="", compare=False)
     """For whom models are asked; empty: it is not known."""
+    reserve: Reserve | None = field(default=None, compare=False, repr=False)
+    """Awaited before every model call of the run, with its model and what it may use (`Reserve`)."""
 
     def add(self, usage: RequestUsage, details: Mapping[str, int] | None = None) -> None:
         """Count one finished call."""

@@ -30,7 +30,7 @@ from drsai_backend.teams.limits import LimitReached
 from drsai_backend.teams.messages import ASIDE, ThoughtChunkEvent
 from drsai_backend.teams.recording.recorder import Message, Turn
 from drsai_backend.teams.session import TeamSession, Watcher
-from drsai_backend.teams.suspension import InputRequired, StopRequested
+from drsai_backend.teams.suspension import InputRequired, RunPaused, StopRequested
 
 log = logging.getLogger("drsai.run")
 
@@ -96,7 +96,7 @@ class Execution:
         self.session.close()
         self.writer.steps.close()
         meter = self.writer.bounds.meter
-        meter.check = meter.each = meter.exchanged = meter.failed = None
+        meter.check = meter.each = meter.exchanged = meter.failed = meter.reserve = None
 
     async def _run_team(self) -> tuple[EndWrite, Turn | None]:
         """Run the team; however it ends, say what is to be stored.
@@ -187,6 +187,10 @@ class Execution:
         if isinstance(cut, InputRequired):
             # What was done in the turn so far is not done again when the answer is there.
             steps, progress = self.writer.steps.unstored(), self.writer.progress()
+            if isinstance(cut, RunPaused):
+                end = EndWrite(status=RunStatus.PAUSED, progress=progress, steps=steps, stop_reason=cut.prompt)
+                end.stop_code = cut.code
+                return end
             return self._asking(EndWrite(status=RunStatus.AWAITING_INPUT, progress=progress, steps=steps), cut)
         if isinstance(cut, PauseRequested):
             return self._paused()

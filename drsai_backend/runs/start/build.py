@@ -27,13 +27,16 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.agents import RunBound, bind
 from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, OutputsContext
 from drsai_backend.catalog import Recipe
+from drsai_backend.database.hooks import Draw, Hooks
 from drsai_backend.datamodel import utcnow
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.documents.excerpts import REST
-from drsai_backend.errors import ConfigurationError, DrSaiError, InvalidRequest, TeamBuildError
+from drsai_backend.errors import BudgetReached, ConfigurationError, DrSaiError, InvalidRequest, TeamBuildError
 from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.models import CallRecord, RunModelClient, UsageMeter, facade, run_client_of
 from drsai_backend.models.calls.run_client import AgentCalls
 from drsai_backend.models.calls.seen_images import SeenImages
+from drsai_backend.models.endpoints.answers import Reserve
 from drsai_backend.runs.events import ModelAnswered, ModelAsked, ModelFailed
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.failures import safe_message
@@ -59,7 +62,7 @@ from drsai_backend.teams.resources import HeldResources
 from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.session import Saying, TeamSession
 from drsai_backend.teams.shown import Shown
-from drsai_backend.teams.suspension import InputBroker
+from drsai_backend.teams.suspension import InputBroker, RunPaused
 from drsai_backend.teams.team_tree import TeamTree, answering_agent, as_team, ephemeral_tools, is_class, tree_of
 from drsai_backend.tools.mcp.host import mcp_host
 
@@ -116,6 +119,8 @@ async def build(
     broker = InputBroker(list(plan.answers or []), asker=principal)
     context.meter.check = partial(_may_ask, bounds, broker)
     context.meter.tenant = principal.tenant
+    if services.hooks.drawn:
+        context.meter.reserve = _reserving(services.hooks, principal, given.name, run_id, broker)
     log_context.bind_run(given.name.thread_id, run_id)
     mcp_host.set(services.mcp)  # for the task of the run
     tree = await build_team_of(services, given.recipe, context, held)
@@ -308,6 +313,34 @@ def _may_ask(bounds: Bounds, broker: InputBroker) -> None:
         bounds.check_tokens()
     except LimitReached as reached:
         raise broker.end(reached) from None
+
+
+def _reserving(hooks: Hooks, who: Principal, name: ThreadName, run_id: str, broker: InputBroker) -> Reserve | None:
+    """Return what reserves the model calls of a run; None: nothing does."""
+    draws: list[Draw] = []
+    for hook in hooks.drawn.values():
+        if (draw := hook(who.owner, who.key_id, name, run_id)) is not None:
+            draws.append(draw)
+    return partial(_reserve, draws, broker) if draws else None
+
+
+async def _reserve(
+    draws: Sequence[Draw], broker: InputBroker, model: str, prompt: int, answer: int | None
+) -> Callable[[bool], None]:
+    """A model is about to be asked for so many tokens: draw them. Returns what is called at the end of the call."""
+    ends: list[Callable[[bool], None]] = []
+
+    def ended(is_answered: bool) -> None:
+        for end in ends:
+            end(is_answered)
+
+    try:
+        for draw in draws:
+            ends.append(await draw(model, prompt, answer))
+    except BudgetReached as reached:
+        ended(False)
+        raise broker.report(RunPaused(reached.code, reached.message)) from None
+    return ended
 
 
 def inject(

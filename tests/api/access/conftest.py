@@ -69,6 +69,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("post", "/v1/memories"): {"text": "Tea is good."},
     ("patch", "/v1/memories/{memory_id}"): {"text": "Tea is better."},
     ("patch", "/v1/memories/settings"): {"learns": True},
+    ("put", "/v1/budgets"): {"user": "zoe", "tokens_day": 1_000_000},
     ("put", "/v1/limits"): {"user": "zoe", "requests": 1000},
     ("put", "/v1/switches"): {"kind": "team", "name": "none", "message": "Not now."},
     ("post", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
@@ -76,6 +77,7 @@ BODIES: dict[tuple[str, str], Any] = {
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
     ("delete", "/v1/threads/{thread_id}/shares"): {"with_user": "zoe"},
     ("get", "/v1/memories/search"): {"query": "name"},
+    ("delete", "/v1/budgets"): {"of_user": "zoe"},
     ("delete", "/v1/limits"): {"of_user": "zoe"},
     ("delete", "/v1/switches"): {"kind": "team", "name": "none"},
 }

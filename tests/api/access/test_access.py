@@ -23,7 +23,16 @@ EMBEDDINGS = "/v1/embeddings"
 # Their bodies name whom they act as, if anybody; their queries do not.
 SAID = ("/v1/chat/completions", "/v1/completions", "/v1/messages")
 EMAIL, ID = "X-OpenWebUI-User-Email", "X-OpenWebUI-User-Id"
-OF_ADMINS = ("/v1/keys", "/v1/users", "/v1/audit", "/v1/tools", "/v1/limits", "/v1/switches", "/v1/admin")
+OF_ADMINS = (
+    "/v1/keys",
+    "/v1/users",
+    "/v1/audit",
+    "/v1/tools",
+    "/v1/budgets",
+    "/v1/limits",
+    "/v1/switches",
+    "/v1/admin",
+)
 
 
 def test_only_health_is_open_to_all() -> None:

@@ -1,0 +1,202 @@
+"""`Budgets` is the feature: what runs reserve and calls use, beside its verbs (`rules`) and its routes."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Final
+
+from drsai_backend.datamodel import utcnow
+from drsai_backend.errors import BudgetReached
+from drsai_backend.features.budgets import rows
+from drsai_backend.features.budgets.base import WARNED, Budget, Spend, periods, units
+from drsai_backend.features.budgets.rules import Rules
+from drsai_backend.features.rules.base import KINDS
+
+if TYPE_CHECKING:
+    from cachetools import LRUCache
+    from fastapi import APIRouter
+    from sqlalchemy.orm import Session
+
+    from drsai_backend.api.joining import Web
+    from drsai_backend.database.backends.prepared import Charge, Step
+    from drsai_backend.database.hooks import Asked, CallsOf, Draw, MadeCall
+    from drsai_backend.datamodel.owner import Owner, ThreadName
+    from drsai_backend.features.base import Host
+    from drsai_backend.features.budgets.ledger import Allotment, Ledger
+
+log = logging.getLogger("drsai.budgets")
+
+ANSWER: Final = 500
+"""Tokens of an answer of which nobody says how long it may be."""
+_MORE: Final = 4_000
+"""Tokens that are reserved beyond what is needed, for a run on a thread of which nothing is known."""
+_KEPT: Final = timedelta(days=62)
+"""For how long what was used is kept: the month before this one is whole."""
+
+
+class Budgets(Rules):
+    """Budgets: those of the settings, and those that were set for a key, a user, a tenant or all in their place."""
+
+    def __init__(self, host: Host) -> None:
+        said = host.settings
+        given = said.budget_key, said.budget_user, said.budget_tenant, said.budget_all
+        made = ({name: units(name, most) for name, most in each.items()} for each in given)
+        super().__init__(host, dict(zip(KINDS, made, strict=True)))
+        self._rates: dict[object, float] = {}
+        """What a token of a model or a profile has cost last; None: of any."""
+        self._warned = set[tuple[str, str]]()
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        from drsai_backend.features.budgets.ledger import Ledger
+
+        return Ledger(self._refusal, self._warn, self.host.database.dialect == "sqlite")
+
+    @cached_property
+    def _prompts(self) -> LRUCache[ThreadName | None, int]:
+        """How many tokens the prompt of a thread's newest model call had."""
+        from cachetools import LRUCache
+
+        return LRUCache(10_000)
+
+    # --- before a call ------------------------------------------------------------------------------------------------
+
+    def charge(self, asked: Asked) -> Charge | None:
+        """Return what reserves what the first model call of a run may use. Of calls beside runs it is looked whether
+        there is something left, but for a last part, which is kept for answers."""
+        if not self._bounds_some or not (budgets := self._budgets(asked.owner, asked.key_id, utcnow())):
+            return None
+        from drsai_backend.features.budgets.ledger import Reserving
+
+        if asked.tokens is None:
+            return Reserving(self._ledger, budgets, Spend(1, 1), None)
+        before, rate = self._prompts.get(asked.thread, 0), self._rates.get(None, 0.0)
+        tokens, more = max(1, asked.tokens(), before), max(_MORE, 2 * before)
+        need = Spend(tokens, max(1, round(tokens * rate))).of(budgets)
+        return Reserving(self._ledger, budgets, need, Spend(more, round(more * rate)).of(budgets))
+
+    def draw(self, owner: Owner, key_id: str | None, thread: ThreadName, run_id: str) -> Draw | None:
+        """Return what draws the calls of a run from its allotment."""
+        if not self._bounds_some or not self._budgets(owner, key_id, utcnow()):
+            return None
+        from drsai_backend.features.budgets.ledger import Allotment
+
+        self._ledger.allotments[run_id] = allotment = Allotment()
+
+        async def draw(model: str, prompt: int, answer: int | None) -> Callable[[bool], None]:
+            self._prompts[thread] = prompt
+            budgets, answer = self._budgets(owner, key_id, utcnow()), ANSWER if answer is None else answer
+            need = Spend(prompt + answer, self._cost_of(model, prompt, answer)).of(budgets)
+            await self._draw(run_id, budgets, allotment, need)
+            return partial(allotment.ended, need)
+
+        return draw
+
+    async def _draw(self, run_id: str, budgets: Sequence[Budget], allotment: Allotment, need: Spend) -> None:
+        """Have what a call needs spoken for. Raises BudgetReached: there is not so much."""
+        allotment.busy = allotment.busy.plus(need)
+        try:
+            async with allotment.lock:
+                if budgets and not allotment.suffices(budgets):
+                    await self._reserve(run_id, budgets, allotment, Spend(2 * need.tokens, 2 * need.cost))
+        except BaseException:
+            allotment.ended(need, False)
+            raise
+
+    async def _reserve(self, run_id: str, budgets: Sequence[Budget], allotment: Allotment, more: Spend) -> None:
+        """Have the database reserve all that a run has spoken for, in place of what was reserved for it before."""
+        from drsai_backend.database import patiently
+        from drsai_backend.database.backends.prepared import due, run_guarded
+        from drsai_backend.features.budgets.ledger import Reserving
+
+        dues = due([Reserving(self._ledger, budgets, allotment.busy, more)], 0, run_id)
+
+        def attempt(_: bool) -> Awaitable[object]:
+            return self.host.database.write(
+                lambda session: run_guarded(session.connection(), None, (), dues=dues, is_last=True), short=True
+            )
+
+        await patiently(attempt, self.host.settings.outage_seconds, {"run_id": run_id})
+
+    def _cost_of(self, model: str, prompt: int, answer: int) -> int:
+        """Return what a call costs by the list of prices; by what the last one has cost, where the name is that of a
+        profile; nothing, where no price is known."""
+        call = {"model": model, "prompt_tokens": prompt, "completion_tokens": answer}
+        cost = self.host.prices.cost_of(call, utcnow()) if model else None
+        rate = self._rates.get(model) if model else self._rates.get(None)
+        return round((rate or 0) * (prompt + answer)) if cost is None else cost
+
+    def _budgets(self, owner: Owner, key_id: str | None, at: datetime) -> list[Budget]:
+        """Return the budgets that count for a user's requests, or for those with a key of theirs."""
+        return [
+            Budget(who, period, *most)
+            for who, given in self._given(owner, key_id)
+            for name, period in periods(at).items()
+            if any(most := (given.get(f"tokens_{name}", 0), given.get(f"cost_{name}", 0)))
+        ]
+
+    # --- what calls have used -----------------------------------------------------------------------------------------
+
+    def calls_made(self, of: CallsOf, calls: Sequence[MadeCall]) -> Sequence[Step]:
+        """Count what calls have used in all budgets of their moment, and take it out of what is reserved."""
+        if not self._bounds_some:
+            return ()
+        used, total = defaultdict[tuple[str, str], Spend](Spend), Spend()
+        for call in calls:
+            if budgets := self._budgets(of.owner, of.key_id, call.at):
+                spent = self._spent(call)
+                total = total.plus(spent)
+                for each in budgets:
+                    used[each.key] = used[each.key].plus(spent)
+        if used and (allotment := self._ledger.allotments.get(of.run_id or "")) is not None:
+            allotment.settled(total)
+        return [step for key in sorted(used) for step in rows.settling(*key, of.run_id, used[key])]
+
+    def _spent(self, call: MadeCall) -> Spend:
+        record = call.record
+        counts = (record.get(name) for name in ("prompt_tokens", "completion_tokens"))
+        tokens = sum(each for each in counts if isinstance(each, int))
+        cost = self.host.prices.cost_of(record, call.at) if record.get("model") else None
+        if cost is not None and tokens:
+            self._rates |= dict.fromkeys((None, record.get("model")), cost / tokens)
+        return Spend(tokens, cost or 0)
+
+    # --- what is told -------------------------------------------------------------------------------------------------
+
+    def _refusal(self, budget: Budget, of: str) -> BudgetReached:
+        """Return what is told of a budget of which there is not enough left, in the operator's words where there are
+        any."""
+        said, until = budget.said(of, self._currency), f"{budget.anew:%Y-%m-%dT%H:%M:%SZ}"
+        words = self.host.settings.budget_message or "{budget} is used up: it begins anew at {until}"
+        log.warning("a budget is used up", extra={"budget": budget.who.subject, "period": budget.period, "of": of})
+        return BudgetReached(words.replace("{budget}", said).replace("{until}", until))
+
+    def _warn(self, budget: Budget, used: Spend) -> None:
+        if budget.part(used) >= WARNED and budget.key not in self._warned:
+            self._warned.add(budget.key)
+            names = {"budget": budget.who.subject, "period": budget.period}
+            log.warning("a budget nears its end: %.0f %% are used", 100 * budget.part(used), extra=names)
+
+    @property
+    def _currency(self) -> str:
+        return self.host.prices.currency
+
+    # --- what others change -------------------------------------------------------------------------------------------
+
+    def user_deleted(self, session: Session, owner: Owner) -> int:
+        """Delete what was set for a user, and what they have used."""
+        return rows.forget_user(session, owner)
+
+    async def _sweep(self) -> None:
+        self._warned.clear()
+        before = periods(utcnow() - _KEPT)["day"]
+        await self.host.database.write(partial(rows.forget_before, period=before))
+
+    def routes(self, web: Web) -> APIRouter:
+        from drsai_backend.features.budgets.routes import budget_routes
+
+        return budget_routes(self, web)

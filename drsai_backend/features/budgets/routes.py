@@ -1,0 +1,89 @@
+"""The routes of `/v1/budgets` show admins what was set for their tenant, and set what its users and keys may spend."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from drsai_backend.api.auth import described, read_fields
+from drsai_backend.api.http.json import answers, json_response, page_of, page_response
+from drsai_backend.api.http.parameters import AfterNumber, Limit, new_router
+from drsai_backend.api.joining import Web
+from drsai_backend.features.budgets.base import MEASURES, MOST
+from drsai_backend.features.budgets.extension import Budgets
+from drsai_backend.features.rules.routes import (
+    Admin,
+    OfKey,
+    OfUser,
+    RuleBody,
+    gone,
+    gone_schema,
+    named,
+    schema_of,
+    shown,
+)
+from drsai_backend.json_types import JsonObject
+
+_TOKENS: Final = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MOST}, {"type": "null"}]}
+_COST: Final = {"anyOf": [{"type": "number", "minimum": 0, "maximum": MOST}, {"type": "null"}]}
+_BUDGET: Final[JsonObject] = schema_of(
+    "budget",
+    {
+        "tokens_day": {**_TOKENS, "description": "Of model calls, in a day. null: as the settings say; 0: no budget."},
+        "tokens_month": {**_TOKENS, "description": "In a month."},
+        "cost_day": {**_COST, "description": "In a day, in the currency of the prices."},
+        "cost_month": {**_COST, "description": "In a month."},
+    },
+    {
+        "used": {
+            "type": "object",
+            "description": "What is used of the day and of the month that it is now.",
+            "required": [*MEASURES],
+            "properties": {name: {"type": "number"} for name in MEASURES},
+        },
+    },
+)
+_shown: Final = partial(shown, noun="budget")
+
+
+class BudgetBody(RuleBody):
+    """What a user or a key may spend from now on, in place of what was set before."""
+
+    tokens_day: int | None = Field(
+        default=None, ge=0, le=MOST, description="Of model calls, in a day. null: as the settings say; 0: no budget."
+    )
+    tokens_month: int | None = Field(default=None, ge=0, le=MOST, description="In a month.")
+    cost_day: float | None = Field(default=None, ge=0, le=MOST, description="In a day, in the currency of the prices.")
+    cost_month: float | None = Field(default=None, ge=0, le=MOST, description="In a month.")
+
+
+def budget_routes(budgets: Budgets, web: Web) -> APIRouter:
+    """Return the routes. What a tenant and all together may spend, the command line sets: an admin here is a
+    tenant's."""
+    router = new_router("/v1/budgets", tags=["budgets"])
+
+    @router.get("", responses=answers(200, page_of(_BUDGET)))
+    async def list_budgets(who: Admin, limit: Limit = 20, after: AfterNumber = None) -> Response:
+        """What was set for the tenant, its users and their keys, the newest first, with what is used of it."""
+        return page_response(await budgets.list(who.tenant, after, limit), _shown)
+
+    @router.put("", responses=answers(200, _BUDGET), openapi_extra=described(BudgetBody))
+    async def set_budget(request: Request, who: Admin) -> Response:
+        """Set what a user or a key may spend, in place of what was set before. All workers go by it within two
+        seconds."""
+        body = await read_fields(web.bodies, request, BudgetBody)
+        (kind, name), said = body.whose, body.model_dump(include={*MEASURES})
+        return json_response(_shown(await budgets.set(kind, name, tenant=who.tenant, **said, actor=who.actor)))
+
+    @router.delete("", responses=answers(200, gone_schema("budget")))
+    async def remove_budget(who: Admin, of_user: OfUser = None, of_key: OfKey = None) -> Response:
+        """Have the settings hold again for a user or a key. Where nothing was set, `deleted` is false."""
+        kind, name = named(of_user, of_key, "of_user", "of_key")
+        deleted = await budgets.remove(kind, name, tenant=who.tenant, actor=who.actor)
+        return json_response(gone(kind, name, "budget", deleted=deleted))
+
+    return router

@@ -1,0 +1,181 @@
+"""Rows of budgets are read and written here: what was set, what is used of each, and what is reserved for whom.
+
+A row of `budgetstate` has what somebody has used in a day or a month, where its `holder` is empty, or else what a run
+may still use of that: its allotment. An allotment counts for as long as its run is under way by the row of that, so a
+process that is killed leaves nothing reserved once its run is resumed, or has ended: it is the run's, and the next
+process replaces it. No call counts twice: `spend` and `release`, which settle calls, are part of the write that stores
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.backends.prepared import Prepared, Step
+from drsai_backend.database.upserts import insert_into
+from drsai_backend.datamodel import BudgetRule, BudgetState, table_of
+from drsai_backend.datamodel.audit import Action
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.budgets.base import UNITS, BudgetInfo, Spend, periods
+from drsai_backend.features.rules.base import Who
+from drsai_backend.features.rules.rows import RuleRows
+from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
+
+_state = table_of(BudgetState)
+_SPENT: Final = Spend._fields
+_WANTED: Final = """
+    SELECT * FROM jsonb_to_recordset(CAST(:wanted AS jsonb))
+    AS w(place int, subject text, period text, tokens bigint, cost bigint)
+"""
+_WANTED_SQLITE: Final = """
+    SELECT value ->> 'place' AS place, value ->> 'subject' AS subject, value ->> 'period' AS period,
+        value ->> 'tokens' AS tokens, value ->> 'cost' AS cost FROM json_each(:wanted)
+"""
+_FOUND: Final = """
+    WITH w AS MATERIALIZED ({wanted}), n AS MATERIALIZED (
+        SELECT CAST(:tokens AS bigint) AS tokens, CAST(:cost AS bigint) AS cost,
+            CAST(:more_tokens AS bigint) AS more_tokens, CAST(:more_cost AS bigint) AS more_cost,
+            CAST(:holder AS varchar) AS holder
+    ), s AS MATERIALIZED (
+        SELECT w.place, w.subject, w.period, w.tokens AS most_tokens, w.cost AS most_cost,
+            CAST(coalesce(sum(CASE WHEN h.holder = '' THEN h.tokens END), 0) AS bigint) AS used_tokens,
+            CAST(coalesce(sum(CASE WHEN h.holder = '' THEN h.cost END), 0) AS bigint) AS used_cost,
+            CAST(coalesce(sum(h.tokens), 0) AS bigint) AS taken_tokens,
+            CAST(coalesce(sum(h.cost), 0) AS bigint) AS taken_cost
+        FROM w CROSS JOIN n LEFT JOIN budgetstate h
+            ON h.subject = w.subject AND h.period = w.period AND h.holder <> n.holder AND (
+                h.holder = ''
+                OR EXISTS (SELECT 1 FROM run WHERE run.run_id = h.holder AND run.status = 'running')
+            )
+        GROUP BY w.place, w.subject, w.period, w.tokens, w.cost
+    ), g AS MATERIALIZED (
+        SELECT n.holder,
+            min(CASE WHEN s.most_tokens = 0 THEN n.tokens + n.more_tokens ELSE {most}(n.tokens,
+                {least}(n.tokens + n.more_tokens, (s.most_tokens - s.taken_tokens) / 16)) END) AS tokens,
+            min(CASE WHEN s.most_cost = 0 THEN n.cost + n.more_cost ELSE {most}(n.cost,
+                {least}(n.cost + n.more_cost, (s.most_cost - s.taken_cost) / 16)) END) AS cost,
+            sum(CASE WHEN s.most_tokens > 0 AND n.tokens > 0 AND s.taken_tokens + n.tokens > s.most_tokens
+                OR s.most_cost > 0 AND n.cost > 0 AND s.taken_cost + n.cost > s.most_cost
+                THEN 1 ELSE 0 END) AS lacking
+        FROM s CROSS JOIN n GROUP BY n.holder
+    )
+"""
+"""What each budget has left for the holder; and what it gets, which is the same of all of them: what it needs, and more
+where much is left."""
+_PUT: Final = """
+    INSERT INTO budgetstate (subject, period, holder, tokens, cost)
+    SELECT s.subject, s.period, g.holder, g.tokens, g.cost FROM s CROSS JOIN {passing}
+    ORDER BY s.subject, s.period
+    ON CONFLICT (subject, period, holder) DO UPDATE SET tokens = excluded.tokens, cost = excluded.cost
+"""
+_TAKE: Final = f"""
+    {_FOUND.format(wanted=_WANTED, most="greatest", least="least")}, p AS MATERIALIZED (
+        SELECT g.lacking = 0 AND coalesce(current_setting('drsai.held', true), '') <> '0' AS passes FROM g
+    ), d AS (
+        DELETE FROM budgetstate h USING w CROSS JOIN n
+        WHERE h.subject = w.subject AND h.period = w.period AND h.holder NOT IN ('', n.holder) AND NOT EXISTS (
+            SELECT 1 FROM run WHERE run.run_id = h.holder AND run.status IN ('running', 'created')
+        )
+    ), u AS (
+        {_PUT.format(passing="g CROSS JOIN p WHERE p.passes AND g.holder <> '-'")}
+    )
+    SELECT (
+        SELECT CAST(jsonb_agg(jsonb_build_array(
+            s.place, s.used_tokens, s.used_cost, s.taken_tokens, s.taken_cost)) AS text) FROM s
+    ), g.tokens, g.cost, set_config('drsai.held', CASE WHEN p.passes THEN '1' ELSE '0' END, true)
+    FROM g CROSS JOIN p
+"""
+_FOUND_SQLITE: Final = _FOUND.format(wanted=_WANTED_SQLITE, most="max", least="min")
+_TOLD_SQLITE: Final = f"""
+    {_FOUND_SQLITE} SELECT (
+        SELECT json_group_array(json_array(s.place, s.used_tokens, s.used_cost, s.taken_tokens, s.taken_cost)) FROM s
+    ), g.tokens, g.cost FROM g
+"""
+_PUT_SQLITE: Final = _FOUND_SQLITE + _PUT.format(passing="g WHERE g.lacking = 0 AND g.holder <> '-'")
+_DROP_SQLITE: Final = """
+    DELETE FROM budgetstate WHERE holder NOT IN ('', :holder) AND EXISTS (
+        SELECT 1 FROM json_each(:wanted) w
+        WHERE w.value ->> 'subject' = budgetstate.subject AND w.value ->> 'period' = budgetstate.period
+    ) AND NOT EXISTS (
+        SELECT 1 FROM run WHERE run.run_id = budgetstate.holder AND run.status IN ('running', 'created')
+    )
+"""
+TAKE: Final = Prepared(lambda dialect: sa.text(_TOLD_SQLITE if dialect == "sqlite" else _TAKE))
+"""Reserve what a holder needs of all budgets, or nothing, and tell how each stands; on SQLite the two before it do, and
+this tells. The holder `-` gets nothing, and is told."""
+PUT: Final = Prepared(lambda _: sa.text(_PUT_SQLITE))
+DROP: Final = Prepared(lambda _: sa.text(_DROP_SQLITE))
+"""Forget what is reserved for runs that have ended."""
+
+
+@Prepared
+def spend(dialect: str) -> sa.ClauseElement:
+    """Count what calls have used."""
+    values = {each.name: sa.bindparam(each.name, type_=each.type) for each in _state.c}
+    statement = insert_into(_state, dialect).values(values)
+    more = {name: _state.c[name] + statement.excluded[name] for name in _SPENT}
+    return statement.on_conflict_do_update(index_elements=["subject", "period", "holder"], set_=more)
+
+
+@Prepared
+def release(dialect: str) -> sa.ClauseElement:
+    """Take it out of what is reserved for their run."""
+    c, greatest = _state.c, sa.func.max if dialect == "sqlite" else sa.func.greatest
+    bound = {each.name: sa.bindparam(f"of_{each.name}", type_=each.type) for each in c}
+    mine = [c[name] == bound[name] for name in ("subject", "period", "holder")]
+    return sa.update(_state).where(*mine).values({name: greatest(c[name] - bound[name], 0) for name in _SPENT})
+
+
+def settling(subject: str, period: str, run_id: str | None, used: Spend) -> list[Step]:
+    """Return what settles calls of a run, or of none."""
+    row = {"subject": subject, "period": period, "holder": "", **used._asdict()}
+    if run_id is None:
+        return [(spend, row)]
+    return [(spend, row), (release, {f"of_{name}": each for name, each in row.items()} | {"of_holder": run_id})]
+
+
+def page(session: Session, tenant: str | None, after: str | None, limit: int, at: datetime) -> Page[BudgetInfo]:
+    """Return a page of what was set, the newest first, with what is used by then. Raises InvalidRequest where `after`
+    is no `next`."""
+    found = RULES.page(session, tenant, after, limit)
+    tell_used(session, found.items, at)
+    return found
+
+
+def tell_used(session: Session, told: Sequence[BudgetInfo], at: datetime) -> None:
+    """Have what is told of rules say what is used by then."""
+    c, now = _state.c, periods(at)
+    query = sa.select(c.subject, c.period, c.tokens, c.cost).where(
+        c.subject.in_([each.who.subject for each in told]), c.period.in_(now.values()), c.holder == ""
+    )
+    used = {(subject, period): spent for subject, period, *spent in session.connection().execute(query)}
+    for each in told:
+        for name, period in now.items():
+            tokens, cost = used.get((each.who.subject, period), (0, 0))
+            each.used |= {f"tokens_{name}": tokens, f"cost_{name}": cost / UNITS}
+
+
+def forget_before(session: Session, period: str) -> int:
+    """Delete what was used in days and months before one; returns how many rows."""
+    return session.connection().execute(sa.delete(_state).where(_state.c.period < period)).rowcount
+
+
+def forget_user(session: Session, owner: Owner) -> int:
+    """Delete what was set for a user, and what they have used; returns how many rows."""
+    who = Who("user", *owner)
+    gone = session.connection().execute(sa.delete(_state).where(_state.c.subject == who.subject)).rowcount
+    return gone + RULES.forget(session, who)
+
+
+def _info(row: JsonObject) -> BudgetInfo:
+    costs = {name: row[name] / UNITS for name in ("cost_day", "cost_month") if row[name] is not None}
+    return BudgetInfo.model_validate({**row, **costs})
+
+
+RULES: Final = RuleRows(table_of(BudgetRule), _info, (Action.BUDGET_SET, Action.BUDGET_REMOVED))

@@ -1,0 +1,61 @@
+"""The base of rules says for whom one is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
+from urllib.parse import quote
+
+from pydantic import BaseModel, Field
+
+if TYPE_CHECKING:
+    from drsai_backend.datamodel.owner import Owner
+
+Kind: TypeAlias = Literal["key", "user", "tenant", "all"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+WHOM: Final[Mapping[str, str]] = {
+    "key": "this API key",
+    "user": "you",
+    "tenant": "your tenant",
+    "all": "all users together",
+    "address": "your address",
+}
+
+
+class Who(NamedTuple):
+    """For whom a rule is, by a `Kind`, or of an address; what does not name them is empty."""
+
+    kind: str
+    tenant: str = ""
+    name: str = ""
+
+    @property
+    def subject(self) -> str:
+        """Return what is stored of theirs, by which name."""
+        return "/".join(quote(each, safe="") for each in self)
+
+
+class RuleInfo(BaseModel):
+    """What was set for a key, a user, a tenant or all. None: as the settings say; 0: nothing bounds it."""
+
+    measures: ClassVar[tuple[str, ...]]
+    kind: Kind
+    tenant: str = Field(description="Empty: of all.")
+    name: str = Field(description="The id of the key, or the user; else empty.")
+    set_at: datetime
+
+    @property
+    def who(self) -> Who:
+        return Who(self.kind, self.tenant, self.name)
+
+    @property
+    def given(self) -> Mapping[str, float]:
+        """Return what stands in place of the settings."""
+        return {name: most for name in self.measures if (most := getattr(self, name)) is not None}
+
+
+def everybody(owner: Owner, key_id: str | None) -> list[Who]:
+    """Return for whom rules are that a request of a user counts for."""
+    found = [Who("user", *owner), Who("tenant", owner.tenant), Who("all")]
+    return found if key_id is None else [Who("key", owner.tenant, key_id), *found]

@@ -1,0 +1,94 @@
+"""The routes of rules have schemas in common: whom a rule names, and how it is shown."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import AfterValidator, Field
+
+from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.auth import Body, allowed
+from drsai_backend.api.objects import fields_of
+from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.features.rules.base import Kind, RuleInfo
+from drsai_backend.json_types import JsonObject
+
+Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
+
+
+class RuleBody(Body):
+    """Names whose rule is set: a user's, or that of a key."""
+
+    user: str | None = Field(
+        default=None, description="This user.", json_schema_extra={"anyOf": [NAME_SCHEMA, {"type": "null"}]}
+    )
+    key: str | None = Field(
+        default=None,
+        description="Or this key, by its id.",
+        json_schema_extra={"anyOf": [NAME_SCHEMA, {"type": "null"}]},
+    )
+
+    @property
+    def whose(self) -> tuple[Kind, str]:
+        """Return for whom it is. Raises InvalidRequest unless one is named."""
+        return named(self.user, self.key, "user", "key")
+
+
+def _name(what: str, param: str) -> tuple[object, AfterValidator]:
+    query = Query(description=what, json_schema_extra={"anyOf": [NAME_SCHEMA]})
+    return query, AfterValidator(partial(check_name, param=param))
+
+
+OfUser = Annotated[str | None, *_name("What was set for this user.", "of_user")]
+OfKey = Annotated[str | None, *_name("What was set for this key, by its id.", "of_key")]
+
+
+def named(user: str | None, key: str | None, of_user: str, of_key: str) -> tuple[Kind, str]:
+    """Return for whom a rule is. Raises InvalidRequest unless one is named."""
+    if (user is None) == (key is None):
+        raise InvalidRequest(f"name `{of_user}` or `{of_key}`", param=of_user)
+    return ("key", key or "") if user is None else ("user", user)
+
+
+def schema_of(noun: str, measures: JsonObject, more: JsonObject | None = None) -> JsonObject:
+    """Return the schema of a rule as it is shown, which bounds these; `more`: what else it has."""
+    return {
+        "type": "object",
+        "required": ["id", "object", "kind", "tenant", "name", *measures, *(more or ()), "set_at"],
+        "properties": {
+            "id": {"type": "string", "description": "Its kind and name."},
+            "object": {"const": noun},
+            "kind": {"enum": ["key", "user", "tenant"]},
+            "tenant": {"type": "string"},
+            "name": {"type": "string", "description": "The id of the key, or the user; of a tenant, empty."},
+            **measures,
+            **(more or {}),
+            "set_at": {"type": "integer", "description": "Unix time in seconds."},
+        },
+    }
+
+
+def gone_schema(noun: str) -> JsonObject:
+    """Return the schema of what tells that a rule was removed."""
+    return {
+        "type": "object",
+        "required": ["id", "object", "deleted"],
+        "properties": {
+            "id": {"type": "string"},
+            "object": {"const": f"{noun}.deleted"},
+            "deleted": {"type": "boolean"},
+        },
+    }
+
+
+def shown(info: RuleInfo, noun: str) -> JsonObject:
+    """Return a rule as it is shown."""
+    return {"id": f"{info.kind} {info.name}".strip(), "object": noun, **fields_of(info)}
+
+
+def gone(kind: str, name: str, noun: str, *, deleted: bool) -> JsonObject:
+    """Return what tells that a rule was removed."""
+    return {"id": f"{kind} {name}", "object": f"{noun}.deleted", "deleted": deleted}

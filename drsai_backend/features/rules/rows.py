@@ -1,0 +1,88 @@
+"""Rows of rules are listed, set, removed, and read where they have changed. Synchronous functions of a `Session`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Generic, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
+
+from drsai_backend.database.audit import audit
+from drsai_backend.database.backends.prepared import Prepared
+from drsai_backend.database.pages import Cursor, given
+from drsai_backend.datamodel import utcnow
+from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.rules.base import RuleInfo, Who
+from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
+
+R = TypeVar("R", bound=RuleInfo)
+
+LOCK: Final = Prepared(
+    lambda _: sa.text(
+        "SELECT pg_advisory_xact_lock(hashtextextended(l.name, 37)) FROM (SELECT value AS name FROM "
+        "jsonb_array_elements_text(CAST(:locks AS jsonb)) ORDER BY value) l"
+    )
+)
+"""Wait for others who count the same on PostgreSQL: rows that are not there cannot be locked."""
+
+
+class RuleRows(Generic[R]):
+    """The rules of one table, which has a column for each thing that is bounded. A rule that is changed is another row.
+
+    Args:
+        table: with the columns `id`, `at`, `kind`, `tenant` and `name` besides.
+        info: makes of a row what is told of it.
+        acts: those of setting a rule and of removing it, for the audit log.
+    """
+
+    def __init__(self, table: sa.Table, info: Callable[[JsonObject], R], acts: tuple[Action, Action]) -> None:
+        self._table, self._info = table, info
+        self._set, self._removed = acts
+        self._list = Cursor((table.c.id,))
+
+    def changed(self, session: Session, known: object) -> tuple[object, list[JsonObject] | None]:
+        """Return all rows, with what tells whether they change; None: they are as they were `known`."""
+        ids = self._table.c.id
+        version = tuple(session.connection().execute(sa.select(sa.func.count(), sa.func.sum(ids))).one())
+        if version == known:
+            return version, None
+        return version, [dict(row) for row in session.connection().execute(sa.select(self._table)).mappings()]
+
+    def page(self, session: Session, tenant: str | None, after: str | None, limit: int) -> Page[R]:
+        """Return a page of what was set, the newest first. Raises InvalidRequest where `after` is no `next`."""
+        query = sa.select(self._table).where(*given((tenant, self._table.c.tenant.__eq__)))
+        return self._list.page(session, query, after, limit).map(self._told)
+
+    def set(self, session: Session, who: Who, values: Mapping[str, int], actor: Actor) -> R:
+        """Set what somebody may have, in place of what was set before."""
+        connection = session.connection()
+        connection.execute(sa.delete(self._table).where(*self._of(who)))
+        row = {**who._asdict(), **values, "at": utcnow()}
+        made = connection.execute(sa.insert(self._table).values(**row).returning(*self._table.c)).mappings().one()
+        audit(session, actor, self._set, *_subject(who), detail={**values})
+        return self._told(dict(made))
+
+    def remove(self, session: Session, who: Who, actor: Actor) -> bool:
+        """Have the settings hold again. False: nothing was set."""
+        if not self.forget(session, who):
+            return False
+        audit(session, actor, self._removed, *_subject(who))
+        return True
+
+    def forget(self, session: Session, who: Who) -> int:
+        """Delete what was set for somebody, without a word of it; returns how many rows."""
+        return session.connection().execute(sa.delete(self._table).where(*self._of(who))).rowcount
+
+    def _of(self, who: Who) -> Sequence[sa.ColumnElement[bool]]:
+        return [self._table.c[name] == value for name, value in who._asdict().items()]
+
+    def _told(self, row: JsonObject) -> R:
+        return self._info({**row, "set_at": row["at"]})
+
+
+def _subject(who: Who) -> tuple[str, Owner | str | None]:
+    owner = Owner(who.tenant, who.name) if who.kind == "user" else who.tenant or None
+    return f"{who.kind} {who.name}".strip(), owner

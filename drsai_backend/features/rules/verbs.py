@@ -1,0 +1,140 @@
+"""The verbs of rules have this in common: what was set is stored, and all processes follow it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
+
+from drsai_backend.datamodel.audit import PROGRAM, Actor
+from drsai_backend.datamodel.owner import DEFAULT_TENANT
+from drsai_backend.datamodel.thread import check_name
+from drsai_backend.errors import DrSaiError, InvalidRequest
+from drsai_backend.features.base import Extension, end
+from drsai_backend.features.rules.base import KINDS, Kind, Who, everybody
+from drsai_backend.features.rules.rows import R
+
+if TYPE_CHECKING:
+    from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.features.base import Host
+    from drsai_backend.features.rules.rows import RuleRows
+    from drsai_backend.page import Page
+    from drsai_backend.runs import Engine
+
+log = logging.getLogger("drsai.rules")
+
+_EVERY: Final = 1.0
+"""Seconds between two looks whether other processes have changed rules."""
+_HOUR: Final = 3_600.0
+"""Between two looks for rows that say nothing any more."""
+
+
+class Followed(Extension, Generic[R]):
+    """What keys, users, tenants and all may have, as this process knows it: by the settings, and as far as it was set
+    in their place, here or elsewhere.
+
+    Attributes:
+        stored: the rows of what was set.
+        noun: what a rule is called.
+    """
+
+    stored: ClassVar[RuleRows[Any]]
+    noun: ClassVar[str]
+
+    def __init__(self, host: Host, defaults: Mapping[str, Mapping[str, int]]) -> None:
+        """Know the settings alone: `defaults` are theirs, by kind and measure."""
+        super().__init__(host)
+        self._defaults = defaults
+        self._are_set = self._bounds_some = any(defaults.values())
+        """Whether the settings bound somebody; and whether anything does."""
+        self._rules: Mapping[Who, Mapping[str, int]] = {}
+        self._version: object = None
+        self._watching: asyncio.Task[None] | None = None
+
+    def _given(self, owner: Owner, key_id: str | None) -> Iterator[tuple[Who, Mapping[str, int]]]:
+        """Return what bounds a user's requests, or those with a key of theirs; 0: nothing does."""
+        for who in everybody(owner, key_id):
+            given, rule = self._defaults[who.kind], self._rules.get(who)
+            if given or rule:
+                yield who, (given if rule is None else {**given, **rule})
+
+    async def open(self, engine: Engine) -> None:
+        """Read what was set, and look for changes from now on."""
+        await self._refresh()
+        self._watching = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        await end(self._watching)
+
+    async def _refresh(self) -> None:
+        """Read what was set, where that has changed."""
+        self._version, found = await self.host.database.read(partial(self.stored.changed, known=self._version))
+        if found is not None:
+            self._rules = {_who_of(row): _set_in(row) for row in found}
+            self._bounds_some = self._are_set or bool(found)
+
+    async def _sweep(self) -> None:
+        """Delete rows that say nothing any more."""
+
+    async def _watch(self) -> None:
+        swept, is_away = time.monotonic(), False
+        while True:
+            await asyncio.sleep(_EVERY)
+            try:
+                await self._refresh()
+                if time.monotonic() - swept > _HOUR:
+                    swept = time.monotonic()
+                    await self._sweep()
+                is_away = False
+            except DrSaiError as error:
+                if not is_away:
+                    log.warning("changes of %ss are not seen now: %s", self.noun, error.message)
+                is_away = True
+
+
+class RuleVerbs(Followed[R]):
+    """The verbs of rules that are the same, whatever they bound."""
+
+    async def remove(self, kind: Kind, name: str = "", *, tenant: str = DEFAULT_TENANT, actor: Actor = PROGRAM) -> bool:
+        """Have the settings hold again; False: nothing was set. Arguments as those of `set`.
+
+        Raises:
+            InvalidRequest: `kind` or `name` cannot be.
+        """
+        who = self._who(kind, name, tenant)
+        removed = await self.host.database.act(partial(self.stored.remove, who=who, actor=actor))
+        await self._refresh()
+        return removed
+
+    async def _page(self, tenant: str | None, after: str | None, limit: int) -> Page[R]:
+        return await self.host.database.read(partial(self.stored.page, tenant=tenant, after=after, limit=limit))
+
+    async def _put(self, kind: str, name: str, tenant: str, values: Mapping[str, int], actor: Actor) -> R:
+        """Set what somebody may have. Raises InvalidRequest where that is nobody."""
+        who = self._who(kind, name, tenant)
+        made = await self.host.database.act(partial(self.stored.set, who=who, values=values, actor=actor))
+        await self._refresh()
+        return made
+
+    def _who(self, kind: str, name: str, tenant: str) -> Who:
+        """Return for whom a rule is. Raises InvalidRequest where that is nobody."""
+        if kind not in KINDS:
+            raise InvalidRequest(f"there is no {self.noun} of a {kind!r}, but of {', '.join(KINDS)}", param="kind")
+        if kind in ("key", "user"):
+            return Who(kind, check_name(tenant, "tenant"), check_name(name, "name"))
+        if name:
+            raise InvalidRequest(f"the {self.noun} of {kind!r} has no name", param="name")
+        return Who("all") if kind == "all" else Who("tenant", check_name(tenant, "tenant"))
+
+
+def _who_of(row: Mapping[str, Any]) -> Who:
+    return Who(row["kind"], row["tenant"], row["name"])
+
+
+def _set_in(row: Mapping[str, Any]) -> Mapping[str, int]:
+    """Return what a row says in place of the settings."""
+    own = {"id", "at", *Who._fields}
+    return {name: most for name, most in row.items() if name not in own and most is not None}

@@ -1,0 +1,222 @@
+"""Budgets: what model calls use is counted, what runs may use is reserved, and where too little is left nothing is
+asked."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from drsai_backend import AssistantAgent, DrSai, RoundRobinGroupChat, RunContext, RunStatus
+from drsai_backend.errors import BudgetReached
+from tests.features.budgets.conftest import CALL, Asking, Make, asking, error_of, reserved, rows, today, used
+from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.threads import until
+
+
+def pair(context: RunContext) -> RoundRobinGroupChat:
+    """Ann and bob speak once each."""
+    agents = [AssistantAgent(name, context.model_client()) for name in ("ann", "bob")]
+    return RoundRobinGroupChat([*agents], max_turns=2)
+
+
+async def test_what_calls_use_is_counted(make: Make) -> None:
+    """Of each budget that counts for who asks, with the write that stores the calls."""
+    drsai = await make(
+        {"pair": pair},
+        budget_user={"tokens_day": 100_000},
+        budget_tenant={"tokens_month": 1e6, "cost_day": 5},
+        budget_key={"cost_month": 1},
+    )
+    asked = asking(drsai, key_id="key_a")
+    assert (await asked.chat(model="pair")).status_code == 200
+    assert (await asked.chat(model="pair")).status_code == 200
+    cost = 4 * (100 * 15 + 10 * 60)  # gpt-4o-mini: 0.15 and 0.60 a million, in 0.00000001
+    month = today()[:7]
+    for subject, period in (
+        ("user/acme/ann", today()),
+        ("tenant/acme/", today()),
+        ("tenant/acme/", month),
+        ("key/acme/key_a", month),
+    ):
+        assert await used(drsai, subject=subject, period=period) == (4 * CALL, cost), subject
+    assert not await rows(drsai, period=month)
+
+
+async def test_nothing_is_stored_where_none_is_set(make: Make) -> None:
+    drsai = await make()
+    assert await asking(drsai).statuses(2) == [200, 200]
+    assert not await rows(drsai)
+
+
+async def test_a_request_is_refused_where_too_little_is_left(make: Make, model: ModelServer) -> None:
+    drsai = await make(budget_user={"tokens_day": 3 * CALL})
+    asked = asking(drsai)
+    assert await asked.statuses(3, max_tokens=50) == [200, 200, 200]
+    refused = await asked.chat("other", max_tokens=50)
+    assert refused.status_code == 429
+    error = error_of(refused)
+    assert error["code"] == error["type"] == "insufficient_quota"
+    assert f"the budget of {3 * CALL} tokens a day for you is used up: it begins anew at 20" in error["message"]
+    assert error["message"].endswith("T00:00:00Z")
+    assert refused.headers["x-should-retry"] == "false"
+    assert len(model.requests) == 3
+    assert (await asking(drsai, "bob").chat(max_tokens=50)).status_code == 200
+    assert await used(drsai) == (3 * CALL, (await used(drsai))[1])
+
+
+async def test_money_runs_out_too(make: Make) -> None:
+    drsai = await make(budget_all={"cost_month": 0.00005})
+    statuses = await asking(drsai).statuses(5, max_tokens=10)
+    assert statuses[0] == 200
+    assert statuses[-1] == 429
+    spent = (await used(drsai, subject="all//", period=today()[:7]))[1]
+    assert spent <= 5000
+
+
+async def test_a_model_without_a_price_counts_for_tokens_alone(make: Make) -> None:
+    drsai = await make(model="unheard-of", model_info={"family": "unknown"}, budget_user={"cost_day": 0.000001})
+    assert await asking(drsai).statuses(2) == [200, 200]
+    assert await used(drsai) == (2 * CALL, 0)
+
+
+async def test_the_operator_words_what_is_told(make: Make) -> None:
+    drsai = await make(budget_user={"tokens_day": 10}, budget_message="Ask Eve for more ({budget}, until {until}).")
+    message = error_of(await asking(drsai).chat(max_tokens=50))["message"]
+    assert message.startswith("Ask Eve for more (the budget of 10 tokens a day for you, until 20")
+    with pytest.raises(BudgetReached, match="Ask Eve"):
+        await drsai.user("ann").start("plain", "x" * 100)
+
+
+async def test_a_run_that_reaches_its_budget_is_paused_and_resumed(make: Make, model: ModelServer) -> None:
+    """In the midst of its turns: what was stored stays, and where more was set it goes on from there."""
+    drsai = await make({"pair": pair}, budget_user={"tokens_day": 200})
+    asked = asking(drsai)
+    told = (await asked.chat(model="pair", max_tokens=80)).json()
+    assert told["drsai"]["status"] == "paused"
+    assert told["drsai"]["stop_code"] == "insufficient_quota"
+    assert "the budget of 200 tokens a day for you is used up" in told["drsai"]["stop_reason"]
+    assert len(model.requests) == 1
+    run = await drsai.user("ann", tenant="acme").get_run(told["drsai"]["run_id"])
+    assert (run.status, run.stop_code) == (RunStatus.PAUSED, "insufficient_quota")
+    ann = drsai.user("ann", tenant="acme")
+
+    async def is_it(status: RunStatus) -> bool:
+        return (await ann.get_run(run.run_id)).status is status
+
+    # Nothing changed: it is paused again.
+    await ann.resume("t")
+    await until(lambda: is_it(RunStatus.PAUSED))
+    assert len(model.requests) == 1
+    await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=100_000)
+    await ann.resume("t")
+    await until(lambda: is_it(RunStatus.COMPLETED))
+    assert len(model.requests) == 2
+    assert (await used(drsai))[0] == 2 * CALL
+
+
+async def test_a_call_inside_a_turn_is_not_made_and_what_was_done_is_kept(make: Make, model: ModelServer) -> None:
+    """After a tool was called, the second call of the turn finds nothing: the tool is not called again afterwards."""
+    called: list[str] = []
+
+    async def look(name: str) -> str:
+        """Look a name up."""
+        called.append(name)
+        return "found"
+
+    def tooled(context: RunContext) -> AssistantAgent:
+        client = context.model_client()
+        return AssistantAgent("ann", client, tools=[look], reflect_on_tool_use=True)
+
+    def answer(request: ModelRequest) -> Reply:
+        if request.messages[-1]["role"] == "tool":
+            return Reply("Found.", prompt_tokens=100, completion_tokens=10)
+        return Reply(tool_calls=[ToolCall("look", {"name": "x"})], prompt_tokens=100, completion_tokens=10)
+
+    model.script(None, answer)
+    drsai = await make({"tooled": tooled}, budget_user={"tokens_day": 200})
+    told = (await asking(drsai).chat(model="tooled", max_tokens=100)).json()
+    assert told["drsai"]["status"] == "paused"
+    assert called == ["x"]
+    await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=100_000)
+    ann = drsai.user("ann", tenant="acme")
+    await ann.resume("t")
+
+    async def is_done() -> bool:
+        return (await ann.get_run(told["drsai"]["run_id"])).status is RunStatus.COMPLETED
+
+    await until(is_done)
+    assert called == ["x"]
+    assert len(model.requests) == 2
+    assert (await used(drsai))[0] == 2 * CALL
+
+
+async def test_calls_beside_runs_are_the_first_to_stop(make: Make, model: ModelServer) -> None:
+    drsai = await make(budget_user={"tokens_day": 115}, task_model="gpt-4o-mini")
+    asked = asking(drsai)
+    title = {"messages": [{"role": "user", "content": "### Task:\nGenerate a concise, 3-5 word title"}]}
+    title |= {"metadata": {"task": "title_generation"}}
+    assert (await asked.chat(max_tokens=10)).status_code == 200
+    refused = await asked.chat("other", max_tokens=1, **title)
+    assert (refused.status_code, error_of(refused)["code"]) == (429, "insufficient_quota")
+
+
+async def test_processes_share_budgets_and_are_not_over(make: Make, model: ModelServer) -> None:
+    """Many runs at once, in two processes: those that begin have their calls, and no more is used than there is."""
+    opened = [await make(budget_tenant={"tokens_day": 10 * CALL}) for _ in range(2)]
+
+    async def ask(number: int) -> str:
+        told = (await asking(opened[number % 2], f"u{number}").chat(max_tokens=100)).json()
+        return told["drsai"]["status"] if "drsai" in told else told["error"]["code"]
+
+    told = await asyncio.gather(*map(ask, range(30)))
+    assert {*told} <= {"completed", "paused", "insufficient_quota"}
+    spent = (await used(opened[0], subject="tenant/acme/"))[0]
+    assert spent == told.count("completed") * CALL == len(model.requests) * CALL
+    assert 0 < spent <= 10 * CALL
+    # All that was reserved is free again, as the runs are over.
+    assert await asking(opened[0], "eve").statuses(1, max_tokens=5) == [200]
+
+
+async def test_a_long_run_asks_seldom(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where much is left, calls are drawn from what was reserved with the run's first write."""
+
+    async def never(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("drsai_backend.features.budgets.extension.Budgets._reserve", never)
+    drsai = await make({"pair": pair}, budget_user={"tokens_day": 1_000_000})
+    assert await asking(drsai).statuses(3, model="pair") == [200, 200, 200]
+    assert await reserved(drsai)
+    assert (await used(drsai))[0] == 6 * CALL
+
+
+async def test_it_is_told_once_that_a_budget_nears_its_end(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    drsai = await make(budget_user={"tokens_day": 5 * CALL})
+    with caplog.at_level("WARNING", "drsai.budgets"):
+        assert await asking(drsai).statuses(4, max_tokens=10) == [200] * 4
+        assert not caplog.records
+        assert await asking(drsai).statuses(3, max_tokens=10) == [200, 429, 429]
+    texts = [each.getMessage() for each in caplog.records]
+    assert texts.count("a budget nears its end: 80 % are used") == 1
+
+
+async def test_who_waits_behind_is_told_as_well(make: Make) -> None:
+    """A message for a thread whose run is paused for a budget is refused before it is stored; one that is stored, as
+    it could be that there is enough, ends when there is not."""
+    drsai = await make(budget_user={"tokens_day": 200})
+    asked: Asking = asking(drsai)
+    told = [(await asked.chat(max_tokens=many)).json()["drsai"]["status"] for many in (80, 60)]
+    assert told == ["completed", "paused"]
+    assert (await asked.chat(max_tokens=300)).status_code == 429
+    told = (await asked.chat(max_tokens=1)).json()
+    assert told["drsai"]["status"] == "stopped"
+    assert "the budget of 200 tokens" in told["drsai"]["stop_reason"]
+
+
+async def test_it_is_off_where_there_is_none(make: Make) -> None:
+    drsai: DrSai = await make()
+    assert drsai.budgets.draw is not None
+    assert "_ledger" not in vars(drsai.budgets)
+    assert await asking(drsai).statuses(1) == [200]
+    assert "_ledger" not in vars(drsai.budgets)
