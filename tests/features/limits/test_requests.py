@@ -134,7 +134,7 @@ async def test_the_words_of_each_api(make: Make) -> None:
 
 async def test_the_official_client_waits_and_asks_again(make: Make) -> None:
     drsai = await make(limit_user={"requests": 100})
-    await use_up(drsai, Bound(Who("user", "default", "anonymous"), "requests", 100), 61)
+    await use_up(drsai, Bound(Who("user", "default", "anonymous"), "requests", 100), 64)
     seen: list[int] = []
 
     async def note(response: httpx.Response) -> None:
