@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
 
+from drsai_backend.database.followed import Followed
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
-from drsai_backend.errors import DrSaiError, InvalidRequest
-from drsai_backend.features.base import Extension, end
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.features.base import Extension
 from drsai_backend.features.rules.base import KINDS, Kind, Who, everybody
 from drsai_backend.features.rules.rows import R
 
@@ -21,18 +20,15 @@ if TYPE_CHECKING:
     from drsai_backend.datamodel.owner import Owner
     from drsai_backend.features.base import Host
     from drsai_backend.features.rules.rows import RuleRows
+    from drsai_backend.json_types import JsonObject
     from drsai_backend.page import Page
     from drsai_backend.runs import Engine
 
-log = logging.getLogger("drsai.rules")
-
-_EVERY: Final = 1.0
-"""Seconds between two looks whether other processes have changed rules."""
 _HOUR: Final = 3_600.0
 """Between two looks for rows that say nothing any more."""
 
 
-class Followed(Extension, Generic[R]):
+class FollowedRules(Extension, Generic[R]):
     """What keys, users, tenants and all may have, as this process knows it: by the settings, and as far as it was set
     in their place, here or elsewhere.
 
@@ -51,8 +47,8 @@ class Followed(Extension, Generic[R]):
         self._are_set = self._bounds_some = any(defaults.values())
         """Whether the settings bound somebody; and whether anything does."""
         self._rules: Mapping[Who, Mapping[str, int]] = {}
-        self._version: object = None
-        self._watching: asyncio.Task[None] | None = None
+        self._followed = Followed(host.database, self.stored.changed, self._hear, self.name)
+        self._swept = time.monotonic()
 
     def _given(self, owner: Owner, key_id: str | None) -> Iterator[tuple[Who, Mapping[str, int]]]:
         """Return what bounds a user's requests, or those with a key of theirs; 0: nothing does."""
@@ -63,39 +59,25 @@ class Followed(Extension, Generic[R]):
 
     async def open(self, engine: Engine) -> None:
         """Read what was set, and look for changes from now on."""
-        await self._refresh()
-        self._watching = asyncio.create_task(self._watch())
+        await self._followed.open(self._sweep_at_times)
 
     async def close(self) -> None:
-        await end(self._watching)
+        await self._followed.close()
 
-    async def _refresh(self) -> None:
-        """Read what was set, where that has changed."""
-        self._version, found = await self.host.database.read(partial(self.stored.changed, known=self._version))
-        if found is not None:
-            self._rules = {_who_of(row): _set_in(row) for row in found}
-            self._bounds_some = self._are_set or bool(found)
+    def _hear(self, found: Sequence[JsonObject]) -> None:
+        self._rules = {_who_of(row): _set_in(row) for row in found}
+        self._bounds_some = self._are_set or bool(found)
+
+    async def _sweep_at_times(self) -> None:
+        if time.monotonic() - self._swept > _HOUR:
+            self._swept = time.monotonic()
+            await self._sweep()
 
     async def _sweep(self) -> None:
         """Delete rows that say nothing any more."""
 
-    async def _watch(self) -> None:
-        swept, is_away = time.monotonic(), False
-        while True:
-            await asyncio.sleep(_EVERY)
-            try:
-                await self._refresh()
-                if time.monotonic() - swept > _HOUR:
-                    swept = time.monotonic()
-                    await self._sweep()
-                is_away = False
-            except DrSaiError as error:
-                if not is_away:
-                    log.warning("changes of %ss are not seen now: %s", self.noun, error.message)
-                is_away = True
 
-
-class RuleVerbs(Followed[R]):
+class RuleVerbs(FollowedRules[R]):
     """The verbs of rules that are the same, whatever they bound."""
 
     async def remove(self, kind: Kind, name: str = "", *, tenant: str = DEFAULT_TENANT, actor: Actor = PROGRAM) -> bool:
@@ -106,7 +88,7 @@ class RuleVerbs(Followed[R]):
         """
         who = self._who(kind, name, tenant)
         removed = await self.host.database.act(partial(self.stored.remove, who=who, actor=actor))
-        await self._refresh()
+        await self._followed.refresh()
         return removed
 
     async def _page(self, tenant: str | None, after: str | None, limit: int) -> Page[R]:
@@ -116,7 +98,7 @@ class RuleVerbs(Followed[R]):
         """Set what somebody may have. Raises InvalidRequest where that is nobody."""
         who = self._who(kind, name, tenant)
         made = await self.host.database.act(partial(self.stored.set, who=who, values=values, actor=actor))
-        await self._refresh()
+        await self._followed.refresh()
         return made
 
     def _who(self, kind: str, name: str, tenant: str) -> Who:
