@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -15,6 +15,8 @@ from drsai_backend.database.engine import Database
 from drsai_backend.errors import DrSaiError
 
 T = TypeVar("T")
+log = logging.getLogger("drsai.database")
+
 _EVERY: Final = 1.0
 """Seconds between two looks whether other processes have changed them."""
 
@@ -31,6 +33,7 @@ class Followed(Generic[T]):
             that was `known`.
         heard: takes the rows, whenever they have changed.
         name: what they are, for the log.
+        also: is done after each look of a `Watch`.
     """
 
     def __init__(
@@ -39,40 +42,67 @@ class Followed(Generic[T]):
         read: Callable[[Session, object], tuple[object, T | None]],
         heard: Callable[[T], None],
         name: str,
+        also: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
-        self._database, self._read, self._heard, self._name = database, read, heard, name
+        self.name, self.also = name, also
+        self._database, self._read, self._heard = database, read, heard
         self._version: object = None
-        self._watching: asyncio.Task[None] | None = None
 
     async def refresh(self) -> None:
         """Read them, where they have changed. Raises DatabaseError."""
-        known = self._version
-        self._version, found = await self._database.read(lambda session: self._read(session, known))
+        self.hear(*await self._database.read(self.look))
+
+    def look(self, session: Session) -> tuple[object, T | None]:
+        """Return what `hear` takes."""
+        return self._read(session, self._version)
+
+    def hear(self, version: object, found: T | None) -> None:
+        """Take what a look has found."""
+        self._version = version
         if found is not None:
             self._heard(found)
 
-    async def open(self, also: Callable[[], Awaitable[None]] = _nothing) -> None:
-        """Read them, and look for changes from now on. `also` is done after each look. Raises DatabaseError."""
-        await self.refresh()
-        self._watching = asyncio.create_task(self._watch(also))
 
-    async def close(self) -> None:
-        """Look no more."""
-        task, self._watching = self._watching, None
-        if task is not None:
+class Watch:
+    """Looks for changes of all that a process follows, in one read."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._followed: list[Followed[Any]] = []
+        self._watching: asyncio.Task[None] | None = None
+
+    async def begin(self, followed: Followed[Any]) -> None:
+        """Read rows, and look for changes from now on. Raises DatabaseError."""
+        await followed.refresh()
+        self._followed.append(followed)
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
+
+    async def end(self, followed: Followed[Any]) -> None:
+        """Look no more for changes of those."""
+        with contextlib.suppress(ValueError):  # They were never read.
+            self._followed.remove(followed)
+        task = self._watching
+        if task is not None and not self._followed:
+            self._watching = None
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def _watch(self, also: Callable[[], Awaitable[None]]) -> None:
-        log, is_away = logging.getLogger(f"drsai.{self._name}"), False
+    async def _watch(self) -> None:
+        is_away = False
         while True:
             await asyncio.sleep(_EVERY)
+            followed = tuple(self._followed)
             try:
-                await self.refresh()
-                await also()
+                looks = [each.look for each in followed]
+                found = await self._database.read(lambda session, looks=looks: [look(session) for look in looks])
+                for each, said in zip(followed, found, strict=True):
+                    each.hear(*said)
+                    await each.also()
                 is_away = False
             except DrSaiError as error:
                 if not is_away:
-                    log.warning("changes of %s are not seen now: %s", self._name, error.message)
+                    names = ", ".join(each.name for each in followed)
+                    log.warning("changes of %s are not seen now: %s", names, error.message)
                 is_away = True

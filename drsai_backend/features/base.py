@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from drsai_backend.config import Settings
     from drsai_backend.database import Database, DatabaseManager
     from drsai_backend.database.backends.prepared import Charge, Step
+    from drsai_backend.database.followed import Watch
     from drsai_backend.database.hooks import Asked, CallsOf, Draw, EndedRun, MadeCall
     from drsai_backend.datamodel.owner import Owner, ThreadName
     from drsai_backend.json_types import JsonObject
@@ -92,6 +93,13 @@ class Host:
 
     embeddings: Embeddings | None = None
     models: ModelClientFactory | None = None
+
+    @cached_property
+    def watch(self) -> Watch:
+        """Looks for changes of rows that all processes go by."""
+        from drsai_backend.database.followed import Watch
+
+        return Watch(self.database)
 
     @cached_property
     def search(self) -> Search:

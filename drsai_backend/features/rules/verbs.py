@@ -47,7 +47,7 @@ class FollowedRules(Extension, Generic[R]):
         self._are_set = self._bounds_some = any(defaults.values())
         """Whether the settings bound somebody; and whether anything does."""
         self._rules: Mapping[Who, Mapping[str, int]] = {}
-        self._followed = Followed(host.database, self.stored.changed, self._hear, self.name)
+        self._followed = Followed(host.database, self.stored.changed, self._hear, self.name, self._sweep_at_times)
         self._swept = time.monotonic()
 
     def _given(self, owner: Owner, key_id: str | None) -> Iterator[tuple[Who, Mapping[str, int]]]:
@@ -59,10 +59,10 @@ class FollowedRules(Extension, Generic[R]):
 
     async def open(self, engine: Engine) -> None:
         """Read what was set, and look for changes from now on."""
-        await self._followed.open(self._sweep_at_times)
+        await self.host.watch.begin(self._followed)
 
     async def close(self) -> None:
-        await self._followed.close()
+        await self.host.watch.end(self._followed)
 
     def _hear(self, found: Sequence[JsonObject]) -> None:
         self._rules = {_who_of(row): _set_in(row) for row in found}

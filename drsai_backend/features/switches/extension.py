@@ -27,7 +27,7 @@ class Switches(Switching):
 
     async def open(self, engine: Engine) -> None:
         """Learn what is off, and look for changes from now on."""
-        await self._followed.open()
+        await self.host.watch.begin(self._followed)
 
     async def close(self) -> None:
-        await self._followed.close()
+        await self.host.watch.end(self._followed)
