@@ -9,6 +9,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -90,16 +91,26 @@ def test_idle_connections_do_not_shut_others_out(commands: Commands, tmp_path: P
         assert server.stderr.count("\n") < 10
 
 
+def _limit(server: Command, left: int) -> int:
+    """A limit of files that leaves it so many, once the connections of its clients are closed. A limit is of numbers,
+    and some below the largest are free."""
+    process = psutil.Process(server.pid)
+    while any(each.raddr for each in process.net_connections("tcp")):
+        time.sleep(0.05)
+    used = {int(each.name) for each in Path(f"/proc/{server.pid}/fd").iterdir()}
+    return [number for number in range(160) if number not in used][left - 1] + 1
+
+
 @pytest.mark.parametrize("left", [1, 5])
 def test_files_that_run_out_are_logged_once(commands: Commands, tmp_path: Path, left: int) -> None:
     """Something else than connections has taken them. With one left, a client is the only one, and is still served."""
     import resource
 
     with serving(commands, tmp_path, files=(64, 160)) as server, contextlib.ExitStack() as stack:
-        # What it reads the database with opens its files at the first read.
-        assert httpx.get(f"{server.base_url()}/threads", timeout=20).status_code == 200
-        in_use = len(list(Path(f"/proc/{server.pid}/fd").iterdir()))
-        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (in_use + left, 160))
+        # What it reads the database with opens its files when it is needed: all of it, where many ask at once.
+        with httpx.Client(base_url=server.base_url(), timeout=20) as client, ThreadPoolExecutor(16) as asking:
+            assert {each.status_code for each in asking.map(client.get, ["/threads"] * 256)} == {200}
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (_limit(server, left), 160))
         for _ in range(8 * left):
             stack.enter_context(connect(server))
         deadline = time.monotonic() + 20

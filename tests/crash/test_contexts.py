@@ -19,7 +19,7 @@ def test_killed_behind_a_summary(serving: Serving, model: ModelServer) -> None:
     for number in range(3):
         serving.say("t", f"{number} " + "x" * 70, model="brief")
     assert not summaries
-    model.script("You are sam.", lambda _: Reply(content="sam was cut off here", chunk_delay=0.15))
+    model.script("You are sam.", lambda _: Reply(content="sam was cut off here" + ", and here" * 20, chunk_delay=0.15))
     cut_in_the_middle(serving, "t", "3 " + "x" * 70, at="sam was", model="brief")
     assert summaries == ["summary 1"]
 

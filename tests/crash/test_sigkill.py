@@ -52,7 +52,7 @@ def cut_in_the_middle(serving: Serving, thread_id: str, text: str, *, at: str, m
 def test_killed_while_the_second_agent_speaks(serving: Serving, model: ModelServer) -> None:
     numbered(model, "ann", "bob")
     serving.say("t", "First.")
-    model.script("You are bob.", lambda _: Reply(content="bob was cut off here", chunk_delay=0.15))
+    model.script("You are bob.", lambda _: Reply(content="bob was cut off here" + ", and here" * 20, chunk_delay=0.15))
     cut_in_the_middle(serving, "t", "Second.", at="bob was")
 
     model.script("You are bob.", lambda _: "bob goes on")
@@ -82,7 +82,7 @@ def test_killed_while_the_second_agent_speaks(serving: Serving, model: ModelServ
 
 def test_killed_before_the_first_turn_ended(serving: Serving, model: ModelServer) -> None:
     """The user's message was acknowledged by the first frame of the stream, so it is there, and answered."""
-    model.script("You are ann.", lambda _: Reply(content="ann was cut off here", chunk_delay=0.15))
+    model.script("You are ann.", lambda _: Reply(content="ann was cut off here" + ", and here" * 20, chunk_delay=0.15))
     cut_in_the_middle(serving, "t", "First.", at="ann was")
     numbered(model, "ann", "bob")
     serving.start()
@@ -201,7 +201,7 @@ def test_another_server_takes_over_at_once(serving: Serving, other: Serving, mod
     """It need not be started after the death: the dead owner is noticed when the thread is asked for. What was under
     way comes first."""
     numbered(model, "bob")
-    model.script("You are ann.", lambda _: Reply("ann was cut off here", chunk_delay=0.15))
+    model.script("You are ann.", lambda _: Reply("ann was cut off here" + ", and here" * 20, chunk_delay=0.15))
     cut_in_the_middle(serving, "t", "First.", at="ann was")
     model.script("You are ann.", lambda _: "ann goes on")
     other.say("t", "Second.")
