@@ -63,6 +63,15 @@ class Followed(Generic[T]):
             self._heard(found)
 
 
+def _heard(followed: Followed[Any], version: object, found: object) -> None:
+    """Have rows heard. Rows that a newer release has stored, and that cannot be understood here, are told of once, and
+    keep nobody from hearing others."""
+    try:
+        followed.hear(version, found)
+    except Exception:
+        log.exception("changes of %s are not understood", followed.name)
+
+
 class Watch:
     """Looks for changes of all that a process follows, in one read."""
 
@@ -98,9 +107,10 @@ class Watch:
                 looks = [each.look for each in followed]
                 found = await self._database.read(lambda session, looks=looks: [look(session) for look in looks])
                 for each, said in zip(followed, found, strict=True):
-                    each.hear(*said)
-                    await each.also()
+                    _heard(each, *said)
                 is_away = False
+                for each in followed:
+                    await each.also()
             except DrSaiError as error:
                 if not is_away:
                     names = ", ".join(each.name for each in followed)

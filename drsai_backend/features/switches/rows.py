@@ -22,14 +22,13 @@ _switch = table_of(Switch)
 _list: Final = Cursor((_switch.c.id,))
 
 
-def changed(session: Session, known: object) -> tuple[object, Sequence[SwitchInfo] | None]:
+def changed(session: Session, known: object) -> tuple[object, Sequence[JsonObject] | None]:
     """Return all that is off, with what tells whether it changes; None: it is as it was `known`."""
     query = sa.select(sa.func.count(), sa.func.sum(_switch.c.id)).where(_is_off())
     version = tuple(session.connection().execute(query).one())
     if version == known:
         return version, None
-    rows = session.connection().execute(sa.select(_switch).where(_is_off())).mappings()
-    return version, [_info(dict(row)) for row in rows]
+    return version, [dict(row) for row in session.connection().execute(sa.select(_switch).where(_is_off())).mappings()]
 
 
 def list_switches(session: Session, tenant: str | None, after: str | None, limit: int) -> Page[SwitchInfo]:

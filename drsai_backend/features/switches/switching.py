@@ -20,6 +20,7 @@ from drsai_backend.features.switches.base import LONGEST, SwitchInfo
 
 if TYPE_CHECKING:
     from drsai_backend.features.base import Host
+    from drsai_backend.json_types import JsonObject
     from drsai_backend.page import Page
 
 _AT_MOST: Final = timedelta(days=3_650)
@@ -85,11 +86,11 @@ class Switching(Extension):
         await self._followed.refresh()
         return done
 
-    def _hear(self, found: Sequence[SwitchInfo]) -> None:
+    def _hear(self, found: Sequence[JsonObject]) -> None:
         if (models := self.host.models) is not None:
             models.switches.off = {
-                Target(each.kind, each.name, each.tenant): Off(
-                    each.message, None if each.until is None else each.until.timestamp()
+                Target(each["kind"], each["name"], each["tenant"]): Off(
+                    each["message"], None if each["until"] is None else each["until"].timestamp()
                 )
                 for each in found
             }
