@@ -321,8 +321,8 @@ class RunModelClient(ChatCompletionClient):
         result = call.notes.bounded(with_thought(given, said))
         self._note(result, call.notes)
         if call.answer is None:
-            exchanged, exchange = self.meter.exchanged, None
-            if exchanged is not None:  # Before the call is counted: a run that is stopped meanwhile has all or nothing.
+            exchange = None
+            if self.meter.keeps_exchanges:  # Before it is counted: a run that is stopped meanwhile has all or nothing.
                 from drsai_backend.models.calls.exchanges import exchange_of
 
                 exchange = await exchange_of(call.notes, result)
@@ -335,10 +335,8 @@ class RunModelClient(ChatCompletionClient):
                 record = call.record(speaker or "", self._where[1], result, counts)
                 if speaker is not None:
                     self.meter.records.append(record)
-                if exchanged is not None and exchange is not None:
-                    exchanged(record, exchange)
-                elif each is not None:
-                    each(record)
+                if each is not None:
+                    each(record if exchange is None else {**record, "exchange": exchange})
             if call.steps is not None:
                 await call.steps.answered(call.number, call.request, result)
             call.answer = result

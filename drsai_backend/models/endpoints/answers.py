@@ -136,7 +136,8 @@ class CallRecord(TypedDict, total=False):
 
     `agent` and `step` say whose answer it was: `m0` is the first one of that agent in its turn. `model` answered, of
     that `profile` if it was one, after `attempts` calls. The tokens are named as in usage; those of attempts that came
-    to nothing are in them where they were reported. `cached`: the answer came out of the response cache.
+    to nothing are in them where they were reported. `cached`: the answer came out of the response cache. `exchange` is
+    for `UsageMeter.each` alone: what was sent and answered, packed by `models.calls.exchanges`.
     """
 
     agent: str
@@ -151,6 +152,7 @@ class CallRecord(TypedDict, total=False):
     cached_tokens: int
     cache_write_tokens: int
     reasoning_tokens: int
+    exchange: bytes
 
 
 Reserve: TypeAlias = Callable[[str, int, "int | None"], Awaitable[Callable[[bool], None]]]
@@ -183,8 +185,8 @@ class UsageMeter:
     """The newest calls, those of earlier processes included."""
     each: Callable[[CallRecord], None] | None = field(default=None, compare=False, repr=False)
     """Called with every call that is counted."""
-    exchanged: Callable[[CallRecord, bytes], None] | None = field(default=None, compare=False, repr=False)
-    """Called in place of `each` where what models were sent and have answered is wanted and can be had, packed."""
+    keeps_exchanges: bool = field(default=False, compare=False, repr=False)
+    """Whether `each` wants `exchange` in its records, where that can be had."""
     failed: Callable[[str, Exception], None] | None = field(default=None, compare=False, repr=False)
     """Called with the model and the error of a call that came to nothing."""
     check: Callable[[], None] | None = field(default=None, compare=False, repr=False)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from drsai_backend.database.backends.prepared import Step
@@ -59,16 +59,11 @@ class Bounds:
 
     def count_each(self, *, with_exchanges: bool = False) -> None:
         """Keep each model call until it is stored, from now on, or with it what the model was sent and has answered."""
-        self.meter.each = self._keep
-        if with_exchanges:
-            self.meter.exchanged = self._keep_exchange
+        self.meter.each, self.meter.keeps_exchanges = self._keep, with_exchanges
 
-    def _keep(self, record: Mapping[str, object]) -> None:
+    def _keep(self, record: CallRecord) -> None:
         self._made += 1
         self.unstored.append(MadeCall(self._made, utcnow(), record, calling_tool.get()))
-
-    def _keep_exchange(self, record: CallRecord, exchange: bytes) -> None:
-        self._keep({**record, "exchange": exchange})
 
     def progress(self, *, turn: bool = False, also: Sequence[Step] | None = None) -> Progress:
         """Return how far the run has come; `turn`: with the turn that is about to be stored; `also` stores the calls

@@ -96,7 +96,7 @@ class Execution:
         self.session.close()
         self.writer.steps.close()
         meter = self.writer.bounds.meter
-        meter.check = meter.each = meter.exchanged = meter.failed = meter.reserve = None
+        meter.check = meter.each = meter.failed = meter.reserve = None
 
     async def _run_team(self) -> tuple[EndWrite, Turn | None]:
         """Run the team; however it ends, say what is to be stored.

@@ -122,8 +122,12 @@ def header(span: Span) -> str:
     return f"00-{span.trace}-{span.id}-01"
 
 
-async def test_a_request_is_one_trace_down_to_its_tool(make: Make, model: ModelServer, collector: Collector) -> None:
-    async with asked(make()) as http:
+@pytest.mark.parametrize("calls_keep", [[], ["*"]], ids=["plain", "kept"])
+async def test_a_request_is_one_trace_down_to_its_tool(
+    make: Make, model: ModelServer, collector: Collector, calls_keep: list[str]
+) -> None:
+    """It is the same where what models are sent is kept."""
+    async with asked(make(calls_keep=calls_keep)) as http:
         told = await chat(http, "looking", **PARENT, **{"x-request-id": "req-1"})
         assert told.status_code == 200, told.text
     request, run = collector.one("POST /v1/chat/completions"), collector.one("invoke_agent looking")
