@@ -49,7 +49,7 @@ class MadeCall(NamedTuple):
     Attributes:
         number: of the call in its process, among those of its run.
         at: when the answer was there.
-        record: what is known of it, as `drsai_backend.models.endpoints.answers.CallRecord` has it; `exchange` in it,
+        record: what is known of it, as `drsai_backend.models.endpoints.answers.AnsweredCall` has it; `exchange` in it,
             where somebody wants that (`Hooks.exchanges`), is packed by `drsai_backend.models.calls.exchanges`.
         tool: the tool that has asked; None: none has.
     """

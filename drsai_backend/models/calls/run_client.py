@@ -27,7 +27,7 @@ from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, ReasonedR
 from drsai_backend.models.calls.params import ModelParams, of_a_manager, renames_max_tokens
 from drsai_backend.models.calls.requests import AnswerSteps, ModelRequest, tool_name
 from drsai_backend.models.calls.seen_images import SeenImages
-from drsai_backend.models.endpoints.answers import NOTES, CallNotes, CallRecord, UsageMeter
+from drsai_backend.models.endpoints.answers import NOTES, AnsweredCall, CallNotes, CallRecord, UsageMeter
 from drsai_backend.models.endpoints.bounded import AnswerBounds, AnswerLength
 from drsai_backend.models.endpoints.continuation import ContinuingClient
 from drsai_backend.models.endpoints.message_rules import (
@@ -336,7 +336,7 @@ class RunModelClient(ChatCompletionClient):
                 if speaker is not None:
                     self.meter.records.append(record)
                 if each is not None:
-                    each(record if exchange is None else {**record, "exchange": exchange})
+                    each(AnsweredCall(**record) if exchange is None else AnsweredCall(**record, exchange=exchange))
             if call.steps is not None:
                 await call.steps.answered(call.number, call.request, result)
             call.answer = result

@@ -136,8 +136,7 @@ class CallRecord(TypedDict, total=False):
 
     `agent` and `step` say whose answer it was: `m0` is the first one of that agent in its turn. `model` answered, of
     that `profile` if it was one, after `attempts` calls. The tokens are named as in usage; those of attempts that came
-    to nothing are in them where they were reported. `cached`: the answer came out of the response cache. `exchange` is
-    for `UsageMeter.each` alone: what was sent and answered, packed by `models.calls.exchanges`.
+    to nothing are in them where they were reported. `cached`: the answer came out of the response cache.
     """
 
     agent: str
@@ -152,6 +151,14 @@ class CallRecord(TypedDict, total=False):
     cached_tokens: int
     cache_write_tokens: int
     reasoning_tokens: int
+
+
+class AnsweredCall(CallRecord, total=False):
+    """One model call of a run, as `UsageMeter.each` is told of it.
+
+    `exchange`: what was sent and answered, packed by `models.calls.exchanges`, where it is to be kept.
+    """
+
     exchange: bytes
 
 
@@ -183,7 +190,7 @@ class UsageMeter:
     """By the name of an agent, which profile and model gave its newest answer, where a profile did."""
     records: deque[CallRecord] = field(default_factory=lambda: deque[CallRecord](maxlen=MAX_RECORDS))
     """The newest calls, those of earlier processes included."""
-    each: Callable[[CallRecord], None] | None = field(default=None, compare=False, repr=False)
+    each: Callable[[AnsweredCall], None] | None = field(default=None, compare=False, repr=False)
     """Called with every call that is counted."""
     keeps_exchanges: bool = field(default=False, compare=False, repr=False)
     """Whether `each` wants `exchange` in its records, where that can be had."""

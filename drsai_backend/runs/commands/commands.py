@@ -378,19 +378,11 @@ class Commands:
         if head is not None:
             await self._refuse_decision(given, head)
             await self._withdraw_calls(given, head)
-        for attempt in range(_ATTEMPTS):
-            try:
-                queued, key = await self._store(given, "enqueue", None, anyway=True)
-            except Conflict as error:
-                # Two made the thread at the same moment.
-                if attempt == _ATTEMPTS - 1 or isinstance(error, ThreadBusy):
-                    raise
-                continue
-            if key is None:  # A thread that was shared, and is deleted just now.
-                raise NotFound(f"no thread {given.name.thread_id!r}", param="thread_id")
-            await self._recovery.wake(key)
-            return queued
-        raise AssertionError("the last attempt returns or raises")
+        queued, key = await self._store(given, "enqueue", None, anyway=True)
+        if key is None:  # A thread that was shared, and is deleted just now.
+            raise NotFound(f"no thread {given.name.thread_id!r}", param="thread_id")
+        await self._recovery.wake(key)
+        return queued
 
     def _is_orphan(self, head: ThreadHead) -> bool:
         return head.status is RunStatus.RUNNING and self._recovery.is_orphan(head)
@@ -425,10 +417,21 @@ class Commands:
             also=None if origin.also is None else partial(_store_also, origin.also, run_id, outlook.speakers),
             charges=given.charges,
         )
-        key = await self._db.database.write(
-            lambda session: enqueue(session, given.name, new, control=control, behind_question=behind, anyway=anyway)
-        )
-        return (new.run_id, outlook, int(new.at.timestamp())), key
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                key = await self._db.database.write(
+                    lambda session: enqueue(
+                        session, given.name, new, control=control, behind_question=behind, anyway=anyway
+                    )
+                )
+            except Conflict as error:
+                # Two made the thread at the same moment, or PostgreSQL has broken up a deadlock: this locks the thread
+                # and then what its request is charged to, which a request that begins a run locks before its thread.
+                if type(error) is not Conflict or attempt == _ATTEMPTS:
+                    raise
+            else:
+                return (new.run_id, outlook, int(new.at.timestamp())), key
+        raise AssertionError("the last attempt returns or raises")
 
 
 def _store_also(

@@ -20,7 +20,7 @@ from drsai_backend.database.runs.values import Progress
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.run import shortened
 from drsai_backend.models import UsageMeter
-from drsai_backend.models.endpoints.answers import CallRecord
+from drsai_backend.models.endpoints.answers import AnsweredCall
 from drsai_backend.teams.limits import LimitReached, RunLimits
 from drsai_backend.teams.replay.call import calling_tool
 
@@ -61,7 +61,7 @@ class Bounds:
         """Keep each model call until it is stored, from now on, or with it what the model was sent and has answered."""
         self.meter.each, self.meter.keeps_exchanges = self._keep, with_exchanges
 
-    def _keep(self, record: CallRecord) -> None:
+    def _keep(self, record: AnsweredCall) -> None:
         self._made += 1
         self.unstored.append(MadeCall(self._made, utcnow(), record, calling_tool.get()))
 

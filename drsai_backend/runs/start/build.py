@@ -36,7 +36,7 @@ from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.models import CallRecord, RunModelClient, UsageMeter, facade, run_client_of
 from drsai_backend.models.calls.run_client import AgentCalls
 from drsai_backend.models.calls.seen_images import SeenImages
-from drsai_backend.models.endpoints.answers import Reserve
+from drsai_backend.models.endpoints.answers import AnsweredCall, Reserve
 from drsai_backend.runs.events import ModelAnswered, ModelAsked, ModelFailed
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.failures import safe_message
@@ -184,7 +184,7 @@ def _model_asked(live: LiveRun, check: Callable[[], None] | None) -> None:
     live.tell(ModelAsked())
 
 
-def _model_answered(live: LiveRun, each: Callable[[CallRecord], None] | None, record: CallRecord) -> None:
+def _model_answered(live: LiveRun, each: Callable[[AnsweredCall], None] | None, record: AnsweredCall) -> None:
     if each is not None:
         each(record)
     live.tell(ModelAnswered(record))

@@ -213,7 +213,7 @@ async def test_many_on_one_thread_do_not_lock_each_other_out(make: Make) -> None
     given = {"limit_user": {"requests": 1000, "tokens": 1_000_000}, "limit_tenant": {"tokens": 1_000_000}}
     asked = [asking(await make(**given)) for _ in range(2)]
     answers = await asyncio.gather(*(asked[n % 2].chat(background=n % 3 == 0) for n in range(24)))
-    assert {each.status_code for each in answers} == {200, 202}
+    assert [each.text for each in answers if each.status_code not in (200, 202)] == []
 
 
 async def test_an_address_has_so_many_whoever_asks(make: Make) -> None:
