@@ -24,7 +24,10 @@ TEAMS = ROOT / "tests/support/teams/served.py"
 class Serving:
     """`drsai serve` on the test's database and model, started as often as wanted."""
 
-    def __init__(self, commands: Commands, model: ModelServer, database_url: str, folder: Path) -> None:
+    def __init__(
+        self, commands: Commands, model: ModelServer, database_url: str, folder: Path, teams: Path = TEAMS
+    ) -> None:
+        self._teams = teams
         self._commands = commands
         self._model = model
         self.database_url = database_url
@@ -46,7 +49,7 @@ class Serving:
             "CHAOS_TOOLS": str(self.effects),
             **self.environment,
         }
-        self.process = self._commands.start("serve", str(TEAMS), "--port", "0", cwd=self._folder, env=environment)
+        self.process = self._commands.start("serve", str(self._teams), "--port", "0", cwd=self._folder, env=environment)
 
     def start(self) -> None:
         """Start a process and wait until it answers."""

@@ -31,8 +31,7 @@ from tests.support.peer import Peer
 NOTES = b"What was noted."
 SETTINGS = {
     "DRSAI_ALLOWED_ADDRESSES": "127.0.0.1",
-    "DRSAI_HEARTBEAT_SECONDS": "0.3",
-    "DRSAI_LEASE_SECONDS": "2",
+    "DRSAI_LEASE_SECONDS": "30",
     "DRSAI_SWEEP_SECONDS": "0.2",
     "OPENAI_API_KEY": "unused",
 }
