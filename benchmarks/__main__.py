@@ -30,6 +30,7 @@ from benchmarks import (
     memory,
     migrate,
     opening,
+    operations,
     processes,
     recognised,
     resume,
@@ -65,6 +66,7 @@ _ONLY_FULL = (
     "search_quality",
     "beside",
     "processes",
+    "operations",
     "lasting",
 )
 Part = Callable[[], Awaitable[Section | list[Section]]]
@@ -96,6 +98,7 @@ def parts(server: Postgres | None, *, quick: bool, sizes: tuple[int, ...], round
         "recognised": lambda: asyncio.to_thread(recognised.measure, 30 if quick else 300),
         "serving": lambda: serving.measure(server, *((1, 10, 256) if quick else (5,))),
         "processes": lambda: processes.measure(server, *((1, (1, 2), 64) if quick else (rounds,))),
+        "operations": lambda: operations.measure(server, *((1, 64) if quick else (rounds,))),
         "lasting": lambda: lasting.measure(*((24, 1.0) if quick else ())),
         "fallback": lambda: fallback.measure(1 if quick else rounds, 20 if quick else 200),
         "stored_definitions": lambda: stored_definitions.measure(1 if quick else rounds, 5 if quick else 20),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 
 import orjson
@@ -24,6 +24,8 @@ class Load:
     seconds: float
     timeouts: int
     errors: int
+    times: list[float] = field(default_factory=list)
+    """Seconds of each request that was answered."""
 
     @property
     def rate(self) -> float:
@@ -63,6 +65,7 @@ async def load(
         try:
             while next(numbers) < requests:
                 try:
+                    begun = time.perf_counter()
                     async with asyncio.timeout(seconds):
                         writer.write(request(path, texts.next(), team))
                         answer = await reader.readuntil(_END)
@@ -71,6 +74,8 @@ async def load(
                     return
                 if not answer.startswith(b"HTTP/1.1 200") or b"data: [DONE]" not in answer:
                     found.errors += 1
+                else:
+                    found.times.append(time.perf_counter() - begun)
         except (OSError, asyncio.IncompleteReadError):
             found.errors += 1
         finally:
