@@ -30,7 +30,7 @@ def upgrade(
     """Make the tables, or bring them up to date."""
     from drsai_backend.database import migrations
 
-    database, extensions = _named(database_url)
+    database, extensions = database_and_schemas(database_url)
     migrations.upgrade(database.url, revision, extensions)
     _print(database, extensions, as_json=as_json)
 
@@ -45,7 +45,7 @@ def downgrade(
     """Take the tables back to an earlier revision. `base` drops all of them, and what they hold."""
     from drsai_backend.database import migrations
 
-    database, extensions = _named(database_url)
+    database, extensions = database_and_schemas(database_url)
     check_exists(database)
     migrations.check_revision(revision)
     question = (
@@ -68,7 +68,7 @@ def copy(
     from drsai_backend.database.copying import copy_database, left_behind
     from drsai_backend.runs.recovery.leases import is_proven_dead
 
-    (database, extensions), (to, _) = _named(source), _named(target)
+    (database, extensions), (to, _) = database_and_schemas(source), database_and_schemas(target)
     check_exists(database)
     console, tables = make_console(stderr=as_json), list[dict[str, object]]()
     for each in copy_database(database.url, to.url, extensions, again=again, is_dead=is_proven_dead):
@@ -84,13 +84,13 @@ def copy(
 @app.command()
 def show(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """Show the revision of the database."""
-    database, extensions = _named(database_url)
+    database, extensions = database_and_schemas(database_url)
     check_exists(database)
     _print(database, extensions, as_json=as_json)
 
 
-def _named(database_url: str | None) -> tuple[Database, Sequence[Schema]]:
-    """The database, and the tables of the extensions that the settings name."""
+def database_and_schemas(database_url: str | None) -> tuple[Database, Sequence[Schema]]:
+    """The database that is named, and the tables of the extensions that the settings name."""
     from drsai_backend.database import Database
     from drsai_backend.features.extensions import kinds_of, schemas_of
 

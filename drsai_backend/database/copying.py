@@ -83,22 +83,22 @@ def copy_database(
     schemas = (CORE, *extensions)
     names = own_tables().union(*(schema.tables for schema in extensions))
     tables = [table for table in SQLModel.metadata.sorted_tables if table.name in names]
-    _check_revisions(source, schemas)
+    check_revisions(source, schemas)
     with connecting(source, write=False) as origin:
         if origin.dialect.name == "postgresql":
             origin.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             origin.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")  # while the copy is written
-        _refuse_unknown(origin, schemas)
+        refuse_unknown(origin, schemas)
         _refuse_workers(origin, is_dead)
         _begin(target, schemas, tables, again=again)
         for table in tables:
             yield _copy_table(origin, target, table)
-        ids = {table: _highest_id(origin, table) for table in tables if table.autoincrement_column is not None}
+        ids = {table: highest_id(origin, table) for table in tables if table.autoincrement_column is not None}
     with connecting(source, write=False) as origin:
         _refuse_workers(origin, is_dead)  # What they have stored meanwhile is not in the copy.
     with connecting(target) as connection:
         for table, highest in ids.items():
-            _continue_after(connection, table, highest)
+            continue_after(connection, table, highest)
         connection.execute(sa.update(_version).values(version_num=migrations.head()))
 
 
@@ -120,7 +120,7 @@ def left_behind(source: str, extensions: Sequence[Schema] = ()) -> list[str]:
     return found
 
 
-def _check_revisions(url: str, schemas: Sequence[Schema]) -> None:
+def check_revisions(url: str, schemas: Sequence[Schema]) -> None:
     """Not a later one either that serves: it may have columns which this version does not know."""
     migrations.check_schema(url, schemas[1:])
     for schema in schemas:
@@ -128,7 +128,7 @@ def _check_revisions(url: str, schemas: Sequence[Schema]) -> None:
             raise SchemaOutdated(f"the tables {schema.whose} are at {found}: copy them with the release of that one")
 
 
-def _refuse_unknown(origin: sa.Connection, schemas: Sequence[Schema]) -> None:
+def refuse_unknown(origin: sa.Connection, schemas: Sequence[Schema]) -> None:
     """Raise InvalidRequest: there are tables of extensions that nobody has named, and would be lost."""
     there = {name for name in sa.inspect(origin).get_table_names() if name.startswith(VERSION_TABLE)}
     if unknown := there - {schema.version_table for schema in schemas}:
@@ -154,7 +154,7 @@ def _begin(target: str, schemas: Sequence[Schema], tables: Sequence[sa.Table], *
     """Make the tables, see that they are empty, and say that a copy is under way."""
     if not again or migrations.current(target) != UNFINISHED:
         migrations.upgrade(target, extensions=schemas[1:])
-        _check_revisions(target, schemas)
+        check_revisions(target, schemas)
     with connecting(target) as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(sa.text(migrations.LOCK_SQL))
@@ -170,12 +170,14 @@ def _begin(target: str, schemas: Sequence[Schema], tables: Sequence[sa.Table], *
 def _copy_table(origin: sa.Connection, target: str, table: sa.Table) -> Copied:
     read, stored = Copied(table.name), Copied(table.name)
     try:
-        for part in _parts(_rows(origin, table, read), is_checked=parse_url(target).get_backend_name() != "sqlite"):
+        for part in in_parts(
+            read_rows(origin, sa.select(table), read), is_checked=parse_url(target).get_backend_name() != "sqlite"
+        ):
             with connecting(target) as connection:
                 connection.execute(sa.insert(table), part)
         if read.rows:  # else it is empty there, too, as all tables were
             with connecting(target, write=False) as connection:
-                for _ in _rows(connection, table, stored):
+                for _ in read_rows(connection, sa.select(table), stored):
                     pass
     except DrSaiError as error:
         raise type(error)(f"{table.name} cannot be copied: {error.message}", param=error.param) from None
@@ -186,9 +188,11 @@ def _copy_table(origin: sa.Connection, target: str, table: sa.Table) -> Copied:
     return stored
 
 
-def _rows(connection: sa.Connection, table: sa.Table, copied: Copied) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """The rows of a table, each with the text that is counted of it."""
-    for row in connection.execute(sa.select(table).execution_options(yield_per=_AT_ONCE)).mappings():
+def read_rows(
+    connection: sa.Connection, query: sa.Select[Any], copied: Copied
+) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """The rows that a query of a table finds, each with the text that is counted of it."""
+    for row in connection.execute(query.execution_options(yield_per=_AT_ONCE)).mappings():
         text = orjson.dumps(dict(row), default=_shown, option=orjson.OPT_SORT_KEYS)
         if _EVEN.search(text) is not None:
             text = orjson.dumps(_even(dict(row)), default=_shown, option=orjson.OPT_SORT_KEYS)
@@ -214,7 +218,8 @@ def _even(value: object) -> object:
             return value
 
 
-def _parts(rows: Iterator[tuple[dict[str, Any], bytes]], *, is_checked: bool) -> Iterator[list[dict[str, Any]]]:
+def in_parts(rows: Iterator[tuple[dict[str, Any], bytes]], *, is_checked: bool) -> Iterator[list[dict[str, Any]]]:
+    """The rows by some megabytes. Raises InvalidRequest: one cannot be stored in PostgreSQL (`is_checked`)."""
     part, size = list[dict[str, Any]](), 0
     for row, text in rows:
         if is_checked and b"\\u0000" in text:
@@ -230,7 +235,7 @@ def _parts(rows: Iterator[tuple[dict[str, Any], bytes]], *, is_checked: bool) ->
         yield part
 
 
-def _highest_id(connection: sa.Connection, table: sa.Table) -> int:
+def highest_id(connection: sa.Connection, table: sa.Table) -> int:
     """The highest number that the database has given to a row of a table, which may be gone; 0: it does not keep it."""
     if connection.dialect.name == "sqlite":
         return connection.scalar(sa.select(_counted.c.seq).where(_counted.c.name == table.name)) or 0
@@ -238,7 +243,7 @@ def _highest_id(connection: sa.Connection, table: sa.Table) -> int:
     return connection.exec_driver_sql(last).scalar_one()
 
 
-def _continue_after(connection: sa.Connection, table: sa.Table, given: int) -> None:
+def continue_after(connection: sa.Connection, table: sa.Table, given: int) -> None:
     """Have new rows of a table get higher numbers than `given`, where the database keeps that, and than any that is
     there."""
     newest = sa.select(sa.func.max(table.autoincrement_column))

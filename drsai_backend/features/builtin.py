@@ -52,6 +52,7 @@ BUILTIN: Final = (
     _feature("audit", "audit", "Audit"),
     _feature("webhooks", "webhooks"),
     Builtin("db", "drsai_backend.cli.schema:app"),
+    Builtin("tenants", "drsai_backend.cli.tenants:app"),
 )
 """In the order of the help."""
 

@@ -272,14 +272,14 @@ _KILLED = """
 import os, sys
 from drsai_backend.database import copying
 
-parts = copying._parts
+parts = copying.in_parts
 def some(rows, **options):
     for number, part in enumerate(parts(rows, **options)):
         if number == 2:
             os.kill(os.getpid(), 9)
         yield part
 
-copying._ROWS, copying._parts = 10, some
+copying._ROWS, copying.in_parts = 10, some
 list(copying.copy_database(*sys.argv[1:]))
 """
 

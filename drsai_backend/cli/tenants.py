@@ -1,0 +1,61 @@
+"""Tenants are moved from one database to another by `drsai tenants move`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from drsai_backend.cli.database import check_exists, opened, show_url
+from drsai_backend.cli.options import AsJson, Yes
+from drsai_backend.cli.schema import database_and_schemas
+from drsai_backend.cli.screen import confirm, in_line, make_console, print_json
+from drsai_backend.cli.verbs import Verbs
+
+app = typer.Typer(cls=Verbs, help="Move a tenant to another database.", no_args_is_help=True)
+
+
+@app.callback()
+def tenants() -> None:
+    """Move a tenant to another database."""
+
+
+@app.command()
+def move(
+    tenant: Annotated[str, typer.Argument(metavar="TENANT", help="Its name.")],
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The URL of the database that it is in.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The URL of the one it goes to, with its tables.")],
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move all of a tenant to another database: copied, the same by a digest, and only then deleted where it was.
+
+    Servers of both work on. New runs of the tenant are refused in both from now on, and begin in the other when this is
+    done; while one is not over, nothing is moved. Whatever ends this: do it again, and it goes on.
+    """
+    from drsai_backend.database.moving import move_tenant
+    from drsai_backend.datamodel.audit import CLI
+
+    (database, extensions), (to, _) = database_and_schemas(source), database_and_schemas(target)
+    for each in (database, to):
+        check_exists(each)
+    here, there = (in_line(show_url(each)) for each in (database, to))
+    confirm(f"Move {in_line(tenant)} from {here} to {there}? It is deleted here when it is there.", yes=yes)
+    console = make_console(stderr=as_json)
+
+    def close() -> None:
+        with opened(source) as drsai:
+            drsai.switches.off("tenant", tenant, message="this tenant is moved to another database", actor=CLI)
+        back = f"`drsai switches on tenant {tenant} --database-url FROM` takes that back"
+        console.print(f"new runs of {in_line(tenant)} are refused in {here}: {in_line(back)}", soft_wrap=True)
+
+    def tell(sentence: str) -> None:
+        console.print(in_line(sentence), soft_wrap=True)
+
+    moved = move_tenant(database.url, to.url, tenant, extensions, close=close, tell=tell)
+    for each in moved:
+        console.print(f"{each.table:<20} {each.rows:>10} rows  {each.digest[:16]}", soft_wrap=True)
+    console.print(f"[green]{in_line(tenant)} is in {there}[/]: route it there", soft_wrap=True)
+    if as_json:
+        print_json([asdict(each) for each in moved])
