@@ -153,12 +153,22 @@ def due(charges: Sequence[Charge], thread_key: int, run_id: str) -> Sequence[Due
 def pay(connection: sa.Connection, dues: Sequence[Due]) -> None:
     """Take charges, one after the other. Raises what one of them does that refuses."""
     for steps, charge in dues:
-        *before, (last, values) = steps
-        for step, given in before:
-            step.run(connection, given)
-        row = last.run(connection, values).one()
-        for step, given in charge.check(tuple(row)):
-            step.run(connection, given)
+        *before, last = steps
+        for step in before:
+            _rows_of(connection, step)
+        (row,) = _rows_of(connection, last)
+        for step in charge.check(row):
+            _rows_of(connection, step)
+
+
+def _rows_of(connection: sa.Connection, step: Step) -> Sequence[Row]:
+    """Execute a statement, and return all of its rows: one that is not at its end holds up SQLite's COMMIT."""
+    compiled = step[0].for_dialect(connection.dialect)
+    driver = connection.connection.driver_connection
+    if isinstance(driver, sqlite3.Connection):
+        return driver.execute(compiled.sql, compiled.parameters(step[1])).fetchall()
+    found = connection.exec_driver_sql(compiled.sql, compiled.parameters(step[1]))
+    return [tuple(row) for row in found] if found.returns_rows else ()
 
 
 def run_guarded(
@@ -183,9 +193,7 @@ def run_guarded(
         pay(connection, dues)
     if isinstance(driver, sqlite3.Connection):
         if guard is not None:
-            compiled = guard[0].for_dialect(connection.dialect)
-            # All rows are fetched: a statement that is not at its end holds up the COMMIT.
-            rows = driver.execute(compiled.sql, compiled.parameters(guard[1])).fetchall()
+            rows = _rows_of(connection, guard)
             if not rows:
                 return None
             returned = rows[0]

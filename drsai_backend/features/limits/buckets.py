@@ -145,12 +145,12 @@ class Taking:
     ) -> None:
         self.is_paid = False
         self._buckets, self._tokens, self._headers, self._reserved = buckets, tokens, headers, reserved
-        self._taken = [(each, each.cost(self._many(each))) for each in bounds if each.measure in BUCKETS]
+        self._taken = [(each, each.subject, each.cost(self._many(each))) for each in bounds if each.measure in BUCKETS]
         self._runs = [each for each in bounds if each.measure == "runs"]
         self._is_sqlite = dialect == "sqlite"
         self._run_id = ""
         buckets.show(bounds, headers)
-        for each, _ in self._taken:
+        for each, _, _ in self._taken:
             buckets.refuse(each, self._many(each))
 
     def _many(self, bound: Bound) -> int:
@@ -160,14 +160,14 @@ class Taking:
         """See `Charge`."""
         self._run_id = run_id
         values = {
-            "wanted": _json({"subject": b.subject, "cost": cost, "period": MINUTE} for b, cost in self._taken),
+            "wanted": _json({"subject": subject, "cost": cost, "period": MINUTE} for _, subject, cost in self._taken),
             "bounds": _json({"place": n, **b.who._asdict(), "most": b.most} for n, b in enumerate(self._runs)),
             "thread_key": thread_key,
             "now": time.time_ns(),
         }
         steps: list[Step] = []
         if not self._is_sqlite:
-            if unknown := [b.subject for b, _ in self._taken if b.subject not in self._buckets]:
+            if unknown := [subject for _, subject, _ in self._taken if subject not in self._buckets]:
                 steps.append((rows.MAKE, {"subjects": _json(unknown)}))
             if self._runs:
                 steps.append((LOCK, {"locks": _json(b.subject for b in self._runs)}))
@@ -176,7 +176,7 @@ class Taking:
     def check(self, row: Row) -> Sequence[Step]:
         """See `Charge`."""
         now, states, live = row[0], orjson.loads(row[1] or "{}"), orjson.loads(row[2] or "{}")
-        ahead = {b.subject: max(0, states.get(b.subject, 0) - now) for b, _ in self._taken}
+        ahead = {subject: max(0, states.get(subject, 0) - now) for _, subject, _ in self._taken}
         for subject, each in ahead.items():
             self._buckets.tell(subject, each)
             if subject not in states and not self._is_sqlite:  # The write that made it was undone.
@@ -185,16 +185,18 @@ class Taking:
             for place, b in enumerate(self._runs):
                 if live[str(place)] >= b.most:
                     raise TooManyRequests(b.too_many(live[str(place)]), after=AGAIN)
-            for b, cost in self._taken:
-                refuse(b, ahead[b.subject] + cost)
-            for b, cost in self._taken:
-                self._buckets.move(b.subject, cost)
+            for b, subject, cost in self._taken:
+                refuse(b, ahead[subject] + cost)
+            for _, subject, cost in self._taken:
+                self._buckets.move(subject, cost)
         finally:
-            self._buckets.show([b for b, _ in self._taken], self._headers)
+            self._buckets.show([b for b, _, _ in self._taken], self._headers)
         self._reserved[self._run_id] = self._tokens
         if not self._is_sqlite:
             return ()
-        return [(rows.put, {"subject": b.subject, "tat": now + ahead[b.subject] + cost}) for b, cost in self._taken]
+        return [
+            (rows.put, {"subject": subject, "tat": now + ahead[subject] + cost}) for _, subject, cost in self._taken
+        ]
 
 
 def _json(values: Iterable[object]) -> str:

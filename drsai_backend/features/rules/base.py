@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
 from urllib.parse import quote
 
@@ -23,6 +24,12 @@ WHOM: Final[Mapping[str, str]] = {
 }
 
 
+# A request asks for those of its user, key and tenant again and again: quoting was half of what its limits cost.
+@lru_cache(10_000)
+def _subject(who: Who) -> str:
+    return "/".join(quote(each, safe="") for each in who)
+
+
 class Who(NamedTuple):
     """For whom a rule is, by a `Kind`, or of an address; what does not name them is empty."""
 
@@ -33,7 +40,7 @@ class Who(NamedTuple):
     @property
     def subject(self) -> str:
         """Return what is stored of theirs, by which name."""
-        return "/".join(quote(each, safe="") for each in self)
+        return _subject(self)
 
 
 class RuleInfo(BaseModel):
