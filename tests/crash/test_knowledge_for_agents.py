@@ -47,7 +47,7 @@ def test_a_resumed_turn_is_shown_the_same(serving: Serving, model: ModelServer, 
         made = http.post("/v1/agents", json={"name": "ann", "definition": {"agents": {"ann": agent}}})
         assert made.status_code == 201, made.text
     call = Reply(tool_calls=[ToolCall("knowledge_search", {"query": "paid leave"})])
-    cut = Reply(content="ann was cut off here" + ", and here" * 20, chunk_delay=0.15)
+    cut = Reply(content="ann was cut off here" + ", and here" * 100, chunk_delay=0.15)
     model.script("You are ann.", [*([call] if mode == "tool" else []), cut, "Thirty days."])
     cut_in_the_middle(serving, "t", "How much paid leave is there?", at="ann was", model="ann")
     before = model.requests[-1]

@@ -189,7 +189,10 @@ def test_top_ends_at_ctrl_c(migrated_sqlite: str, tmp_path: Path) -> None:
     main, side = pty.openpty()
     environment = clean_environment(DRSAI_DATABASE_URL=migrated_sqlite, TERM="xterm", COLUMNS="80", LINES="24")
     program = [sys.executable, "-m", "drsai_backend", "top", "--every", "0.2"]
+    # Who runs these tests in the background of a script has signals of Ctrl+C ignored, and programs inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(program, stdin=side, stdout=side, stderr=side, cwd=tmp_path, env=environment)
+    signal.signal(signal.SIGINT, before)
     os.close(side)
     shown, end = b"", time.monotonic() + 60
     while shown.count(b"0 live") < 2:
