@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any
 
 from drsai_backend import DrSai
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.engine.tasks import ExecuteBody, Tasks
 from tests.api.engine.conftest import OneModel, adding
 from tests.support.scripted import ScriptedClient
-from tests.support.threads import QUICK, disown, settings, until
+from tests.support.threads import LATE, QUICK, disown, settings, until
 
 
 async def test_a_task_whose_process_is_lost_is_continued_with_its_tools(database_url: str) -> None:
     models = [ScriptedClient(adding, thought="Hm."), ScriptedClient(adding, thought="Hm.")]
     async with AsyncExitStack() as stack:
 
-        async def process(model: ScriptedClient) -> DrSai:
-            made = DrSai(None, database_url, settings=settings(**QUICK), model_provider=OneModel(model))
+        async def process(model: ScriptedClient, given: dict[str, Any]) -> DrSai:
+            made = DrSai(None, database_url, settings=settings(**given), model_provider=OneModel(model))
             return await stack.enter_async_context(made)
 
-        first = await process(models[0])
+        first = await process(models[0], LATE)  # It does not take over again what it has lost.
         tasks, who = Tasks(first.engine, first.settings), Principal("ann")
         rule = models[0].rule
         calls = 0
@@ -44,7 +45,7 @@ async def test_a_task_whose_process_is_lost_is_continued_with_its_tools(database
         before = await tasks.whole(who, handle.run_id)
         assert (before["status"], before["step_count"]) == ("running", 1)
         await disown(first)
-        second = await process(models[1])
+        second = await process(models[1], QUICK)
         others = Tasks(second.engine, second.settings)
         async with asyncio.timeout(20):
             told = [each async for each in others.events(who, handle.run_id)]
