@@ -162,7 +162,7 @@ def pay(connection: sa.Connection, dues: Sequence[Due]) -> None:
 
 
 def _rows_of(connection: sa.Connection, step: Step) -> Sequence[Row]:
-    """Execute a statement, and return all of its rows: one that is not at its end holds up SQLite's COMMIT."""
+    """Execute a statement, and return all of its rows."""
     compiled = step[0].for_dialect(connection.dialect)
     driver = connection.connection.driver_connection
     if isinstance(driver, sqlite3.Connection):
@@ -193,7 +193,9 @@ def run_guarded(
         pay(connection, dues)
     if isinstance(driver, sqlite3.Connection):
         if guard is not None:
-            rows = _rows_of(connection, guard)
+            compiled = guard[0].for_dialect(connection.dialect)
+            # All rows are fetched: a statement that is not at its end holds up the COMMIT.
+            rows = driver.execute(compiled.sql, compiled.parameters(guard[1])).fetchall()
             if not rows:
                 return None
             returned = rows[0]
