@@ -34,7 +34,7 @@ def move(
     Servers of both work on. New runs of the tenant are refused in both from now on, and begin in the other when this is
     done; while one is not over, nothing is moved. Whatever ends this: do it again, and it goes on.
     """
-    from drsai_backend.database.moving import move_tenant
+    from drsai_backend.database.moving import CLOSED, move_tenant
     from drsai_backend.datamodel.audit import CLI
 
     (database, extensions), (to, _) = database_and_schemas(source), database_and_schemas(target)
@@ -46,7 +46,7 @@ def move(
 
     def close() -> None:
         with opened(source) as drsai:
-            drsai.switches.off("tenant", tenant, message="this tenant is moved to another database", actor=CLI)
+            drsai.switches.off("tenant", tenant, message=CLOSED, actor=CLI)
         back = f"`drsai switches on tenant {tenant} --database-url FROM` takes that back"
         console.print(f"new runs of {in_line(tenant)} are refused in {here}: {in_line(back)}", soft_wrap=True)
 

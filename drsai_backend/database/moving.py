@@ -51,6 +51,8 @@ _RANGE: Final = 40
 """Keys have their range in the bits above these."""
 _RANGES: Final = 256
 """By how many ranges the counters of a target go up at most: targets of one source hardly ever have the same."""
+CLOSED: Final = "this tenant is moved to another database"
+"""What clients of the source are told from then on, unless an operator had refused the tenant before."""
 _MARK: Final = "this tenant is being moved to another database: try again in some minutes"
 _Queries: TypeAlias = dict[sa.Table, sa.Select[Any]]
 _switch, _content = table_of(Switch), table_of(FileContent)
@@ -72,7 +74,8 @@ def move_tenant(
         source, target: the URLs of the databases.
         tenant: the name.
         extensions: those whose tables are there, too.
-        close: has the source refuse new runs of the tenant, once it is known that it can be moved.
+        close: has the source refuse new runs of the tenant, with `CLOSED`, once it is known that it can be moved; not
+            called where they are refused already.
         tell: is told each step, as a sentence.
 
     Raises:
@@ -94,7 +97,10 @@ def move_tenant(
         _refuse_folder(origin, tenant)
         there = any(origin.execute(query.limit(1)).first() for query in queries.values())
         done = _begin(origin, source, target, tenant, queries, there=there)
-    close()
+        is_lasting = sa.or_(_switch.c.until.is_(None), _switch.c.until > utcnow())
+        is_closed = origin.execute(sa.select(_switch).where(_is_whole(tenant), is_lasting)).first() is not None
+    if not is_closed:  # An operator's words stay.
+        close()
     with connecting(source, write=False) as origin:
         _read_one_moment(origin)
         _refuse_live(origin, tenant)
@@ -105,9 +111,20 @@ def move_tenant(
     if there:
         tell(f"{tenant} is in the target, and the same: what is here is deleted, and nobody else writes meanwhile")
         _delete(source, tenant, queries, _digest(moved))
+    _open(source, target, tenant)
+    return [each for each in moved if each.rows]
+
+
+def _open(source: str, target: str, tenant: str) -> None:
+    """Let runs begin in the target; whom an operator had refused in the source is refused there, in the same words."""
+    with connecting(source, write=False) as origin:
+        refused = origin.execute(sa.select(_switch).where(_is_whole(tenant), _switch.c.message != CLOSED)).mappings()
+        values = [{name: value for name, value in row.items() if name != "id"} for row in refused]
     with connecting(target) as connection:
         connection.execute(sa.delete(_switch).where(_is_mark(tenant)))
-    return [each for each in moved if each.rows]
+        if values:
+            connection.execute(sa.delete(_switch).where(_is_whole(tenant)))
+            connection.execute(sa.insert(_switch), values)
 
 
 def rows_of(table: sa.Table, tenant: str) -> sa.ColumnElement[bool]:
@@ -247,7 +264,9 @@ def _mark(connection: sa.Connection, tenant: str, message: str) -> None:
     connection.execute(sa.insert(_switch).values(**mine, at=utcnow(), message=message))
 
 
+def _is_whole(tenant: str) -> sa.ColumnElement[bool]:
+    return sa.and_(_switch.c.tenant == tenant, _switch.c.kind == "tenant")
+
+
 def _is_mark(tenant: str) -> sa.ColumnElement[bool]:
-    return sa.and_(
-        _switch.c.tenant == tenant, _switch.c.kind == "tenant", _switch.c.message.startswith(_MARK, autoescape=True)
-    )
+    return sa.and_(_is_whole(tenant), _switch.c.message.startswith(_MARK, autoescape=True))

@@ -16,7 +16,7 @@ from drsai_backend.config import Settings
 from drsai_backend.database import migrations
 from drsai_backend.database.migrations import connecting
 from drsai_backend.database.moving import STAYS, move_tenant, rows_of
-from drsai_backend.datamodel import AgentJson, FileContent, RunStatus, Switch, Thread, table_of
+from drsai_backend.datamodel import AgentJson, FileContent, RunStatus, Switch, Thread, table_of, utcnow
 from drsai_backend.errors import Conflict, DatabaseError, DrSaiError, InvalidRequest, NotFound
 from tests.support.every_row import TABLES, fill
 
@@ -87,6 +87,19 @@ def test_all_of_one_tenant_goes_and_nothing_of_another(urls: list[str]) -> None:
     gone = {name: count - len(mine.get(name, [])) for name, count in before.items()}
     assert _all(source) == gone
     assert _all(target) == {name: len(mine.get(name, [])) for name in before}
+
+
+def test_whom_an_operator_has_refused_is_refused_in_the_target(urls: list[str]) -> None:
+    source, target = urls
+    _fill(source)
+    off = {"tenant": "acme", "kind": "tenant", "name": "acme", "message": "Not paid.", "at": utcnow()}
+    with connecting(source) as connection:
+        connection.execute(sa.delete(table_of(Switch)).where(ME))
+        connection.execute(sa.insert(table_of(Switch)).values(**off))
+    move_tenant(source, target, "acme", close=lambda: pytest.fail("the operator's words stay"))
+    for url in urls:
+        with connecting(url, write=False) as connection:
+            assert connection.execute(sa.select(table_of(Switch).c.message).where(ME)).scalars().all() == ["Not paid."]
 
 
 def test_new_rows_of_both_databases_never_have_one_key(urls: list[str]) -> None:
