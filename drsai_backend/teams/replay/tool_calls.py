@@ -330,6 +330,7 @@ class ToolCalls:
         finally:
             if not task.done():
                 task.cancel()
+            branch.task = None  # Its context has the branch: a cycle.
         if branch.question is not None:
             raise branch.question
         task.result()
