@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos import databases
+from tests.chaos.bounded import KillingBounded, bounds_of
 from tests.chaos.checks import Broken
 from tests.chaos.disconnects import Disconnecting
 from tests.chaos.failover import FailingOver
@@ -61,6 +62,9 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--keep", type=Path, help="a folder for the logs of all processes; default: they are deleted")
     parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument(
+        "--bounded", action="store_true", help="the part `kills` has limits, budgets, usage and metrics on"
+    )
     parser.add_argument("--only", choices=PARTS, action="append")
     options = parser.parse_args()
     kinds = ("sqlite", "postgresql") if options.database == "both" else (options.database,)
@@ -90,9 +94,12 @@ def main() -> int:
 
         for kind in kinds:
             if wanted("kills"):
-                with world(kind, "kills", QUICK) as made:
-                    killing = Killing(made, schedule.part("kills", kind), kills=options.kills, clients=options.clients)
-                    perform(killing.run())
+                with tempfile.TemporaryDirectory(prefix="drsai-counts-") as counts:
+                    bounds = bounds_of(Path(counts), clients=options.clients) if options.bounded else {}
+                    with world(kind, "kills", {**QUICK, **bounds}) as made:
+                        kill = KillingBounded if options.bounded else Killing
+                        part = schedule.part("kills", kind)
+                        perform(kill(made, part, kills=options.kills, clients=options.clients).run())
             if wanted("knowledge"):
                 with world(kind, "knowledge", {}) as made:
                     perform(

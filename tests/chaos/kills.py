@@ -65,6 +65,7 @@ class Killing:
                 group.create_task(self._talk(http, number))
             await self._kill_all()
             self._over = True
+        await self._at_rest()
         outcome.figures["calls of tools"] = len(read_effects(world.tools))
         outcome.figures["files of tools"] = sum(effect.tool == "plot" for effect in read_effects(world.tools))
         outcome.figures["requests to models"] = world.models.count
@@ -75,6 +76,9 @@ class Killing:
         outcome.complain(await asyncio.to_thread(left_behind, world.tools))
         outcome.figures["seconds"] = time.monotonic() - start
         return outcome
+
+    async def _at_rest(self) -> None:
+        """All kills are done, and all threads have come to rest; the servers are still there."""
 
     async def _talk(self, http: httpx.AsyncClient, number: int) -> None:
         """One thread after another, until all kills are done."""

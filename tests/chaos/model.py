@@ -62,6 +62,8 @@ class Models:
         self._asked: dict[str, list[Asked]] = {}
         self._count = 0
         self._threads: dict[int, str] = {}
+        self.answered: dict[int, str] = {}
+        """Whose key each request was asked with, by its number."""
         self._lock = threading.Lock()
         self.called = threading.Event()
         """Set when an answer has called a tool."""
@@ -112,9 +114,10 @@ class Models:
             self._count += 1
             number = self._count
             self._threads[number] = thread
+            self.answered[number] = request.api_key
             chance = self._chances.setdefault(thread, self._schedule.stream("model", thread))
             reply = self._reply(agent, number, request, texts, chance)
-            reply.prompt_tokens = 1 + number % 89  # so that one counted twice, or missed, shows in the sum
+            reply.prompt_tokens = number  # so that one counted twice, or missed, shows
             reply.delay = self._pace * chance.uniform(0, 0.12)
             reply.chunk_delay = self._pace * chance.uniform(0, 0.03)
             asked = self._asked.setdefault(thread, [])

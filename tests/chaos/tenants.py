@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 from drsai_backend.access.keys import Malformed, make_key, make_key_id, parse_key
-from drsai_backend.access.principal import ROLES
+from drsai_backend.access.principal import ROLES, Scope
 from drsai_backend.database import Database
 from drsai_backend.database.api_keys import KeyInfo, insert_key
 from drsai_backend.datamodel import utcnow
@@ -15,8 +16,8 @@ from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import ThreadName
 
 USER: Final = "chaos"
-_TENANTS: Final = ("even", "odd")
-_KEYS: Final = {tenant: make_key() for tenant in _TENANTS}
+TENANTS: Final = ("even", "odd")
+_KEYS: Final = {tenant: make_key() for tenant in TENANTS}
 
 
 def place_of(thread: str) -> ThreadName:
@@ -24,7 +25,7 @@ def place_of(thread: str) -> ThreadName:
     found = re.fullmatch(r"(.*?)(\d+)", thread)
     assert found is not None, thread
     number = int(found[2])
-    return ThreadName(_TENANTS[number % 2], USER, f"{found[1]}{number // 2}")
+    return ThreadName(TENANTS[number % 2], USER, f"{found[1]}{number // 2}")
 
 
 def key_header(thread: str) -> dict[str, str]:
@@ -34,16 +35,17 @@ def key_header(thread: str) -> dict[str, str]:
 
 def store_keys(url: str) -> None:
     """Make the keys known to a database whose schema is up to date."""
-    database = Database(url)
     for tenant, key in _KEYS.items():
-        digest = parse_key(key)
-        assert not isinstance(digest, Malformed)
-        info = KeyInfo(
-            key_id=make_key_id(),
-            tenant=tenant,
-            user_id=USER,
-            scopes=sorted(ROLES["operator"]),
-            created_at=utcnow(),
-        )
-        database.write_sync(partial(insert_key, digest=digest, info=info, actor=PROGRAM))
+        store_key(url, tenant, ROLES["operator"], key)
+
+
+def store_key(url: str, tenant: str, scopes: Iterable[Scope], key: str | None = None) -> str:
+    """Make a key of the tenant's user known; returns it."""
+    database = Database(url)
+    key = key or make_key()
+    digest = parse_key(key)
+    assert not isinstance(digest, Malformed)
+    info = KeyInfo(key_id=make_key_id(), tenant=tenant, user_id=USER, scopes=sorted(scopes), created_at=utcnow())
+    database.write_sync(partial(insert_key, digest=digest, info=info, actor=PROGRAM))
     database.close_sync()
+    return key

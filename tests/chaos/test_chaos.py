@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.bounded import KillingBounded, bounds_of
 from tests.chaos.conftest import Make
 from tests.chaos.databases import Postgres
 from tests.chaos.disconnects import Disconnecting
@@ -47,6 +48,15 @@ async def test_kills(world: Make, schedule: Schedule, pytestconfig: pytest.Confi
     outcome = await Killing(made, schedule, kills=kills, clients=8).run()
     check(outcome, "kills", "runs hit", "taken over", "completed")
     assert outcome.figures["kills"] == kills
+
+
+async def test_kills_with_all_that_bounds_and_counts(
+    world: Make, schedule: Schedule, pytestconfig: pytest.Config, tmp_path: Path
+) -> None:
+    kills = pytestconfig.getoption("--chaos-kills")
+    made = world({**QUICK, **bounds_of(tmp_path, clients=6)})
+    outcome = await KillingBounded(made, schedule.part("bounded"), kills=kills, clients=6).run()
+    check(outcome, "kills", "taken over", "completed", "model calls counted")
 
 
 @postgresql_only

@@ -26,9 +26,10 @@ QUICK = {"DRSAI_LEASE_SECONDS": "4", "DRSAI_HEARTBEAT_SECONDS": "1", "DRSAI_SWEE
 
 @dataclass(eq=False)
 class Process:
-    """One process. `base` is its URL once it answers; None for a worker."""
+    """One process. `key` is that which it asks models with; `base` is its URL once it answers, None for a worker."""
 
     command: Command
+    key: str
     base: str | None = None
     up: bool = False
 
@@ -49,7 +50,8 @@ class World:
     settings: Mapping[str, str] = field(default_factory=dict)
     processes: list[Process] = field(default_factory=list)
     started: int = 0
-    _all: list[Command] = field(default_factory=list)
+    _all: list[Process] = field(default_factory=list)
+    _killed: set[str] = field(default_factory=set[str])
 
     def __post_init__(self) -> None:
         store_keys(self.url)
@@ -71,9 +73,11 @@ class World:
 
     def launch(self, *, serve: bool = True) -> Process:
         """Start a process, ready or not."""
+        self.started += 1
+        key = f"key-{self.started}"
         environment = {
             "OPENAI_BASE_URL": self.models.base_url,
-            "OPENAI_API_KEY": "unused",
+            "OPENAI_API_KEY": key,
             "DRSAI_DATABASE_URL": self.url,
             "CHAOS_TOOLS": str(self.tools),
             "CHAOS_SITE": self._site.url,
@@ -83,9 +87,8 @@ class World:
         }
         teams = str(self.commands.root / TEAMS.relative_to(ROOT))
         arguments = ("serve", teams, "--port", "0") if serve else ("worker", "--teams", teams)
-        process = Process(self.commands.start(*arguments, cwd=self.folder, env=environment))
-        self.started += 1
-        self._all.append(process.command)
+        process = Process(self.commands.start(*arguments, cwd=self.folder, env=environment), key)
+        self._all.append(process)
         self.processes.append(process)
         return process
 
@@ -118,6 +121,7 @@ class World:
     def kill(self, process: Process) -> None:
         """SIGKILL."""
         process.up = False
+        self._killed.add(process.key)
         process.command.kill()
         self.processes.remove(process)
 
@@ -137,9 +141,14 @@ class World:
         text = "SELECT count(*) AS n FROM thread WHERE status = 'running' AND lease_owner LIKE ?"
         return query(self.url, text, pattern)[0]["n"]
 
+    def died(self) -> set[str]:
+        """The keys of the processes that were killed, or had lost a run to another one: what those had not stored yet
+        of their model calls is asked again."""
+        return self._killed | {each.key for each in self._all if "run lost" in each.command.stderr}
+
     def complaints(self) -> list[str]:
         """What all processes' logs say that nobody should ever read: of a traceback, the error that it ends with."""
-        return [f"pid {command.pid}: {line}" for command in self._all for line in _complaints(command.stderr)]
+        return [f"pid {each.command.pid}: {line}" for each in self._all for line in _complaints(each.command.stderr)]
 
     async def close(self) -> None:
         """Kill what runs."""
