@@ -8,8 +8,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -67,14 +67,19 @@ def haproxy(*urls: str) -> Iterator[str]:
         yield f"postgresql://postgres@127.0.0.1:{port}/{made[0].database}"
 
 
+def _running(program: list[str], name: str, text: str, **values: object) -> AbstractContextManager[int]:
+    return running(program, name, lambda port: text.format(port=port, **values))
+
+
 @contextmanager
-def _running(program: list[str], name: str, text: str, **values: object) -> Iterator[int]:
+def running(program: list[str], name: str, text: Callable[[int], str]) -> Iterator[int]:
+    """The port on which a program listens, with the configuration that there is for it, in a file of that name."""
     with tempfile.TemporaryDirectory(prefix="drsai-pooler-") as folder:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port: int = free.getsockname()[1]
         Path(folder).chmod(0o755)
         written = Path(folder) / name
-        written.write_text(text.format(port=port, **values))
+        written.write_text(text(port))
         with (
             (Path(folder) / "log").open("wb") as log,
             subprocess.Popen([*program, str(written)], stdout=log, stderr=log) as process,
