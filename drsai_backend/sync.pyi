@@ -537,13 +537,14 @@ class SyncBudgets:
         cost_month: float | None = None,
         actor: Actor = PROGRAM,
     ) -> BudgetInfo:
-        """Set what a key, a user, a tenant or all may spend, in place of what was set before. All workers go by it
-        within two seconds.
+        """Set what a key, a user, a tenant, all or a thread may spend, in place of what was set before. All workers
+        go by it within two seconds.
 
         Args:
-            kind: `key`, `user`, `tenant`, or `all` together.
-            name: the id of the key, or the user; else empty.
-            tenant: that of the key or the user, or the tenant itself.
+            kind: `key`, `user`, `tenant`, `thread`, or `all` together.
+            name: the id of the key, or the user, or of a thread `USER/THREAD`, in which a `/` of an id is `%2F`; else
+                empty.
+            tenant: that of the key, the user or the thread, or the tenant itself.
             tokens_day: of model calls, in a day. None: as the settings say; 0: no budget.
             tokens_month: in a month.
             cost_day: in a day, in the currency of the prices.

@@ -489,6 +489,7 @@ class Settings(BaseSettings):
     budget_user: BudgetsOf = Field(default_factory=dict, description="What each user may spend, likewise.")
     budget_tenant: BudgetsOf = Field(default_factory=dict, description="What each tenant may spend, likewise.")
     budget_all: BudgetsOf = Field(default_factory=dict, description="What all may spend together, likewise.")
+    budget_thread: BudgetsOf = Field(default_factory=dict, description="What each thread may spend, likewise.")
     budget_message: str | None = Field(
         default=None,
         description="What is told where a budget is used up; `{budget}` stands for its name, `{until}` for when it "

@@ -70,6 +70,7 @@ class CallsOf:
         epoch: with the run and a call's number it names the call.
         turn: the thread's turn under way.
         key_id: the API key that the run was asked for with.
+        thread: where the run is, on whosever thread.
     """
 
     owner: Owner
@@ -80,6 +81,7 @@ class CallsOf:
     epoch: int = 0
     turn: int | None = None
     key_id: str | None = None
+    thread: ThreadName | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,15 @@ from drsai_backend.datamodel.base import NEVER_AGAIN, KeyedRecord, UTCDateTime, 
 
 
 class BudgetRule(KeyedRecord, table=True):
-    """What a key, a user, a tenant or all may spend, in place of the settings. One that is changed is another row: so
-    the sum of the ids says whether anything has changed. Money is in 0.00000001 of the currency."""
+    """What a key, a user, a thread, a tenant or all may spend, in place of the settings. One that is changed is another
+    row: so the sum of the ids says whether anything has changed. Money is in 0.00000001 of the currency."""
 
     __table_args__ = (sa.UniqueConstraint("tenant", "kind", "name"), NEVER_AGAIN)
 
     at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, description="When it was set.")
     tenant: str = Field(description="Empty: of all.")
-    kind: str = short_text(8, description="`key`, `user`, `tenant` or `all`.")
-    name: str = Field(description="The id of the key, or the user; else empty.")
+    kind: str = short_text(8, description="`key`, `user`, `thread`, `tenant` or `all`.")
+    name: str = Field(description="The id of the key, or the user; of a thread `USER/THREAD`; else empty.")
     tokens_day: int | None = Field(
         default=None, sa_type=sa.BigInteger, description="In a day; 0: no budget; NULL: as the settings say."
     )

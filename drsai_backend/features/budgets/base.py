@@ -92,7 +92,7 @@ class Budget(NamedTuple):
 
 
 class BudgetInfo(RuleInfo):
-    """What was set for a key, a user, a tenant or all. None: as the settings say; 0: no budget."""
+    """What was set for a key, a user, a tenant, all or a thread. None: as the settings say; 0: no budget."""
 
     measures = MEASURES
     tokens_day: int | None = Field(default=None, description="Of model calls, in a day.")

@@ -1,4 +1,4 @@
-"""The commands of `drsai budgets` show, set and remove what keys, users, tenants and all may spend."""
+"""The commands of `drsai budgets` show, set and remove what keys, users, threads, tenants and all may spend."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from drsai_backend.cli.verbs import ListedAlone
 from drsai_backend.features.rules.commands import (
     After,
     HowMany,
-    Name,
-    OfKind,
     OfTenant,
     OnlyTenant,
     list_rules,
@@ -33,6 +31,10 @@ app = typer.Typer(
 
 Tokens = typer.Option(metavar="N", help="0: no budget. [default: as the settings say]")
 Cost = typer.Option(metavar="AMOUNT", help="In the currency of the prices. 0: no budget.")
+OfAnyKind = Annotated[str, typer.Argument(metavar="KIND", help="`key`, `user`, `thread`, `tenant`, or `all` together.")]
+AnyName = Annotated[
+    str, typer.Argument(metavar="[NAME]", help="The id of the key, or the user; of a thread `USER/THREAD`.")
+]
 _verbs = attrgetter("budgets")
 
 
@@ -52,8 +54,8 @@ def list_budgets(
 
 @app.command("set")
 def set_budget(
-    kind: OfKind,
-    name: Name = "",
+    kind: OfAnyKind,
+    name: AnyName = "",
     tenant: OfTenant = "default",
     tokens_day: Annotated[int | None, Tokens] = None,
     tokens_month: Annotated[int | None, Tokens] = None,
@@ -85,8 +87,8 @@ def set_budget(
 
 @app.command()
 def remove(
-    kind: OfKind,
-    name: Name = "",
+    kind: OfAnyKind,
+    name: AnyName = "",
     tenant: OfTenant = "default",
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,

@@ -14,7 +14,6 @@ from drsai_backend.errors import BudgetReached
 from drsai_backend.features.budgets import rows
 from drsai_backend.features.budgets.base import WARNED, Budget, Spend, periods, units
 from drsai_backend.features.budgets.rules import Rules
-from drsai_backend.features.rules.base import KINDS
 
 if TYPE_CHECKING:
     from cachetools import LRUCache
@@ -39,13 +38,13 @@ _KEPT: Final = timedelta(days=62)
 
 
 class Budgets(Rules):
-    """Budgets: those of the settings, and those that were set for a key, a user, a tenant or all in their place."""
+    """Budgets: those of the settings, and those that were set for somebody, or a thread, in their place."""
 
     def __init__(self, host: Host) -> None:
         said = host.settings
-        given = said.budget_key, said.budget_user, said.budget_tenant, said.budget_all
+        given = said.budget_key, said.budget_user, said.budget_tenant, said.budget_all, said.budget_thread
         made = ({name: units(name, most) for name, most in each.items()} for each in given)
-        super().__init__(host, dict(zip(KINDS, made, strict=True)))
+        super().__init__(host, dict(zip(self.kinds, made, strict=True)))
         self._rates: dict[object, float] = {}
         """What a token of a model or a profile has cost last; None: of any."""
         self._warned = set[tuple[str, str]]()
@@ -68,7 +67,7 @@ class Budgets(Rules):
     def charge(self, asked: Asked) -> Charge | None:
         """Return what reserves what the first model call of a run may use. Of calls beside runs it is looked whether
         there is something left, but for a last part, which is kept for answers."""
-        if not self._bounds_some or not (budgets := self._budgets(asked.owner, asked.key_id, utcnow())):
+        if not self._bounds_some or not (budgets := self._budgets(asked.owner, asked.key_id, asked.thread, utcnow())):
             return None
         from drsai_backend.features.budgets.ledger import Reserving
 
@@ -81,7 +80,7 @@ class Budgets(Rules):
 
     def draw(self, owner: Owner, key_id: str | None, thread: ThreadName, run_id: str) -> Draw | None:
         """Return what draws the calls of a run from its allotment."""
-        if not self._bounds_some or not self._budgets(owner, key_id, utcnow()):
+        if not self._bounds_some or not self._budgets(owner, key_id, thread, utcnow()):
             return None
         from drsai_backend.features.budgets.ledger import Allotment
 
@@ -89,7 +88,8 @@ class Budgets(Rules):
 
         async def draw(model: str, prompt: int, answer: int | None) -> Callable[[bool], None]:
             self._prompts[thread] = prompt
-            budgets, answer = self._budgets(owner, key_id, utcnow()), ANSWER if answer is None else answer
+            budgets = self._budgets(owner, key_id, thread, utcnow())
+            answer = ANSWER if answer is None else answer
             need = Spend(prompt + answer, self._cost_of(model, prompt, answer)).of(budgets)
             await self._draw(run_id, budgets, allotment, need)
             return partial(allotment.ended, need)
@@ -130,11 +130,11 @@ class Budgets(Rules):
         rate = self._rates.get(model) if model else self._rates.get(None)
         return round((rate or 0) * (prompt + answer)) if cost is None else cost
 
-    def _budgets(self, owner: Owner, key_id: str | None, at: datetime) -> list[Budget]:
-        """Return the budgets that count for a user's requests, or for those with a key of theirs."""
+    def _budgets(self, owner: Owner, key_id: str | None, thread: ThreadName | None, at: datetime) -> list[Budget]:
+        """Return the budgets that count for a user's requests, or for those with a key of theirs, or on a thread."""
         return [
             Budget(who, period, *most)
-            for who, given in self._given(owner, key_id)
+            for who, given in self._given(owner, key_id, thread)
             for name, period in periods(at).items()
             if any(most := (given.get(f"tokens_{name}", 0), given.get(f"cost_{name}", 0)))
         ]
@@ -147,7 +147,7 @@ class Budgets(Rules):
             return ()
         used, total = defaultdict[tuple[str, str], Spend](Spend), Spend()
         for call in calls:
-            if budgets := self._budgets(of.owner, of.key_id, call.at):
+            if budgets := self._budgets(of.owner, of.key_id, of.thread, call.at):
                 spent = self._spent(call)
                 total = total.plus(spent)
                 for each in budgets:

@@ -1,11 +1,12 @@
-"""The routes of `/v1/budgets` show admins what was set for their tenant, and set what its users and keys may spend."""
+"""The routes of `/v1/budgets` show admins what was set for their tenant, and set what its users, keys and threads may
+spend."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
@@ -15,6 +16,7 @@ from drsai_backend.api.http.parameters import AfterNumber, Limit, new_router
 from drsai_backend.api.joining import Web
 from drsai_backend.features.budgets.base import MEASURES, MOST
 from drsai_backend.features.budgets.extension import Budgets
+from drsai_backend.features.rules.base import Kind
 from drsai_backend.features.rules.routes import (
     Admin,
     OfKey,
@@ -46,19 +48,33 @@ _BUDGET: Final[JsonObject] = schema_of(
             "properties": {name: {"type": "number"} for name in MEASURES},
         },
     },
+    Budgets.kinds,
 )
 _shown: Final = partial(shown, noun="budget")
+_THREAD: Final = "`USER/THREAD`, in which a `/` of an id is `%2F`, and a `%` is `%25`."
+_LONGEST: Final = 3 * (2 * 255) + 1
+OfThread = Annotated[
+    str | None, Query(min_length=3, max_length=_LONGEST, description=f"What was set for this thread, {_THREAD}")
+]
 
 
 class BudgetBody(RuleBody):
-    """What a user or a key may spend from now on, in place of what was set before."""
+    """What a user, a key or a thread may spend from now on, in place of what was set before."""
 
+    thread: str | None = Field(
+        default=None, min_length=3, max_length=_LONGEST, description=f"Or this thread, {_THREAD}"
+    )
     tokens_day: int | None = Field(
         default=None, ge=0, le=MOST, description="Of model calls, in a day. null: as the settings say; 0: no budget."
     )
     tokens_month: int | None = Field(default=None, ge=0, le=MOST, description="In a month.")
     cost_day: float | None = Field(default=None, ge=0, le=MOST, description="In a day, in the currency of the prices.")
     cost_month: float | None = Field(default=None, ge=0, le=MOST, description="In a month.")
+
+    @property
+    def whose(self) -> tuple[Kind, str]:
+        """See `RuleBody`."""
+        return named({"user": self.user, "key": self.key, "thread": self.thread})
 
 
 def budget_routes(budgets: Budgets, web: Web) -> APIRouter:
@@ -68,21 +84,23 @@ def budget_routes(budgets: Budgets, web: Web) -> APIRouter:
 
     @router.get("", responses=answers(200, page_of(_BUDGET)))
     async def list_budgets(who: Admin, limit: Limit = 20, after: AfterNumber = None) -> Response:
-        """What was set for the tenant, its users and their keys, the newest first, with what is used of it."""
+        """What was set for the tenant, its users, keys and threads, the newest first, with what is used of it."""
         return page_response(await budgets.list(who.tenant, after, limit), _shown)
 
     @router.put("", responses=answers(200, _BUDGET), openapi_extra=described(BudgetBody))
     async def set_budget(request: Request, who: Admin) -> Response:
-        """Set what a user or a key may spend, in place of what was set before. All workers go by it within two
-        seconds."""
+        """Set what a user, a key or a thread may spend, in place of what was set before. All workers go by it within
+        two seconds."""
         body = await read_fields(web.bodies, request, BudgetBody)
         (kind, name), said = body.whose, body.model_dump(include={*MEASURES})
         return json_response(_shown(await budgets.set(kind, name, tenant=who.tenant, **said, actor=who.actor)))
 
     @router.delete("", responses=answers(200, gone_schema("budget")))
-    async def remove_budget(who: Admin, of_user: OfUser = None, of_key: OfKey = None) -> Response:
-        """Have the settings hold again for a user or a key. Where nothing was set, `deleted` is false."""
-        kind, name = named(of_user, of_key, "of_user", "of_key")
+    async def remove_budget(
+        who: Admin, of_user: OfUser = None, of_key: OfKey = None, of_thread: OfThread = None
+    ) -> Response:
+        """Have the settings hold again for a user, a key or a thread. Where nothing was set, `deleted` is false."""
+        kind, name = named({"user": of_user, "key": of_key, "thread": of_thread}, "of_")
         deleted = await budgets.remove(kind, name, tenant=who.tenant, actor=who.actor)
         return json_response(gone(kind, name, "budget", deleted=deleted))
 

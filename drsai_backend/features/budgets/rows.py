@@ -22,12 +22,12 @@ from drsai_backend.datamodel import BudgetRule, BudgetState, table_of
 from drsai_backend.datamodel.audit import Action
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.budgets.base import UNITS, BudgetInfo, Spend, periods
-from drsai_backend.features.rules.base import Who
+from drsai_backend.features.rules.base import Who, of_thread
 from drsai_backend.features.rules.rows import RuleRows
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 
-_state = table_of(BudgetState)
+_state, _rule = table_of(BudgetState), table_of(BudgetRule)
 _SPENT: Final = Spend._fields
 _WANTED: Final = """
     SELECT * FROM jsonb_to_recordset(CAST(:wanted AS jsonb))
@@ -167,10 +167,19 @@ def forget_before(session: Session, period: str) -> int:
 
 
 def forget_user(session: Session, owner: Owner) -> int:
-    """Delete what was set for a user, and what they have used; returns how many rows."""
-    who = Who("user", *owner)
-    gone = session.connection().execute(sa.delete(_state).where(_state.c.subject == who.subject)).rowcount
-    return gone + RULES.forget(session, who)
+    """Delete what was set for a user and their threads, and what they have used; returns how many rows."""
+    who, threads = Who("user", *owner), of_thread(owner.thread(""))
+    c, rule, connection = _state.c, _rule.c, session.connection()
+    gone = connection.execute(
+        sa.delete(_state).where(sa.or_(c.subject == who.subject, _begins(c.subject, threads.subject)))
+    )
+    term = rule.kind == threads.kind, rule.tenant == threads.tenant, _begins(rule.name, threads.name)
+    return gone.rowcount + connection.execute(sa.delete(_rule).where(*term)).rowcount + RULES.forget(session, who)
+
+
+def _begins(column: sa.ColumnElement[str], text: str) -> sa.ColumnElement[bool]:
+    """Whether a name begins so; SQLite's LIKE would take Ann for ann."""
+    return sa.func.substr(column, 1, len(text)) == text
 
 
 def _info(row: JsonObject) -> BudgetInfo:
@@ -178,4 +187,4 @@ def _info(row: JsonObject) -> BudgetInfo:
     return BudgetInfo.model_validate({**row, **costs})
 
 
-RULES: Final = RuleRows(table_of(BudgetRule), _info, (Action.BUDGET_SET, Action.BUDGET_REMOVED))
+RULES: Final = RuleRows(_rule, _info, (Action.BUDGET_SET, Action.BUDGET_REMOVED))

@@ -12,7 +12,7 @@ from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.budgets import rows
 from drsai_backend.features.budgets.base import MEASURES, MOST, BudgetInfo, units
-from drsai_backend.features.rules.base import Kind
+from drsai_backend.features.rules.base import KINDS, Kind
 from drsai_backend.features.rules.verbs import RuleVerbs
 
 if TYPE_CHECKING:
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 
 class Rules(RuleVerbs[BudgetInfo]):
-    """What keys, users, tenants and all may spend, as far as that was set."""
+    """What keys, users, threads, tenants and all may spend, as far as that was set."""
 
     name = "budgets"
     noun = "budget"
+    kinds = (*KINDS, "thread")
     stored = rows.RULES
 
     async def list(self, tenant: str | None = None, after: str | None = None, limit: int = 20) -> Page[BudgetInfo]:
@@ -44,13 +45,14 @@ class Rules(RuleVerbs[BudgetInfo]):
         cost_month: float | None = None,
         actor: Actor = PROGRAM,
     ) -> BudgetInfo:
-        """Set what a key, a user, a tenant or all may spend, in place of what was set before. All workers go by it
-        within two seconds.
+        """Set what a key, a user, a tenant, all or a thread may spend, in place of what was set before. All workers
+        go by it within two seconds.
 
         Args:
-            kind: `key`, `user`, `tenant`, or `all` together.
-            name: the id of the key, or the user; else empty.
-            tenant: that of the key or the user, or the tenant itself.
+            kind: `key`, `user`, `tenant`, `thread`, or `all` together.
+            name: the id of the key, or the user, or of a thread `USER/THREAD`, in which a `/` of an id is `%2F`; else
+                empty.
+            tenant: that of the key, the user or the thread, or the tenant itself.
             tokens_day: of model calls, in a day. None: as the settings say; 0: no budget.
             tokens_month: in a month.
             cost_day: in a day, in the currency of the prices.

@@ -74,7 +74,7 @@ def limit_routes(limits: Limits, web: Web) -> APIRouter:
     @router.delete("", responses=answers(200, gone_schema("limit")))
     async def remove_limit(who: Admin, of_user: OfUser = None, of_key: OfKey = None) -> Response:
         """Have the settings hold again for a user or a key. Where nothing was set, `deleted` is false."""
-        kind, name = named(of_user, of_key, "of_user", "of_key")
+        kind, name = named({"user": of_user, "key": of_key}, "of_")
         deleted = await limits.remove(kind, name, tenant=who.tenant, actor=who.actor)
         return json_response(gone(kind, name, "limit", deleted=deleted))
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 
-if TYPE_CHECKING:
-    from drsai_backend.datamodel.owner import Owner
+from drsai_backend.datamodel.owner import Owner, ThreadName
 
-Kind: TypeAlias = Literal["key", "user", "tenant", "all"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+Kind: TypeAlias = Literal["key", "user", "tenant", "all", "thread"]
+KINDS: Final[tuple[Kind, ...]] = ("key", "user", "tenant", "all")
+"""Those that any rule may be for."""
 WHOM: Final[Mapping[str, str]] = {
     "key": "this API key",
     "user": "you",
     "tenant": "your tenant",
     "all": "all users together",
+    "thread": "this thread",
     "address": "your address",
 }
 
@@ -44,12 +45,12 @@ class Who(NamedTuple):
 
 
 class RuleInfo(BaseModel):
-    """What was set for a key, a user, a tenant or all. None: as the settings say; 0: nothing bounds it."""
+    """What was set for somebody. None: as the settings say; 0: nothing bounds it."""
 
     measures: ClassVar[tuple[str, ...]]
     kind: Kind
     tenant: str = Field(description="Empty: of all.")
-    name: str = Field(description="The id of the key, or the user; else empty.")
+    name: str = Field(description="The id of the key, or the user; of a thread `USER/THREAD`; else empty.")
     set_at: datetime
 
     @property
@@ -66,3 +67,15 @@ def everybody(owner: Owner, key_id: str | None) -> list[Who]:
     """Return for whom rules are that a request of a user counts for."""
     found = [Who("user", *owner), Who("tenant", owner.tenant), Who("all")]
     return found if key_id is None else [Who("key", owner.tenant, key_id), *found]
+
+
+def of_thread(name: ThreadName) -> Who:
+    """Return for whom the rule of a thread is: `ann/t`, where neither name has a `/`."""
+    user, thread = (each.replace("%", "%25").replace("/", "%2F") for each in name[1:])
+    return Who("thread", name.tenant, f"{user}/{thread}")
+
+
+def thread_of(who: Who) -> ThreadName | None:
+    """Return the thread that a rule is for; None: it names none."""
+    user, is_one, thread = (each.replace("%2F", "/").replace("%25", "%") for each in who.name.partition("/"))
+    return ThreadName(who.tenant, user, thread) if is_one else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from drsai_backend.api.auth import Body, allowed
 from drsai_backend.api.objects import fields_of
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.features.rules.base import Kind, RuleInfo
+from drsai_backend.features.rules.base import KINDS, Kind, RuleInfo
 from drsai_backend.json_types import JsonObject
 
 Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
@@ -34,7 +35,7 @@ class RuleBody(Body):
     @property
     def whose(self) -> tuple[Kind, str]:
         """Return for whom it is. Raises InvalidRequest unless one is named."""
-        return named(self.user, self.key, "user", "key")
+        return named({"user": self.user, "key": self.key})
 
 
 def _name(what: str, param: str) -> tuple[object, AfterValidator]:
@@ -46,24 +47,30 @@ OfUser = Annotated[str | None, *_name("What was set for this user.", "of_user")]
 OfKey = Annotated[str | None, *_name("What was set for this key, by its id.", "of_key")]
 
 
-def named(user: str | None, key: str | None, of_user: str, of_key: str) -> tuple[Kind, str]:
-    """Return for whom a rule is. Raises InvalidRequest unless one is named."""
-    if (user is None) == (key is None):
-        raise InvalidRequest(f"name `{of_user}` or `{of_key}`", param=of_user)
-    return ("key", key or "") if user is None else ("user", user)
+def named(given: Mapping[Kind, str | None], prefix: str = "") -> tuple[Kind, str]:
+    """Return for whom a rule is, of those that fields with these names, after the prefix, may name. Raises
+    InvalidRequest unless one is named."""
+    said: list[tuple[Kind, str]] = [(kind, name) for kind, name in given.items() if name is not None]
+    if len(said) != 1:
+        fields = [f"{prefix}{kind}" for kind in given]
+        raise InvalidRequest(f"name {' or '.join(f'`{each}`' for each in fields)}", param=fields[0])
+    return said[0]
 
 
-def schema_of(noun: str, measures: JsonObject, more: JsonObject | None = None) -> JsonObject:
+def schema_of(
+    noun: str, measures: JsonObject, more: JsonObject | None = None, kinds: Sequence[Kind] = KINDS
+) -> JsonObject:
     """Return the schema of a rule as it is shown, which bounds these; `more`: what else it has."""
+    thread = "; of a thread `USER/THREAD`" if "thread" in kinds else ""
     return {
         "type": "object",
         "required": ["id", "object", "kind", "tenant", "name", *measures, *(more or ()), "set_at"],
         "properties": {
             "id": {"type": "string", "description": "Its kind and name."},
             "object": {"const": noun},
-            "kind": {"enum": ["key", "user", "tenant"]},
+            "kind": {"enum": [kind for kind in kinds if kind != "all"]},
             "tenant": {"type": "string"},
-            "name": {"type": "string", "description": "The id of the key, or the user; of a tenant, empty."},
+            "name": {"type": "string", "description": f"The id of the key, or the user{thread}; of a tenant, empty."},
             **measures,
             **(more or {}),
             "set_at": {"type": "integer", "description": "Unix time in seconds."},

@@ -13,8 +13,8 @@ from drsai_backend.database.backends.prepared import Prepared
 from drsai_backend.database.pages import Cursor, given
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import Action, Actor
-from drsai_backend.datamodel.owner import Owner
-from drsai_backend.features.rules.base import RuleInfo, Who
+from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.features.rules.base import RuleInfo, Who, thread_of
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 
@@ -83,6 +83,7 @@ class RuleRows(Generic[R]):
         return self._info({**row, "set_at": row["at"]})
 
 
-def _subject(who: Who) -> tuple[str, Owner | str | None]:
+def _subject(who: Who) -> tuple[str, ThreadName | Owner | str | None]:
     owner = Owner(who.tenant, who.name) if who.kind == "user" else who.tenant or None
+    owner = thread_of(who) if who.kind == "thread" else owner
     return f"{who.kind} {who.name}".strip(), owner

@@ -13,11 +13,11 @@ from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.base import Extension
-from drsai_backend.features.rules.base import KINDS, Kind, Who, everybody
+from drsai_backend.features.rules.base import KINDS, Kind, Who, everybody, of_thread, thread_of
 from drsai_backend.features.rules.rows import R
 
 if TYPE_CHECKING:
-    from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.datamodel.owner import Owner, ThreadName
     from drsai_backend.features.base import Host
     from drsai_backend.features.rules.rows import RuleRows
     from drsai_backend.json_types import JsonObject
@@ -35,10 +35,12 @@ class FollowedRules(Extension, Generic[R]):
     Attributes:
         stored: the rows of what was set.
         noun: what a rule is called.
+        kinds: for whom one may be.
     """
 
     stored: ClassVar[RuleRows[Any]]
     noun: ClassVar[str]
+    kinds: ClassVar[Sequence[Kind]] = KINDS
 
     def __init__(self, host: Host, defaults: Mapping[str, Mapping[str, int]]) -> None:
         """Know the settings alone: `defaults` are theirs, by kind and measure."""
@@ -50,9 +52,11 @@ class FollowedRules(Extension, Generic[R]):
         self._followed = Followed(host.database, self.stored.changed, self._hear, self.name, self._sweep_at_times)
         self._swept = time.monotonic()
 
-    def _given(self, owner: Owner, key_id: str | None) -> Iterator[tuple[Who, Mapping[str, int]]]:
-        """Return what bounds a user's requests, or those with a key of theirs; 0: nothing does."""
-        for who in everybody(owner, key_id):
+    def _given(
+        self, owner: Owner, key_id: str | None, thread: ThreadName | None = None
+    ) -> Iterator[tuple[Who, Mapping[str, int]]]:
+        """Return what bounds a user's requests, or those with a key of theirs, or on a thread; 0: nothing does."""
+        for who in (*everybody(owner, key_id), *([] if thread is None else [of_thread(thread)])):
             given, rule = self._defaults[who.kind], self._rules.get(who)
             if given or rule:
                 yield who, (given if rule is None else {**given, **rule})
@@ -103,10 +107,16 @@ class RuleVerbs(FollowedRules[R]):
 
     def _who(self, kind: str, name: str, tenant: str) -> Who:
         """Return for whom a rule is. Raises InvalidRequest where that is nobody."""
-        if kind not in KINDS:
-            raise InvalidRequest(f"there is no {self.noun} of a {kind!r}, but of {', '.join(KINDS)}", param="kind")
+        if kind not in self.kinds:
+            raise InvalidRequest(f"there is no {self.noun} of a {kind!r}, but of {', '.join(self.kinds)}", param="kind")
         if kind in ("key", "user"):
             return Who(kind, check_name(tenant, "tenant"), check_name(name, "name"))
+        if kind == "thread":
+            if (thread := thread_of(Who(kind, check_name(tenant, "tenant"), name))) is None:
+                raise InvalidRequest("`name` must be USER/THREAD, the ids of a user and of a thread", param="name")
+            for each in thread:
+                check_name(each, "name")
+            return of_thread(thread)
         if name:
             raise InvalidRequest(f"the {self.noun} of {kind!r} has no name", param="name")
         return Who("all") if kind == "all" else Who("tenant", check_name(tenant, "tenant"))

@@ -142,6 +142,7 @@ class RunWriter:
             self.lease.epoch,
             self.lease.turn + 1,
             None if asker is None else asker.key_id,
+            live.name,
         )
         return self.bounds.progress(turn=turn, also=self.hooks.of_calls(of, [*self.bounds.unstored]))
 
