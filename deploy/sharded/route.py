@@ -32,7 +32,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 
 from drsai_backend.database.migrations import connecting
-from drsai_backend.datamodel import ApiKey, table_of
+from drsai_backend.datamodel import ApiKey, Thread, table_of
 
 SHARDS = dict(each.split("=", 1) for each in os.environ["SHARDS"].split())
 ROUTER = Path(os.environ.get("ROUTER", "/var/lib/router"))
@@ -102,6 +102,13 @@ def under_way(tenant: str) -> int:
     return 0 if found is None else int(found[1])
 
 
+def has(shard: str, tenant: str) -> bool:
+    """Return whether a database has a tenant."""
+    with connecting(SHARDS[shard], write=False) as connection:
+        theirs = (sa.select(table.c.id).where(table.c.tenant == tenant) for table in map(table_of, (ApiKey, Thread)))
+        return any(connection.execute(query.limit(1)).first() for query in theirs)
+
+
 def move(tenant: str, source: str, target: str) -> None:
     """Move a tenant. Whatever ends this: do it again, and it goes on."""
     keys()  # or one that was made just now would not be refused
@@ -117,6 +124,8 @@ def move(tenant: str, source: str, target: str) -> None:
             break
         said = " ".join(done.stderr.split())
         say(said)
+        if "the source has nothing of the tenant" in said and has(target, tenant):
+            break  # it was moved when this was cut off
         if not re.search(r"is not over: wait|nothing is lost, repeat this", said):
             raise SystemExit(f"{tenant} is not moved, and refused until it is: do this again, or `put` it where it is")
         time.sleep(1)

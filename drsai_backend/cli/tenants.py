@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -14,6 +15,8 @@ from drsai_backend.cli.screen import confirm, in_line, make_console, print_json
 from drsai_backend.cli.verbs import Verbs
 
 app = typer.Typer(cls=Verbs, help="Move a tenant to another database.", no_args_is_help=True)
+_UNTIL_KNOWN: Final = 2.0
+"""Seconds after which all servers go by what was switched off."""
 
 
 @app.callback()
@@ -49,6 +52,7 @@ def move(
             drsai.switches.off("tenant", tenant, message=CLOSED, actor=CLI)
         back = f"`drsai switches on tenant {tenant} --database-url FROM` takes that back"
         console.print(f"new runs of {in_line(tenant)} are refused in {here}: {in_line(back)}", soft_wrap=True)
+        time.sleep(_UNTIL_KNOWN)  # What begins until then is found and waited for; what begins later would be left here.
 
     def tell(sentence: str) -> None:
         console.print(in_line(sentence), soft_wrap=True)
