@@ -52,7 +52,7 @@ def move(
             drsai.switches.off("tenant", tenant, message=CLOSED, actor=CLI)
         back = f"`drsai switches on tenant {tenant} --database-url FROM` takes that back"
         console.print(f"new runs of {in_line(tenant)} are refused in {here}: {in_line(back)}", soft_wrap=True)
-        time.sleep(_UNTIL_KNOWN)  # What begins until then is found and waited for; what begins later would be left here.
+        time.sleep(_UNTIL_KNOWN)  # What begins until then is found, and waited for.
 
     def tell(sentence: str) -> None:
         console.print(in_line(sentence), soft_wrap=True)
