@@ -19,7 +19,9 @@ import jwt
 import openai
 import pytest
 import yaml
+from websockets.sync.client import connect
 
+from tests.cli.test_serve_websocket import turn
 from tests.crash.conftest import TEAMS
 from tests.crash.test_backup import until
 from tests.jobs.test_poolers import of
@@ -291,6 +293,9 @@ def test_a_tenant_moves_while_two_are_served(sharded: Sharded, model: ModelServe
         assert sharded.get("/threads/acme0", authorization=f"Bearer {key}").status_code == 401
     assert sharded.get("/threads/acme0").status_code == 401
     assert httpx.get(f"{sharded.url.removesuffix('/v1')}/metrics").status_code == 404
+    mine_alone = {"Authorization": f"Bearer {mine}"}
+    with connect(f"{sharded.url.replace('http', 'ws', 1)}/responses", additional_headers=mine_alone) as socket:
+        assert turn(socket, model="solo", input="socket on")[-1]["type"] == "response.completed"
     # A move that was cut off between its end and the new route is done again, and a router that starts knows of it.
     sharded.route("put", "acme & co", "moving")
     assert sharded.get("/threads/acme0", authorization=f"Bearer {mine}").json()["error"]["code"] == "switched_off"
