@@ -22,6 +22,7 @@ TWINS = {
     "SyncBudgets": ["features.budgets.rules.Rules", "features.rules.verbs.RuleVerbs"],
     "SyncLimits": ["features.limits.rules.Rules", "features.rules.verbs.RuleVerbs"],
     "SyncSwitches": ["features.switches.switching.Switching"],
+    "SyncConfig": ["features.config.configuring.Configuring"],
     "SyncAllRuns": ["features.all_runs.all_runs.AllRuns"],
     "SyncDrSai": ["drsai.DrSai"],
 }
@@ -51,7 +52,7 @@ TYPES = {
 ALSO = {
     "SyncCaller": "engine: Engine",
     "SyncDrSai": "drsai: DrSai; files: SyncFiles; usage: SyncUsage; budgets: SyncBudgets; limits: SyncLimits; "
-    "switches: SyncSwitches",
+    "switches: SyncSwitches; config: SyncConfig",
     "SyncHandle": "thread_id: str; user_id: str; imported: bool",
 }
 """Attributes that are set where no annotation says what they are."""

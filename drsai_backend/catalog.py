@@ -21,7 +21,7 @@ from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.definitions.policy import NAME, DefinitionPolicy
 from drsai_backend.errors import InvalidRequest, TeamBuildError, UnknownModel
 from drsai_backend.json_types import JsonObject
-from drsai_backend.teams.client_tools.policy import NO_POLICY, Mode, ToolPolicy
+from drsai_backend.teams.client_tools.policy import NO_POLICY, ToolPolicy
 from drsai_backend.teams.context import TeamFactory
 from drsai_backend.teams.limits import NO_LIMITS, RunLimits
 from drsai_backend.teams.options import NO_OPTIONS, TeamOptions, options_of
@@ -102,8 +102,7 @@ class Catalog:
         self.registry = registry
         self._db = db
         self._means = means
-        self._limits = RunLimits(settings.max_turns, settings.max_run_seconds, settings.max_run_tokens)
-        self._client_tools: Mode = settings.client_tools
+        self._settings = settings
         self._own: dict[str, Recipe] = {}
         self._recent = Recent(db.database, stored.definitions.find_each)
         self._names = Recent(db.database, stored.known_names)
@@ -121,8 +120,9 @@ class Catalog:
     def _recipe(
         self, name: str, factory: TeamFactory, options: TeamOptions, version: DefinitionVersion | None = None
     ) -> Recipe:
-        limits = options.limits.over(self._limits)
-        return Recipe(name, factory, options, limits, options.client_tools.over(self._client_tools), version)
+        said = self._settings
+        limits = options.limits.over(RunLimits(said.max_turns, said.max_run_seconds, said.max_run_tokens))
+        return Recipe(name, factory, options, limits, options.client_tools.over(said.client_tools), version)
 
     async def find(self, who: Principal, name: str, thread: ThreadName | None = None) -> Recipe:
         """The team that somebody asks by its name. A stored definition is at most a second older than the stored one.
@@ -193,7 +193,7 @@ class Catalog:
                 each.name,
                 each.description,
                 each.options.permissions,
-                each.options.client_tools.over(self._client_tools),
+                each.options.client_tools.over(self._settings.client_tools),
             )
             for each in own
         ]
@@ -205,7 +205,7 @@ class Catalog:
             read = await self._db.database.read(partial(stored.by_ids, keys=missing))
             while len(self._offers) + len(read) > _LISTED and self._offers:
                 self._offers.pop(next(iter(self._offers)))
-            no_word = ToolPolicy(self._client_tools)
+            no_word = ToolPolicy(self._settings.client_tools)
             self._offers |= {each.identity: _offer(each, no_word) for each in read}
         found: dict[str, ListedTeam] = {}
         for identity in sorted(listed, key=lambda each: (each[1], places.index(each[0]))):
@@ -218,6 +218,11 @@ class Catalog:
         """Read anew, for something was stored by this process."""
         self._recent.forget_all()
         self._names.forget_all()
+
+    def settings_changed(self) -> None:
+        """Go by the settings as they are now: teams are offered, and runs begin, with what they say."""
+        for known in (self._own, self._offers, self._stored):
+            known.clear()
 
     def _of_version(self, version: DefinitionVersion) -> Recipe:
         """A version's team; a version never changes, so it is checked once."""

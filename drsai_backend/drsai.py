@@ -63,6 +63,7 @@ class DrSai(Caller):
         budgets: how many tokens, and how much money, they may spend in a day and a month: listed, set, removed.
         limits: how many requests, tokens and runs a key, a user, a tenant and all may have: listed, set, removed.
         switches: what operators have switched off: teams, models, tools, tenants, all; listed, and switched on again.
+        config: settings that are stored, and hold without a restart: changed, listed, rolled back.
         users: those to whom something belongs: listed, deleted.
         webhooks: what webhooks were told, and the secrets that sign it.
         files: what users keep, and tools for them: created, listed, read, deleted.
@@ -88,7 +89,8 @@ class DrSai(Caller):
         model_provider: ModelProvider | None = None,
         extensions: Iterable[type[Extension]] | None = None,
     ) -> None:
-        self.settings = settings = settings or Settings()
+        # A copy: stored settings change it.
+        self.settings = settings = (settings or Settings()).model_copy()
         # What it is made of: half of the package, which whoever asks for the class alone does not wait for.
         from drsai_backend import jobs
         from drsai_backend.access.identity import Authenticator
@@ -97,6 +99,7 @@ class DrSai(Caller):
         from drsai_backend.features.audit.extension import Audit
         from drsai_backend.features.base import Host
         from drsai_backend.features.budgets.extension import Budgets
+        from drsai_backend.features.config.extension import Config
         from drsai_backend.features.extensions import Extensions, kinds_of, means_of, schemas_of
         from drsai_backend.features.limits.extension import Limits
         from drsai_backend.features.switches.extension import Switches
@@ -172,6 +175,7 @@ class DrSai(Caller):
         self.budgets = made.get(Budgets)
         self.limits = made.get(Limits)
         self.switches = made.get(Switches)
+        self.config = made.get(Config)
         self.users = Users(self.engine, self.keys, settings)
         self.webhooks = self.engine.webhooks
         self.files = self.engine.files
@@ -215,6 +219,7 @@ class DrSai(Caller):
         self.engine.lifecycle.claim()
         try:
             await self.db.ensure_schema()
+            await self.config.refresh()
             await self.switches.refresh()
             self.mcp.pool.hold()
             await self.engine.resume_apart(keys)

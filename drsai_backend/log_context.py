@@ -10,12 +10,24 @@ from __future__ import annotations
 
 import logging
 from contextvars import ContextVar, Token
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pydantic import SecretStr
 
 _NAMES = ("request_id", "thread_id", "run_id")
 _Ids: TypeAlias = tuple[str | None, str | None, str | None]
+# These tell each message, request and connection at INFO; AutoGen's would cost a JSON dump each.
+_TALKATIVE: Final = (
+    "autogen_core",
+    "autogen_core.events",
+    "autogen_agentchat",
+    "httpx",
+    "httpx2",
+    "uvicorn.error",
+    "alembic",
+)
+# While a database is away they repeat themselves with tracebacks; `drsai.jobs` says in a line what that means.
+_ALARMED: Final = ("procrastinate", "psycopg.pool")
 _ids: ContextVar[_Ids] = ContextVar("drsai_log_ids", default=(None, None, None))
 trace: ContextVar[str | None] = ContextVar("drsai_trace", default=None)
 """The span that what is begun from here on belongs to, as the header `traceparent` of W3C's Trace Context; None: there
@@ -64,3 +76,16 @@ class AddIds(logging.Filter):
         if (parent := trace.get()) is not None:
             record.trace_id = parent[3:35]
         return True
+
+
+def set_level(level: str) -> None:
+    """Show what is logged from a level on, by all of the program that leaves it to the root; libraries that tell each
+    message are heard at DEBUG alone. Nothing happens where no handler has an
+    `AddIds`: the program's logs are its own."""
+    root = logging.getLogger()
+    if not any(isinstance(each, AddIds) for handler in root.handlers for each in handler.filters):
+        return
+    root.setLevel(level)
+    for names, quiet in ((_TALKATIVE, logging.WARNING), (_ALARMED, logging.CRITICAL)):
+        for name in names:
+            logging.getLogger(name).setLevel(logging.NOTSET if level == "DEBUG" else quiet)

@@ -30,6 +30,7 @@ from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, NotOpened
 from drsai_backend.features.all_runs.all_runs import AllRuns
 from drsai_backend.features.budgets.rules import Rules as BudgetRules
+from drsai_backend.features.config.configuring import Configuring
 from drsai_backend.features.limits.rules import Rules
 from drsai_backend.features.registered_tools.calls import ToolCalls
 from drsai_backend.features.stored_definitions.calls import AgentCalls
@@ -160,6 +161,10 @@ class SyncSwitches(_Twin):
     """`DrSai.switches` for threads."""
 
 
+class SyncConfig(_Twin):
+    """`DrSai.config` for threads."""
+
+
 class SyncDrSai(SyncCaller):
     """The calls of a `DrSai` for programs without asyncio, from any thread. Use it as `with drsai.sync as sync`.
 
@@ -286,6 +291,7 @@ _TWINS: Final[dict[type, Callable[[Any, SyncDrSai], _Twin]]] = {
     BudgetRules: SyncBudgets,
     Rules: SyncLimits,
     Switching: SyncSwitches,
+    Configuring: SyncConfig,
     AllRuns: SyncAllRuns,
 }
 

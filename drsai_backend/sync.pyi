@@ -19,6 +19,7 @@ from drsai_backend.definitions.stored.store import Visibility
 from drsai_backend.drsai import DrSai
 from drsai_backend.features.all_runs.base import ALL, AnyRun, Board, ErrorGroup, Order, SteeredAll, Verb, Wanted
 from drsai_backend.features.budgets.base import BudgetInfo
+from drsai_backend.features.config.base import ConfigInfo
 from drsai_backend.features.limits.base import LimitInfo
 from drsai_backend.features.registered_tools.calls import ToolInfo, ToolStatistics
 from drsai_backend.features.rules.base import Kind
@@ -714,6 +715,61 @@ class SyncSwitches:
             InvalidRequest: one of these cannot be; `param` names it.
         """
 
+class SyncConfig:
+    """`DrSai.config` for threads."""
+
+    def get(self, environment: str | None = None, version: int | None = None) -> ConfigInfo:
+        """Return what is stored for an environment; nothing may be.
+
+        Args:
+            environment: its name; None: that of this process.
+            version: an older version; None: the one that holds.
+
+        Raises:
+            NotFound: there is no such version.
+        """
+
+    def list(self, after: str | None = None, limit: int = 20) -> Page[ConfigInfo]:
+        """Return a page of what is stored for each environment, by name. Raises InvalidRequest where `after` is no
+        `next`."""
+
+    def set(
+        self,
+        values: Mapping[str, object],
+        environment: str | None = None,
+        *,
+        version: int | None = None,
+        actor: Actor = PROGRAM,
+    ) -> ConfigInfo:
+        """Store values of settings beside those that are stored. All servers and workers of the environment go by them
+        within two seconds.
+
+        Args:
+            values: by the names of `Settings`, each as it is or as its variable has it; None: it is stored no more.
+            environment: its name; None: that of this process.
+            version: the version that is replaced, 0 for none; None: whichever it is.
+            actor: who does it.
+
+        Raises:
+            InvalidRequest: a setting does not exist, cannot have that value, or is read at the start alone; `param` is
+                its name. Nothing is stored.
+            Conflict: what is stored is not `version`.
+        """
+
+    def history(self, environment: str | None = None, after: str | None = None, limit: int = 20) -> Page[ConfigInfo]:
+        """Return a page of the versions of an environment, newest first. Raises NotFound: it has none, and
+        InvalidRequest where `after` is no `next`."""
+
+    def roll_back(
+        self, to: int, environment: str | None = None, *, version: int | None = None, actor: Actor = PROGRAM
+    ) -> ConfigInfo:
+        """Have all settings of an older version hold again, as a new version. Arguments as those of `set`.
+
+        Raises:
+            NotFound: there is no version `to`.
+            Conflict: what is stored is not `version`.
+        """
+
 class SyncDrSai(SyncCaller):
     """The calls of a `DrSai` for programs without asyncio, from any thread. Use it as `with drsai.sync as sync`.
 
@@ -732,6 +788,7 @@ class SyncDrSai(SyncCaller):
     budgets: SyncBudgets
     limits: SyncLimits
     switches: SyncSwitches
+    config: SyncConfig
 
     def open(self) -> None:
         """Start the thread, and open the `DrSai` in it. Raises as `DrSai.open`."""

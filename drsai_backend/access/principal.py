@@ -37,6 +37,7 @@ class Scope(StrEnum):
     KNOWLEDGE_WRITE = "knowledge:write"
     USAGE_READ = "usage:read"
     METRICS_READ = "metrics:read"
+    CONFIG_ADMIN = "config:admin"
     FILES_READ = "files:read"
     FILES_WRITE = "files:write"
     WEBHOOKS_READ = "webhooks:read"
@@ -45,9 +46,9 @@ class Scope(StrEnum):
     ACT_AS = "act-as"
 
 
-OF_THE_SERVER: Final = frozenset({Scope.ACT_AS, Scope.METRICS_READ})
-"""What no role has, and no admin of a tenant gives: the one makes somebody every user, the other tells of all
-tenants."""
+OF_THE_SERVER: Final = frozenset({Scope.ACT_AS, Scope.METRICS_READ, Scope.CONFIG_ADMIN})
+"""What no role has, and no admin of a tenant gives: it makes somebody every user, tells of all tenants, or changes what
+holds for all."""
 _READS: Final = frozenset(scope for scope in Scope if scope.endswith(":read")) - {Scope.USAGE_READ} - OF_THE_SERVER
 """What is one's own. What all users of a tenant have used is for its operators."""
 _OWN: Final = _READS | {

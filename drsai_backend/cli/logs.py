@@ -21,19 +21,6 @@ from drsai_backend.models.profiles.load import keys_of, load_profiles
 
 _SERVERS: Final = ("uvicorn", "uvicorn.access", "uvicorn.error")
 """Loggers that uvicorn gives handlers of its own, unless it is told not to."""
-# These tell each message, request and connection at INFO; AutoGen's would cost a JSON dump each.
-_TALKATIVE: Final = (
-    "autogen_core",
-    "autogen_core.events",
-    "autogen_agentchat",
-    "httpx",
-    "httpx2",
-    "uvicorn.error",
-    "alembic",
-)
-# While a database is away they repeat themselves with tracebacks; `drsai.jobs` says in a line what that means.
-_ALARMED: Final = ("procrastinate", "psycopg.pool")
-
 _HIDDEN: Final = "***"
 _SHORTEST: Final = 6
 """Shorter secrets are not looked for: they would be found in every second word."""
@@ -76,19 +63,14 @@ def configure_logging(settings: Settings) -> None:
     handler.addFilter(AddIds())
     processors = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *endings]
     lines = structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=processors)
-    keys = [] if settings.models is None else keys_of(load_profiles(settings.models))
+    keys = keys_of(load_profiles(settings.models))
     handler.setFormatter(_Redacting(lines, [*settings.secrets(), *keys]))
     logging.getLogger("uvicorn.access").addFilter(_without_query)
     for name in _SERVERS:
         logging.getLogger(name).handlers, logging.getLogger(name).propagate = [], True
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(settings.log_level)
-    if settings.log_level != "DEBUG":
-        for name in _TALKATIVE:
-            logging.getLogger(name).setLevel(logging.WARNING)
-        for name in _ALARMED:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+    log_context.set_level(settings.log_level)
 
 
 def _on_one_line(_logger: object, _method: str, fields: structlog.typing.EventDict) -> structlog.typing.EventDict:

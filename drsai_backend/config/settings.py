@@ -29,6 +29,8 @@ from drsai_backend.config.values import (
     BudgetsOf,
     Continues,
     Delays,
+    Document,
+    Documents,
     Endpoint,
     Folders,
     Hosts,
@@ -95,6 +97,11 @@ class Settings(BaseSettings):
         description="Earlier secret keys, which only decrypt; separated by commas, without spaces.",
     )
 
+    environment: str = Field(
+        default="default",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$",
+        description="Which set of stored settings holds here, such as `test` or `prod` (`drsai config`).",
+    )
     extensions: Names = Field(
         default_factory=list,
         description="Extensions of your own, as `package.module:Class`; separated by commas.",
@@ -261,6 +268,10 @@ class Settings(BaseSettings):
         default_factory=lambda: ["react", "plan_execute", "reflexion", "simple", "tools"],
         description="What `POST /api/v1/agent/execute` may be asked for, separated by commas; empty: nothing.",
     )
+    engine_mode: Literal["tools", "simple", "react", "plan_execute", "reflexion"] = Field(
+        default="react", description="The mode of a task that names none."
+    )
+    engine_steps: int = Field(default=10, ge=1, le=50, description="Steps of a task that does not say how many.")
     engine_tools: Names = Field(
         default_factory=lambda: ["calculator", "convert_units", "current_time"],
         description="Built-in tools that its agents may have, separated by commas.",
@@ -378,6 +389,10 @@ class Settings(BaseSettings):
     models: Path | None = Field(
         default=None, description="A YAML or JSON file of model profiles, which teams ask by their names."
     )
+    profile_overrides: Document = Field(
+        default_factory=dict,
+        description="Model profiles that win over those of the file, in its form, as JSON: `profiles`, `default`.",
+    )
     model_cache_url: SecretStr | None = Field(
         default=None, description="`redis://…`: where answers are kept that profiles cache; unset: in the database."
     )
@@ -438,6 +453,9 @@ class Settings(BaseSettings):
     calls_keep_days: int = Field(default=90, ge=1, le=36_500, description="Days after which it is deleted.")
     prices: Path | None = Field(
         default=None, description="A YAML or JSON file of what models cost. Default: the list that comes along."
+    )
+    price_overrides: Documents = Field(
+        default_factory=list, description="Prices that win over those of the list, each as there, as JSON."
     )
     limit_address: int = Field(
         default=0, ge=0, description="Requests a minute of one address to one process, whoever asks; 0: no limit."

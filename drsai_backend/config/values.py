@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, SecretStr
 from pydantic_settings import NoDecode
 
 
@@ -60,6 +60,13 @@ def _numbers(example: str) -> BeforeValidator:
     return BeforeValidator(
         lambda value: _read(value, lambda text: dict(number(each) for each in text.split(",") if each.strip()))
     )
+
+
+def _no_word(text: str) -> object:
+    raise ValueError("must be JSON")
+
+
+_DOCUMENT: Final = BeforeValidator(lambda value: _read(value, _no_word))
 
 
 def _upper(value: object) -> object:
@@ -191,6 +198,11 @@ Retention: TypeAlias = Annotated[
     AfterValidator(_check_kept),
 ]
 """Days by status, or by tenant and status, as `error=7, acme/*=365`, or JSON; 0: kept for ever."""
+
+Document: TypeAlias = Annotated[dict[str, JsonValue], NoDecode, _DOCUMENT]
+"""A JSON object."""
+Documents: TypeAlias = Annotated[list[dict[str, JsonValue]], NoDecode, _DOCUMENT]
+"""A list of JSON objects."""
 
 ApiKey: TypeAlias = Annotated[SecretStr | None, AfterValidator(_check_key)]
 StrippedSecret: TypeAlias = Annotated[SecretStr | None, AfterValidator(_strip)]

@@ -108,6 +108,7 @@ class Documents(Generic[V]):
         kept: for how long a version is kept that has ended.
         has_history: clients see the older versions of what is served: they are kept for as long as it is.
         is_used: the versions that are kept, however old they are.
+        path: where the API has them, below `/v1`; empty: at the plural of the noun.
     """
 
     table: sa.Table
@@ -126,11 +127,16 @@ class Documents(Generic[V]):
     kept: timedelta = timedelta(days=30)
     has_history: bool = False
     is_used: sa.ColumnElement[bool] = field(default_factory=sa.false)
+    path: str = ""
 
     @property
     def is_served(self) -> sa.ColumnElement[bool]:
         """The versions that are served."""
         return self.table.c.ended_at.is_(None)
+
+    @property
+    def _at(self) -> str:
+        return f"/v1/{self.path or self.noun + 's'}"
 
     @property
     def _owned_by(self) -> Sequence[str]:
@@ -169,7 +175,7 @@ class Documents(Generic[V]):
             if count >= self.most:
                 raise Conflict(f"{self.full.format(self.most)} already: delete some of them", param="name")
         elif change.replaces is False:
-            text = f"there is {self.article} {self.noun} {name!r} already: PUT /v1/{self.noun}s/{name} replaces it"
+            text = f"there is {self.article} {self.noun} {name!r} already: PUT {self._at}/{name} replaces it"
             raise Conflict(text, param="name")
         latest = connection.execute(sa.select(sa.func.max(c.version)).where(mine, c.name == name)).scalar() or 0
         now = utcnow()
@@ -273,7 +279,7 @@ class Documents(Generic[V]):
         c = self.table.c
         for older in self.rows(session, self.are_of(served.owner), c.name == name, c.version == version):
             return older
-        text = f"there is no version {version} of {self.noun} {name!r}: GET /v1/{self.noun}s/{name}/versions lists them"
+        text = f"there is no version {version} of {self.noun} {name!r}: GET {self._at}/{name}/versions lists them"
         raise NotFound(text, param=param)
 
     def versions(self, session: Session, places: Sequence[Owner], name: str, after: str | None, limit: int) -> Page[V]:

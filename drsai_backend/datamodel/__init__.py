@@ -16,7 +16,7 @@ from drsai_backend.datamodel.base import (
     utcnow,
 )
 from drsai_backend.datamodel.budgets import BudgetRule, BudgetState
-from drsai_backend.datamodel.documents import RegisteredTool, StoredDefinition, ToolStatistic
+from drsai_backend.datamodel.documents import RegisteredTool, StoredConfig, StoredDefinition, ToolStatistic
 from drsai_backend.datamodel.file import FileChunk, FileContent, StoredFile
 from drsai_backend.datamodel.knowledge import KnowledgeBatch, KnowledgeFile, KnowledgeStore
 from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_transition
@@ -78,6 +78,7 @@ __all__ = [
     "SearchVector",
     "SingleTask",
     "StoredAnswer",
+    "StoredConfig",
     "StoredDefinition",
     "StoredFile",
     "StoredMemory",

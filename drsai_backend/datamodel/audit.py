@@ -68,6 +68,8 @@ class Action(StrEnum):
     LIMIT_REMOVED = "limit.removed"
     SWITCHED_OFF = "switch.off"
     SWITCHED_ON = "switch.on"
+    CONFIG_CHANGED = "config.changed"
+    CONFIG_ROLLED_BACK = "config.rolled_back"
     SECRETS_ROTATED = "secrets.rotated"
     AUDIT_PRUNED = "audit.pruned"
 

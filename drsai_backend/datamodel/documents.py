@@ -1,4 +1,5 @@
-"""Documents have versions, and come over the API: agents and teams, and tools with how often they were called."""
+"""Documents have versions, and come over the API: agents and teams, settings, and tools with how often they were
+called."""
 
 from datetime import datetime
 
@@ -58,6 +59,13 @@ class RegisteredTool(DocumentRecord, table=True):
 
     kind: str = short_text(8, description="`http` or `mcp`.")
     secrets: str | None = secret_text(description="Its credentials by name, as JSON.")
+
+
+class StoredConfig(DocumentRecord, table=True):
+    """One version of the settings of an environment (`name`), for all tenants (`tenant` is empty): `definition` has
+    `values`, the whole set, what it has `changed`, and the older version that it `restores`."""
+
+    __table_args__ = (*one_served("storedconfig", "tenant"), NEVER_AGAIN)
 
 
 class ToolStatistic(KeyedRecord, table=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -79,6 +79,7 @@ class Host:
         calls: stores model calls that are made beside runs, for whoever counts them.
         embeddings: those of the configured endpoint; None: there are none.
         models: makes model clients; None: outside of a `DrSai`.
+        on_settings: called with the names of settings that have changed while the process runs.
     """
 
     db: DatabaseManager
@@ -93,6 +94,13 @@ class Host:
 
     embeddings: Embeddings | None = None
     models: ModelClientFactory | None = None
+    on_settings: list[Callable[[Collection[str]], None]] = field(default_factory=list[Any], init=False)
+
+    def settings_changed(self, names: Collection[str]) -> None:
+        """Settings have changed while the process runs, and `settings` has them: tell all that went by them."""
+        vars(self).pop("prices", None)
+        for heard in self.on_settings:
+            heard(names)
 
     @cached_property
     def watch(self) -> Watch:
@@ -117,10 +125,11 @@ class Host:
 
     @cached_property
     def prices(self) -> Prices:
-        """What models cost (`DRSAI_PRICES`). Raises ConfigurationError where the list cannot be used."""
+        """What models cost (`DRSAI_PRICES`), until the settings change. Raises ConfigurationError where the list cannot
+        be used."""
         from drsai_backend.models.prices import load_prices
 
-        return load_prices(self.settings.prices)
+        return load_prices(self.settings.prices, self.settings.price_overrides)
 
     @property
     def database(self) -> Database:

@@ -45,6 +45,8 @@ BUILTIN: Final = (
     _feature("budgets", "budgets", "Budgets"),
     _feature("limits", "limits", "Limits"),
     _feature("switches", "switches", "Switches"),
+    # After all that hears of it.
+    _feature("config", "config", "Config"),
     _feature("metrics", "metrics", "Metrics", commands=None),
     _feature("traces", "traces", "Traces", commands=None),
     _feature("keys", "keys"),

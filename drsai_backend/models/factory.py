@@ -66,20 +66,33 @@ class ModelClientFactory:
         self.switches = Switchboard()
         self.rules = MessageRules(settings.model_messages, bounds_of(settings), self.switches)
         self.continues = ContinueRules(settings.model_continues)
-        self.profiles = Profiles() if settings.models is None else load_profiles(settings.models)
+        self._settings, self._database = settings, database
         self._clients = Providers(settings, self._provider, self.forms)
-        for name, profile in self.profiles.profiles.items():
-            self._clients.check(name, profile)
+        self.profiles = self._load()
         self.breakers = Breakers()
         self._targets: dict[str, Target] = {}
         self._made: dict[str, ProfileClient] = {}
         self._seconds = settings.model_timeout
-        self.cache = self._make_cache(settings, database)
+        self.cache = self._make_cache()
         if settings.require_model and self.is_demo:
             raise ConfigurationError(
                 "a model is required and no endpoint is set: set OPENAI_API_KEY or OPENAI_BASE_URL, or leave out "
                 "--require-model and DRSAI_REQUIRE_MODEL"
             )
+
+    def _load(self) -> Profiles:
+        profiles = load_profiles(self._settings.models, self._settings.profile_overrides)
+        for name, profile in profiles.profiles.items():
+            self._clients.check(name, profile)
+        return profiles
+
+    def reload(self) -> None:
+        """Go by the profiles as the settings have them now; what is under way has its clients already. Raises
+        ConfigurationError, and goes by those that it had: they cannot be used here."""
+        self.profiles = self._load()
+        self._made.clear()
+        self._targets.clear()
+        self.cache = self.cache or self._make_cache()
 
     @property
     def is_demo(self) -> bool:
@@ -89,7 +102,8 @@ class ModelClientFactory:
             return False
         return self._provider is None
 
-    def _make_cache(self, settings: Settings, database: Database | None) -> ResponseCache | None:
+    def _make_cache(self) -> ResponseCache | None:
+        settings, database = self._settings, self._database
         if not any(profile.cache for profile in self.profiles.profiles.values()):
             return None
         store: AnswerStore

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -88,15 +88,26 @@ def _rank(price: Price, model: str) -> tuple[bool, bool, int, date]:
     return price.profile is not None, price.model == model, len(price.model), price.since or date.min
 
 
-def load_prices(path: Path | None) -> Prices:
+def load_prices(path: Path | None, overrides: Sequence[Mapping[str, object]] = ()) -> Prices:
     """Return the prices of a YAML or JSON file; None: those that come along.
+
+    Args:
+        overrides: prices in the form of the file, that win over equal ones of it.
 
     Raises:
         ConfigurationError: it cannot be read, or a field cannot be used; the message names file and field.
     """
     content = read_document(path or DEFAULT, "DRSAI_PRICES")
     try:
-        return Prices.model_validate(content)
+        prices = Prices.model_validate(content)
     except ValidationError as error:
         wrong = "; ".join(f"{each.place or 'the file'}: {each.text}" for each in explain(error))
         raise ConfigurationError(f"DRSAI_PRICES: {path}: {wrong}") from None
+    if not overrides:
+        return prices
+    try:
+        own = Prices.model_validate({"prices": overrides}).prices
+    except ValidationError as error:
+        wrong = "; ".join(f"{each.place}: {each.text}" for each in explain(error))
+        raise ConfigurationError(f"DRSAI_PRICE_OVERRIDES: {wrong}") from None
+    return Prices(currency=prices.currency, prices=[*own, *prices.prices])

@@ -196,7 +196,7 @@ def _sayable(value: Any) -> Any:
 async def _admins_key(url: str) -> tuple[str, str]:
     """The id of a key, and the key."""
     async with DrSai(settings=settings(database_url=url), worker=False) as drsai:
-        made = await drsai.keys.create(Owner("default", "ann"), ["admin", "metrics:read"])
+        made = await drsai.keys.create(Owner("default", "ann"), ["admin", "metrics:read", "config:admin"])
         return made.info.key_id, made.key.get_secret_value()
 
 

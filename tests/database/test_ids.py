@@ -31,6 +31,7 @@ _NEWER |= {"limitrule", "limitstate"}
 _NEWER |= {"keptcall"}
 _NEWER |= {"switch"}
 _NEWER |= {"budgetrule", "budgetstate"}
+_NEWER |= {"storedconfig"}
 """Tables that did."""
 _NEWER_INDEXES = {"ix_run_newest", "ix_run_failed", "ix_thread_of_tenant"}
 """Indexes of older tables that did."""

@@ -231,6 +231,8 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
     await drsai.limits.set("user", "ann", tenant="acme", requests=4)
     await drsai.switches.off("team", "none", message="No.")
     await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=10**9)
+    for turns in (300, 400):
+        await drsai.config.set({"max_turns": turns})
     await _refuse_entries(drsai)
     before = await _stored(drsai)
     ann = Principal("ann", "acme")
@@ -260,6 +262,8 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
         "limit.removed": lambda: drsai.limits.remove("user", "ann", tenant="acme"),
         "switch.off": lambda: drsai.switches.off("team", "none", message="Not now."),
         "switch.on": lambda: drsai.switches.on("team", "none"),
+        "config.changed": lambda: drsai.config.set({"max_turns": 500}),
+        "config.rolled_back": lambda: drsai.config.roll_back(1),
         "knowledge.deleted": lambda: knowledge.delete(Owner("acme", "ann"), store.store_id),
         "file.deleted": lambda: drsai.files.delete(Owner("acme", "ann"), file.file_id),
         "tool.registered": lambda: drsai.engine.tools.register(registrar, tool("more")),

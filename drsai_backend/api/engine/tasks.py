@@ -66,13 +66,19 @@ class ExecuteBody(Body):
     """A task."""
 
     task: str = Field(min_length=1, max_length=5000, description="What is to be done.")
-    mode: str = Field(
-        default="react",
+    mode: str | None = Field(
+        default=None,
         max_length=64,
-        description="How it is worked on; `GET /tools` lists the modes that are offered.",
-        json_schema_extra={"enum": [*COMPLETE]},
+        description="How it is worked on; `GET /tools` lists the modes that are offered. null: `react`, unless the "
+        "operator has set another one.",
+        json_schema_extra={"anyOf": [{"enum": [*COMPLETE]}, {"type": "null"}]},
     )
-    max_steps: int = Field(default=10, ge=1, le=MAX_STEPS, description="Answers of the model, at most.")
+    max_steps: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_STEPS,
+        description="Answers of the model, at most. null: 10, unless the operator has set another number.",
+    )
     tools: list[str] | None = Field(
         default=None, max_length=MAX_TOOLS, description="Names of tools; null: all that `GET /tools` lists."
     )
@@ -106,11 +112,12 @@ class Tasks:
             Forbidden: another tenant is named.
         """
         self.check_tenant(who, body.tenant_id)
-        team = team_of(body.mode, self.settings)
+        mode, steps = body.mode or self.settings.engine_mode, body.max_steps or self.settings.engine_steps
+        team = team_of(mode, self.settings)
         if not body.task.strip():
             raise InvalidRequest("`task` must not be empty", param="task")
-        asked = ModeRequest(max_steps=body.max_steps, tools=await self._names(who, body))
-        definition_of(body.mode, asked, self.settings)
+        asked = ModeRequest(max_steps=steps, tools=await self._names(who, body, mode))
+        definition_of(mode, asked, self.settings)
         name = None if body.conversation_id is None else check_name(body.conversation_id, "conversation_id")
         ask = Ask(
             team,
@@ -145,9 +152,9 @@ class Tasks:
                 found.append({"name": stored.name, "description": text, "parameters": {"type": "object"}})
         return found
 
-    async def _names(self, who: Principal, body: ExecuteBody) -> list[str]:
+    async def _names(self, who: Principal, body: ExecuteBody, mode: str) -> list[str]:
         if body.tools is None:
-            return [each["name"] for each in await self.tools(who)] if takes_tools(body.mode) else []
+            return [each["name"] for each in await self.tools(who)] if takes_tools(mode) else []
         names = list(dict.fromkeys(body.tools))
         others = [name for name in names if name not in self.settings.engine_tools]
         for at, name in enumerate(others):

@@ -41,10 +41,11 @@ class Budgets(Rules):
     """Budgets: those of the settings, and those that were set for somebody, or a thread, in their place."""
 
     def __init__(self, host: Host) -> None:
-        said = host.settings
-        given = said.budget_key, said.budget_user, said.budget_tenant, said.budget_all, said.budget_thread
-        made = ({name: units(name, most) for name, most in each.items()} for each in given)
-        super().__init__(host, dict(zip(self.kinds, made, strict=True)))
+        def said() -> dict[str, dict[str, int]]:
+            given = {kind: getattr(host.settings, f"budget_{kind}") for kind in self.kinds}
+            return {kind: {name: units(name, most) for name, most in each.items()} for kind, each in given.items()}
+
+        super().__init__(host, said)
         self._rates: dict[object, float] = {}
         """What a token of a model or a profile has cost last; None: of any."""
         self._warned = set[tuple[str, str]]()

@@ -40,9 +40,7 @@ class Limits(Rules):
     """Limits: those of the settings, and those that were set for a key, a user, a tenant or all in their place."""
 
     def __init__(self, host: Host) -> None:
-        said = host.settings
-        defaults = said.limit_key, said.limit_user, said.limit_tenant, said.limit_all
-        super().__init__(host, {kind: {**each} for kind, each in zip(KINDS, defaults, strict=True)})
+        super().__init__(host, lambda: {kind: {**getattr(host.settings, f"limit_{kind}")} for kind in KINDS})
         self._engine: Engine | None = None
         self._streams = Counter[Who]()
         """Those that are sent now."""

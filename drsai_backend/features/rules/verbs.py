@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
 
@@ -42,12 +42,13 @@ class FollowedRules(Extension, Generic[R]):
     noun: ClassVar[str]
     kinds: ClassVar[Sequence[Kind]] = KINDS
 
-    def __init__(self, host: Host, defaults: Mapping[str, Mapping[str, int]]) -> None:
-        """Know the settings alone: `defaults` are theirs, by kind and measure."""
+    def __init__(self, host: Host, said: Callable[[], Mapping[str, Mapping[str, int]]]) -> None:
+        """Know the settings alone: `said` returns theirs as they are now, by kind and measure."""
         super().__init__(host)
-        self._defaults = defaults
-        self._are_set = self._bounds_some = any(defaults.values())
+        self._said, self._defaults = said, said()
+        self._are_set = self._bounds_some = any(self._defaults.values())
         """Whether the settings bound somebody; and whether anything does."""
+        host.on_settings.append(self._settings_changed)
         self._rules: Mapping[Who, Mapping[str, int]] = {}
         self._followed = Followed(host.database, self.stored.changed, self._hear, self.name, self._sweep_at_times)
         self._swept = time.monotonic()
@@ -60,6 +61,11 @@ class FollowedRules(Extension, Generic[R]):
             given, rule = self._defaults[who.kind], self._rules.get(who)
             if given or rule:
                 yield who, (given if rule is None else {**given, **rule})
+
+    def _settings_changed(self, _: Collection[str]) -> None:
+        self._defaults = self._said()
+        self._are_set = any(self._defaults.values())
+        self._bounds_some = self._are_set or bool(self._rules)
 
     async def open(self, engine: Engine) -> None:
         """Read what was set, and look for changes from now on."""

@@ -42,7 +42,7 @@ class Usage(Reports):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._folding: asyncio.Task[None] | None = None
-        if host.settings.prices is not None:
+        if host.settings.prices is not None or host.settings.price_overrides:
             _ = self.prices  # What is wrong with them is said now.
 
     @property

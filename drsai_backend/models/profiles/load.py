@@ -4,24 +4,47 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import cast
 
 from pydantic import ValidationError
 
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.explain import Wrong, explain
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models.profiles.schema import KEYS, Profiles
 
 _MAX_BYTES = 1024 * 1024
 
 
-def load_profiles(path: Path) -> Profiles:
-    """The profiles of a file: YAML, or JSON where its name ends in `.json`.
+def load_profiles(path: Path | None, overrides: Mapping[str, object] = MappingProxyType({})) -> Profiles:
+    """The profiles of a file: YAML, or JSON where its name ends in `.json`; None: there are none.
+
+    Args:
+        overrides: `profiles` and `default`, which win over those of the file. The keys that they name are in variables
+            that the file names too, or in those of the providers.
 
     Raises:
         ConfigurationError: it cannot be read, or a field cannot be used; the message names file and field.
     """
-    return profiles_of(read_document(path, "DRSAI_MODELS"), str(path))
+    content = None if path is None else read_document(path, "DRSAI_MODELS")
+    profiles = profiles_of(content, str(path))
+    if not overrides:
+        return profiles
+    where = "DRSAI_PROFILE_OVERRIDES"
+    if others := overrides.keys() - {"profiles", "default"}:
+        raise ConfigurationError(f"{where}: {min(others)}: there is no such field, but `profiles` and `default`")
+    file, own = cast("JsonObject", content or {}), overrides.get("profiles", {})
+    if isinstance(own, dict):
+        own = {**file.get("profiles", {}), **cast("JsonObject", own)}
+    found = profiles_of({**file, **overrides, "profiles": own}, where)
+    known = {*KEYS.values(), *(each.key_env for each in profiles.profiles.values())}
+    for name, each in found.profiles.items():
+        if each.key_env is not None and each.key_env not in known:
+            raise ConfigurationError(f"{where}: profiles.{name}.key_env: no profile of the file has its key there")
+    return found
 
 
 def read_document(path: Path, setting: str) -> object:
@@ -51,8 +74,8 @@ def read_document(path: Path, setting: str) -> object:
 
 
 def keys_of(profiles: Profiles) -> list[str]:
-    """The keys that the environment has for these profiles, as they must never be shown."""
-    variables = {each.key_env or KEYS.get(each.provider) for each in profiles.profiles.values()} - {None}
+    """The keys that the environment has for these profiles and for all providers, as they must never be shown."""
+    variables = {*KEYS.values(), *(each.key_env for each in profiles.profiles.values())} - {None}
     found = (os.environ.get(str(name), "").strip() for name in sorted(map(str, variables)))
     return [key for key in found if key]
 

@@ -61,8 +61,7 @@ class SideCalls:
         self._models = models
         self._calls = calls
         self._rule = Housekeeping(settings.housekeeping)
-        self._model = settings.task_model
-        self._seconds = settings.task_seconds
+        self._settings = settings
         self._places = _Places(settings.tasks_at_once)
 
     def kind_of(self, messages: Sequence[InputMessage], said: bool | None = None) -> str | None:
@@ -82,15 +81,15 @@ class SideCalls:
             SwitchedOff: an operator has switched off the model, the tenant or all.
         """
         if self._models.switches.off:
-            self._models.switches.check(who.tenant, "model", self._model or "")
+            self._models.switches.check(who.tenant, "model", self._settings.task_model or "")
         await self._calls.charge(Asked(who.owner, who.key_id))
         made: list[CallRecord] = []
         owner, meter, since = who.owner, UsageMeter(each=made.append, tenant=who.tenant), time.monotonic()
         code = "answered"
         try:
-            async with asyncio.timeout(self._seconds), self._places.of(owner):
+            async with asyncio.timeout(self._settings.task_seconds), self._places.of(owner):
                 client = RunModelClient(
-                    self._models.create(self._model, ask.api_key),
+                    self._models.create(self._settings.task_model, ask.api_key),
                     params=ask.params,
                     meter=meter,
                     rules=self._models.rules,

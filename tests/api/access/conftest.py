@@ -72,6 +72,8 @@ BODIES: dict[tuple[str, str], Any] = {
     ("put", "/v1/budgets"): {"user": "zoe", "tokens_day": 1_000_000},
     ("put", "/v1/limits"): {"user": "zoe", "requests": 1000},
     ("put", "/v1/switches"): {"kind": "team", "name": "none", "message": "Not now."},
+    ("patch", "/v1/config/{environment}"): {"values": {"max_turns": 300}},
+    ("post", "/v1/config/{environment}/rollback"): {"to": 1},
     ("post", "/mcp"): {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
 }
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
@@ -234,6 +236,7 @@ async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
             "item_id": "msg_t2",
             "delivery_id": "evt_ann",
             "name": "ask",
+            "environment": "default",
             "memory_id": (await drsai.extension(Memory).add(ann, NewMemory(text=SECRET))).memory_id,
             "file_id": (await drsai.files.create(Owner("acme", "ann"), "a.txt", b"ann")).file_id,
         }
@@ -243,6 +246,7 @@ async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
         names |= {"vector_store_id": store, "batch_id": batch.batch_id}
         registrar = Principal("ann", tenant="acme", scopes=frozenset(Scope))
         await drsai.engine.tools.register(registrar, ToolSpec("ask", "http", TOOL))
+        await drsai.config.set({"max_turns": 250})
         for replaces in (False, True):
             await drsai.engine.agents.put(registrar, DefinitionSpec("ask", AGENT), replaces=replaces)
         hook = {"run_id": result.run_id, "url": "https://127.0.0.1/", "endpoint": "https://127.0.0.1:443"}

@@ -31,6 +31,7 @@ OF_ADMINS = (
     "/v1/budgets",
     "/v1/limits",
     "/v1/switches",
+    "/v1/config",
     "/v1/admin",
 )
 

@@ -1,0 +1,102 @@
+"""Live settings may change while a process runs: what is stored for its environment wins over what it began with."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import JsonValue, ValidationError
+
+from drsai_backend.config.settings import Settings
+from drsai_backend.errors import InvalidRequest
+from drsai_backend.explain import did_you_mean, explain
+
+log = logging.getLogger("drsai.settings")
+
+LIVE: Final = (
+    "log_level",
+    "max_turns",
+    "max_run_seconds",
+    "max_run_tokens",
+    "client_tools",
+    "on_disconnect",
+    "on_question",
+    "engine_mode",
+    "engine_steps",
+    "task_model",
+    "task_seconds",
+    "profile_overrides",
+    "price_overrides",
+    "retention_days",
+    "retention",
+    "limit_process_runs",
+    "limit_key",
+    "limit_user",
+    "limit_tenant",
+    "limit_all",
+    "budget_key",
+    "budget_user",
+    "budget_tenant",
+    "budget_all",
+    "budget_thread",
+    "budget_message",
+)
+"""Settings that are read where they are used, or that somebody hears of. All others are read once, at the start."""
+
+
+def read_live(name: str, value: object) -> JsonValue:
+    """Return the value of a live setting as it is stored: JSON.
+
+    Args:
+        name: of the setting, as in `Settings`.
+        value: as it is, or as its variable has it.
+
+    Raises:
+        InvalidRequest: there is no such setting, it needs a restart, or it cannot have that value; `param` is its name.
+    """
+    return _with(name, value).model_dump(mode="json", include={name})[name]
+
+
+def _with(name: str, value: object) -> Settings:
+    """Return settings of which only that one counts. Errors as those of `read_live`."""
+    if name not in LIVE:
+        if name in Settings.model_fields:
+            variable = f"DRSAI_{name.upper()}"
+            raise InvalidRequest(f"{name} is read at the start: set {variable}, and restart the servers", param=name)
+        raise InvalidRequest(f"there is no setting {name!r}{did_you_mean(name, LIVE)}", param=name)
+    made = Settings.model_construct()
+    try:
+        Settings.__pydantic_validator__.validate_assignment(made, name, value)
+    except ValidationError as error:
+        raise InvalidRequest(f"{name}: {next(explain(error)).text}", param=name) from None
+    return made
+
+
+class LiveSettings:
+    """The live settings of a process.
+
+    Args:
+        settings: those that it began with. What reads them has the values that hold now.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings, self._began = settings, settings.model_copy()
+
+    def take(self, stored: Mapping[str, JsonValue]) -> set[str]:
+        """Have stored values hold, and what the process began with where there is none. What a newer release has stored
+        and this one does not take is told in the log, and passed over.
+
+        Returns:
+            The names of what has changed.
+        """
+        values = {name: getattr(self._began, name) for name in LIVE}
+        for name, value in stored.items():
+            try:
+                values[name] = getattr(_with(name, value), name)
+            except InvalidRequest as error:
+                log.warning("a stored setting is passed over: %s", error.message)
+        changed = {name for name, value in values.items() if getattr(self._settings, name) != value}
+        for name in changed:
+            setattr(self._settings, name, values[name])
+        return changed

@@ -1,0 +1,127 @@
+"""The commands of `drsai config` show stored settings, and change them without a restart."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drsai_backend.cli import lists
+from drsai_backend.cli.database import opened
+from drsai_backend.cli.options import AsJson, DatabaseUrl
+from drsai_backend.cli.screen import in_line, make_console, print_json, tell, when
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from drsai_backend.features.config.base import ConfigInfo
+
+app = typer.Typer(help="Change settings without a restart; see what was changed, and take it back.")
+
+Setting = Annotated[str, typer.Argument(metavar="NAME", help="Such as `max_turns`: DRSAI_MAX_TURNS.")]
+OfEnvironment = Annotated[
+    str | None, typer.Option("--environment", "-e", metavar="NAME", help="[default: DRSAI_ENVIRONMENT, `default`]")
+]
+
+
+@app.command()
+def get(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this one.")] = None,
+    environment: OfEnvironment = None,
+    every: Annotated[bool, typer.Option("--all", help="What can be stored as well, with what it is.")] = False,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is stored. What is not, servers have from their variables."""
+    with opened(database_url) as drsai:
+        found = drsai.config.get(environment)
+    values = found.values if name is None else {name: found.values.get(name)}
+    if as_json:
+        print_json(found if name is None else values)
+        return
+    console = make_console()
+    for each, value in sorted(values.items()):
+        console.out(in_line(f"{each} = {'(not stored)' if value is None else json.dumps(value)}"), highlight=False)
+    if not values:
+        console.print(f"nothing is stored for {in_line(found.environment)}", soft_wrap=True)
+    if every:
+        _print_others(console, found)
+
+
+@app.command("set")
+def set_setting(
+    name: Setting,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="As its variable has it.")],
+    environment: OfEnvironment = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Store a setting. Servers and workers of the environment go by it within two seconds."""
+    _change({name: value}, environment, database_url, as_json=as_json)
+
+
+@app.command()
+def unset(
+    name: Setting, environment: OfEnvironment = None, database_url: DatabaseUrl = None, as_json: AsJson = False
+) -> None:
+    """Store a setting no more: servers have it from their variables again."""
+    _change({name: None}, environment, database_url, as_json=as_json)
+
+
+@app.command()
+def history(
+    environment: OfEnvironment = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 50,
+    after: Annotated[str | None, typer.Option(metavar="VERSION", help="Those before this one.")] = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what was changed, when and by whom, the newest first."""
+    with opened(database_url) as drsai:
+        found = lists.read(lambda after, many: drsai.config.history(environment, after, many), after, limit)
+    lists.show(found, _print, as_json=as_json)
+
+
+@app.command()
+def rollback(
+    to: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="As `history` shows it.")],
+    environment: OfEnvironment = None,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have all settings of an older version hold again, as a new version."""
+    from drsai_backend.datamodel.audit import CLI
+
+    with opened(database_url) as drsai:
+        made = drsai.config.roll_back(to, environment, actor=CLI)
+    tell(f"{in_line(made.environment)} is version {made.version}, equal to {to}", made, as_json=as_json)
+
+
+def _change(values: dict[str, str | None], environment: str | None, database_url: str | None, *, as_json: bool) -> None:
+    from drsai_backend.datamodel.audit import CLI
+
+    with opened(database_url) as drsai:
+        made = drsai.config.set(values, environment, actor=CLI)
+    text = f"{in_line(made.environment)} is version {made.version}; servers go by it within two seconds"
+    tell(text if made.version else f"nothing is stored for {in_line(made.environment)}", made, as_json=as_json)
+
+
+def _print_others(console: Console, found: ConfigInfo) -> None:
+    from drsai_backend.config.live import LIVE
+    from drsai_backend.config.settings import Settings
+
+    for each in LIVE:
+        if each not in found.values:
+            console.print(f"[dim]{each}  {in_line(Settings.model_fields[each].description or '')}[/]", soft_wrap=True)
+
+
+def _print(console: Console, info: ConfigInfo) -> None:
+    changed = ", ".join(
+        f"{name} unset" if value is None else f"{name} = {json.dumps(value)}" for name, value in info.changed.items()
+    )
+    made = "" if info.restores is None else f" (version {info.restores} again)"
+    told = f"[bold]{info.version}[/]{made}: {in_line(changed)}"
+    console.print(
+        f"{told}  [dim]{'' if info.set_at is None else when(info.set_at)} {in_line(info.set_by)}[/]", soft_wrap=True
+    )

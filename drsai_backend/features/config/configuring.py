@@ -1,0 +1,151 @@
+"""Configuring is what the feature does: `drsai.config.set({"max_turns": 30})`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+from pydantic import JsonValue
+
+from drsai_backend import log_context
+from drsai_backend.config.live import LiveSettings, read_live
+from drsai_backend.database.followed import Followed
+from drsai_backend.datamodel.audit import PROGRAM, Actor
+from drsai_backend.datamodel.thread import check_name
+from drsai_backend.errors import ConfigurationError, InvalidRequest
+from drsai_backend.features.base import Extension
+from drsai_backend.features.config import rows
+from drsai_backend.models.prices import load_prices
+from drsai_backend.models.profiles.load import load_profiles
+
+if TYPE_CHECKING:
+    from drsai_backend.features.base import Host
+    from drsai_backend.features.config.base import ConfigInfo
+    from drsai_backend.page import Page
+
+log = logging.getLogger("drsai.settings")
+
+_LARGEST: Final = 256 * 1024
+"""Characters of what a call sets, as JSON."""
+
+
+class Configuring(Extension):
+    """Settings that are stored, for an environment each, and hold without a restart where `DRSAI_ENVIRONMENT` is it."""
+
+    name = "config"
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._live = LiveSettings(host.settings)
+        changed = rows.changed_of(host.settings.environment)
+        self._followed = Followed(host.database, changed, self._hear, self.name)
+
+    async def get(self, environment: str | None = None, version: int | None = None) -> ConfigInfo:
+        """Return what is stored for an environment; nothing may be.
+
+        Args:
+            environment: its name; None: that of this process.
+            version: an older version; None: the one that holds.
+
+        Raises:
+            NotFound: there is no such version.
+        """
+        name = self._environment(environment)
+        return await self.host.database.read(partial(rows.get_config, environment=name, version=version))
+
+    async def list(self, after: str | None = None, limit: int = 20) -> Page[ConfigInfo]:
+        """Return a page of what is stored for each environment, by name. Raises InvalidRequest where `after` is no
+        `next`."""
+        return await self.host.database.read(partial(rows.list_configs, after=after, limit=limit))
+
+    async def set(
+        self,
+        values: Mapping[str, object],
+        environment: str | None = None,
+        *,
+        version: int | None = None,
+        actor: Actor = PROGRAM,
+    ) -> ConfigInfo:
+        """Store values of settings beside those that are stored. All servers and workers of the environment go by them
+        within two seconds.
+
+        Args:
+            values: by the names of `Settings`, each as it is or as its variable has it; None: it is stored no more.
+            environment: its name; None: that of this process.
+            version: the version that is replaced, 0 for none; None: whichever it is.
+            actor: who does it.
+
+        Raises:
+            InvalidRequest: a setting does not exist, cannot have that value, or is read at the start alone; `param` is
+                its name. Nothing is stored.
+            Conflict: what is stored is not `version`.
+        """
+        name = self._environment(environment)
+        read = {each: None if value is None else self._read(each, value) for each, value in values.items()}
+        made = await self.host.database.act(
+            partial(rows.set_config, environment=name, said=read, expected=version, actor=actor)
+        )
+        await self._followed.refresh()
+        return made
+
+    async def history(
+        self, environment: str | None = None, after: str | None = None, limit: int = 20
+    ) -> Page[ConfigInfo]:
+        """Return a page of the versions of an environment, newest first. Raises NotFound: it has none, and
+        InvalidRequest where `after` is no `next`."""
+        name = self._environment(environment)
+        read = partial(rows.list_versions, environment=name, after=after, limit=limit)
+        return await self.host.database.read(read)
+
+    async def roll_back(
+        self, to: int, environment: str | None = None, *, version: int | None = None, actor: Actor = PROGRAM
+    ) -> ConfigInfo:
+        """Have all settings of an older version hold again, as a new version. Arguments as those of `set`.
+
+        Raises:
+            NotFound: there is no version `to`.
+            Conflict: what is stored is not `version`.
+        """
+        name = self._environment(environment)
+        made = await self.host.database.act(
+            partial(rows.roll_back, environment=name, to=to, expected=version, actor=actor)
+        )
+        await self._followed.refresh()
+        return made
+
+    def _environment(self, name: str | None) -> str:
+        """Return the environment that is meant. Raises InvalidRequest: it cannot be one."""
+        return self.host.settings.environment if name is None else check_name(name, "environment")
+
+    def _read(self, name: str, value: object) -> JsonValue:
+        """Return a value as it is stored. Raises InvalidRequest: it cannot be."""
+        read, settings = read_live(name, value), self.host.settings
+        try:
+            if len(json.dumps(read, allow_nan=False)) > _LARGEST:
+                raise InvalidRequest(f"{name}: is longer than {_LARGEST} characters", param=name)
+            if name == "price_overrides":
+                load_prices(settings.prices, cast("Sequence[Mapping[str, object]]", read))
+            elif name == "profile_overrides":
+                load_profiles(settings.models, cast("Mapping[str, object]", read))
+        except ValueError:
+            raise InvalidRequest(f"{name}: must be a finite number", param=name) from None
+        except ConfigurationError as error:
+            raise InvalidRequest(f"{name}: {error.message}", param=name) from None
+        return read
+
+    def _hear(self, stored: Mapping[str, JsonValue]) -> None:
+        changed = self._live.take(stored)
+        if not changed:
+            return
+        log.info("settings have changed: %s", ", ".join(sorted(changed)))
+        if "log_level" in changed:
+            log_context.set_level(self.host.settings.log_level)
+        if "profile_overrides" in changed and (models := self.host.models) is not None:
+            try:
+                models.reload()
+            except ConfigurationError as error:
+                log.error("model profiles are as they were: %s", error.message)
+        self.host.settings_changed(changed)
