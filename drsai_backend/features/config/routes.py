@@ -16,6 +16,7 @@ from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of, schema_of
+from drsai_backend.config.live import LIVE
 from drsai_backend.database.documents import VERSION_PATTERN
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.features.config.base import ConfigInfo
@@ -36,7 +37,12 @@ _EXPECTED: Final = "The version that holds now, 0 for none; 409 if it is another
 class ConfigBody(Body):
     """Settings that are stored from now on, beside those that are stored already."""
 
-    values: dict[str, JsonValue] = Field(min_length=1, max_length=100, description="By name; null: stored no more.")
+    values: dict[str, JsonValue] = Field(
+        min_length=1,
+        max_length=100,
+        description="By name; null: stored no more.",
+        json_schema_extra={"propertyNames": {"enum": [*LIVE]}},
+    )
     version: int | None = Field(default=None, ge=0, le=2**31 - 1, description=_EXPECTED)
 
 
