@@ -1,5 +1,5 @@
 """The switchboard has what operators have switched off, as this process knows it: new runs of a team, of a tenant or of
-all, and calls of a model or a tool.
+all, calls of a model or a tool, and what a worker would begin.
 
 Where nothing is off, `off` is empty: who looks at that first calls nothing.
 """
@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from drsai_backend.errors import SwitchedOff
 
-SwitchKind: TypeAlias = Literal["team", "model", "tool", "tenant", "all"]
+SwitchKind: TypeAlias = Literal["team", "model", "tool", "tenant", "all", "worker"]
 KINDS: Final[tuple[SwitchKind, ...]] = get_args(SwitchKind)
 
 

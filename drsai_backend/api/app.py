@@ -153,8 +153,11 @@ def _health_routes(engine: Engine, model: str | None) -> APIRouter:
 
     @router.get("/readyz")
     async def readyz() -> dict[str, str]:
-        """Ready to take requests; 503 while the database cannot be reached, is locked, or its disk is full."""
+        """Ready to take requests; 503 while the database cannot be reached, is locked, or its disk is full, and while
+        this worker is switched off."""
         nonlocal told
+        if (drained := engine.drained) is not None:
+            raise drained
         async with lock:  # one trial for all who ask
             if monotonic() - told[0] >= _FRESH:
                 refusal = await _try_write(engine)

@@ -16,7 +16,7 @@ class Switch(KeyedRecord, table=True):
 
     at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, description="When it was switched off.")
     tenant: str = Field(description="Empty: in all.")
-    kind: str = short_text(8, description="`team`, `model`, `tool`, `tenant` or `all`.")
+    kind: str = short_text(8, description="`team`, `model`, `tool`, `tenant`, `all` or `worker`.")
     name: str = Field(description="Of the team, model, tool or tenant; else empty.")
     message: str = Field(description="What who asks for it is told.")
     until: datetime | None = Field(

@@ -195,7 +195,7 @@ class Engine(StoredThreads):
         )
         self._starter = starter = RunStarter(services)
         self._loading = Loading(database, starter, catalog)
-        self._recovery = recovery = Recovery(db, catalog, starter, running, worker_id, settings, hooks)
+        self._recovery = recovery = Recovery(db, catalog, starter, running, worker_id, settings, hooks, models.switches)
         self._commands = commands = Commands(
             db, starter, running, recovery, warm, self.webhooks, hooks, self._travel, self._loading
         )
@@ -340,6 +340,12 @@ class Engine(StoredThreads):
         self.lifecycle.check()
         await self._check_owner(who, ask.where)
         return await self._begin(ask, who)
+
+    @property
+    def drained(self) -> ShuttingDown | None:
+        """What refuses requests that would begin a run, where an operator has switched off this process; None: it takes
+        them."""
+        return self._recovery.drained
 
     async def _begin(self, ask: Ask, who: Principal) -> Handle:
         """`start`, of who was found to have the right."""

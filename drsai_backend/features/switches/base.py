@@ -17,7 +17,7 @@ class SwitchInfo(BaseModel):
     """Something that is switched off."""
 
     kind: SwitchKind
-    name: str = Field(description="Of the team, model, tool or tenant; of all, empty.")
+    name: str = Field(description="Of the team, model, tool, tenant or worker; of all, empty.")
     tenant: str = Field(description="In which it is off; empty: in all.")
     message: str = Field(description="What who asks for it is told.")
     until: datetime | None = Field(default=None, description="When it is on again by itself; null: never.")

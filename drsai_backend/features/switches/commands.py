@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=ListedAlone,
     no_args_is_help=False,
-    help="Refuse new runs of a team, a tenant or all, or calls of a model or a tool.",
+    help="Refuse new runs of a team, a tenant or all, or calls of a model or a tool; drain a worker.",
 )
 
-OfKind = Annotated[str, typer.Argument(metavar="KIND", help="`team`, `model`, `tool`, `tenant`, or `all`.")]
-Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Of the team, model, tool or tenant.")]
+OfKind = Annotated[str, typer.Argument(metavar="KIND", help="`team`, `model`, `tool`, `tenant`, `all`, or `worker`.")]
+Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Of the team, model, tool, tenant or worker (`pid@host`).")]
 InTenant = Annotated[str | None, typer.Option("--tenant", metavar="TENANT", help="In this one alone. [default: all]")]
 
 

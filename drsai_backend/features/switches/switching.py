@@ -53,8 +53,10 @@ class Switching(Extension):
         """Switch something off, in place of how it was before. All workers go by it within two seconds.
 
         Args:
-            kind: `team`, `model`, `tool`, `tenant`, or `all`: new runs of all teams in all tenants.
-            name: of the team, the model or its profile, the tool as models know it, or the tenant; of all, empty.
+            kind: `team`, `model`, `tool`, `tenant`, `all`: new runs of all teams in all tenants, or `worker`: a process
+                that is to begin nothing more.
+            name: of the team, the model or its profile, the tool as models know it, the tenant, or the worker, as
+                `pid@host`; of all, empty.
             message: what who asks for it is told, of up to 500 characters.
             tenant: in this one alone; None: in all.
             until: when it is on again by itself, an aware time; None: when `on` is called.
@@ -106,6 +108,8 @@ def _target(kind: str, name: str, tenant: str | None) -> Target:
         check_name(name, "name")
     if kind == "all" and name:
         raise InvalidRequest("all has no name: say `all` alone", param="name")
+    if kind == "worker" and tenant is not None:
+        raise InvalidRequest("a worker is of all tenants: leave out the tenant", param="tenant")
     if kind in ("all", "tenant") and tenant not in (None, name):
         raise InvalidRequest(f"one tenant is switched off by its name: `tenant {tenant}`", param="tenant")
     return Target(kind, name, name if kind == "tenant" else tenant or "")

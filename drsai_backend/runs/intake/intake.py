@@ -68,6 +68,8 @@ class Intake:
         is_new = request.ask.answer is None and not (asked.ask.tool_results and is_waited_for)
         if self._switches.off and is_new:
             self._switches.check(request.who.tenant, "team", request.ask.team)
+            if (refusal := self._recovery.drained) is not None:
+                raise refusal
         if self._hooks.charged:
             charges = self._charges(request)
             asked, request = replace(asked, charges=charges), replace(request, charges=charges)

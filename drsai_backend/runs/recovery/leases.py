@@ -242,6 +242,11 @@ def new_worker_id() -> str:
     return f"{_host()}:{os.getpid()}:{_started(os.getpid())}:{secrets.token_hex(4)}"
 
 
+def shown_worker(worker_id: str) -> str:
+    """Return process and host of a worker, `pid@host`, as people read it: one host may have all."""
+    return "@".join(reversed(worker_id.rsplit(":", 3)[:2]))
+
+
 def is_proven_dead(worker_id: str) -> bool:
     """True only when the worker ran on this host and its process is gone, or its pid is another process's now."""
     try:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
+from drsai_backend.access.switchboard import Switchboard
 from drsai_backend.catalog import Catalog
 from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
@@ -37,6 +38,7 @@ from drsai_backend.errors import (
     DatabaseError,
     DatabaseUnavailable,
     DrSaiError,
+    ShuttingDown,
     UnknownModel,
     UnsupportedStateVersion,
 )
@@ -45,7 +47,7 @@ from drsai_backend.runs.failures import failure_text
 from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.recovery.announcements import Announcements
 from drsai_backend.runs.recovery.inputs import WaitingInputs
-from drsai_backend.runs.recovery.leases import is_orphan, is_proven_dead, was_in
+from drsai_backend.runs.recovery.leases import is_orphan, is_proven_dead, shown_worker, was_in
 from drsai_backend.runs.recovery.suspects import DEATHS, Suspects
 from drsai_backend.runs.requests import NoAnswer, Placed, ResumeOptions
 from drsai_backend.runs.running import Running
@@ -99,6 +101,7 @@ class Recovery:
     _worker_id: str
     _settings: Settings
     _hooks: Hooks
+    _switches: Switchboard
     waker: WorkerNotifier | None = None
     """Has other processes look at a thread, and sweeps. None: this one does, and by itself."""
     _unseen: dict[int, None] = field(default_factory=dict[int, None])
@@ -172,7 +175,16 @@ class Recovery:
 
     def _is_full(self) -> bool:
         """Not all of what a dead process leaves behind is taken up at once. Others sweep, and this one will again."""
-        return self._running.count >= self._settings.max_runs
+        return self._running.count >= self._settings.max_runs or self.drained is not None
+
+    @property
+    def drained(self) -> ShuttingDown | None:
+        """What refuses a request that would begin a run, where an operator has switched off this worker; None: it
+        begins runs."""
+        if not self._switches.off:
+            return None
+        found = self._switches.find("worker", shown_worker(self._worker_id), "")
+        return None if found is None else ShuttingDown(f"this server begins nothing now: {found.message}")
 
     # --- runs that were cut -------------------------------------------------------------------------------------
 
@@ -447,7 +459,7 @@ class Recovery:
 
     def freed(self, key: int) -> None:
         """Tell that this process has done its part on a thread, and there is more to do."""
-        if not self._running.closing:
+        if not self._running.closing and self.drained is None:
             # The next input runs where the thread is warm.
             self._running.spawn(self.try_recover(key))
         elif self.waker is not None:

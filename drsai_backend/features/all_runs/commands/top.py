@@ -97,8 +97,9 @@ def _runs(board: Board, room: int) -> Table:
 
 
 def _short(worker: str) -> str:
-    """Process and host of a worker: one host may have all."""
-    return one_line("@".join(reversed(worker.rsplit(":", 3)[:2])))
+    from drsai_backend.runs.recovery.leases import shown_worker
+
+    return one_line(shown_worker(worker))
 
 
 def _since(board: Board, moment: datetime | None) -> str:
