@@ -66,8 +66,8 @@ def set_budget(
 ) -> None:
     """Set tokens and money for a day and a month, in UTC, in place of what was set before.
 
-    Servers go by it within two seconds. What was used before stays used; a run that is paused for it is resumed by
-    `drsai runs resume`.
+    Servers go by it within two seconds. What was used before stays used; runs that are paused for it are resumed where
+    there is more now.
     """
     from drsai_backend.datamodel.audit import CLI
 

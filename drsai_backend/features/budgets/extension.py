@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import BudgetReached
+from drsai_backend.features.base import end
 from drsai_backend.features.budgets import rows
 from drsai_backend.features.budgets.base import WARNED, Budget, Spend, periods, units
+from drsai_backend.features.budgets.resuming import Resuming
 from drsai_backend.features.budgets.rules import Rules
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from drsai_backend.datamodel.owner import Owner, ThreadName
     from drsai_backend.features.base import Host
     from drsai_backend.features.budgets.ledger import Allotment, Ledger
+    from drsai_backend.json_types import JsonObject
+    from drsai_backend.runs import Engine
 
 log = logging.getLogger("drsai.budgets")
 
@@ -49,6 +54,9 @@ class Budgets(Rules):
         self._rates: dict[object, float] = {}
         """What a token of a model or a profile has cost last; None: of any."""
         self._warned = set[tuple[str, str]]()
+        self.resuming: Resuming | None = None
+        """Resumes paused runs; None: this process runs none."""
+        self._looking: asyncio.Task[None] | None = None
 
     @cached_property
     def _ledger(self) -> Ledger:
@@ -191,6 +199,23 @@ class Budgets(Rules):
     def user_deleted(self, session: Session, owner: Owner) -> int:
         """Delete what was set for a user, and what they have used."""
         return rows.forget_user(session, owner)
+
+    # --- runs that are paused -----------------------------------------------------------------------------------------
+
+    async def open(self, engine: Engine) -> None:
+        """Read what was set, look for changes, and resume runs that find more of their budgets."""
+        await super().open(engine)
+        self.resuming = Resuming(self.host, engine, self._budgets)
+        self._looking = asyncio.create_task(self.resuming.for_ever())
+
+    async def close(self) -> None:
+        await end(self._looking)
+        await super().close()
+
+    def _hear(self, found: Sequence[JsonObject]) -> None:
+        super()._hear(found)
+        if self.resuming is not None:
+            self.resuming.changed()
 
     async def _sweep(self) -> None:
         self._warned.clear()

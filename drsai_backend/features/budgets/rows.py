@@ -9,25 +9,30 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step
+from drsai_backend.database.runs.commands import revive
+from drsai_backend.database.runs.reads import read_head_of
 from drsai_backend.database.upserts import insert_into
-from drsai_backend.datamodel import BudgetRule, BudgetState, table_of
+from drsai_backend.datamodel import BudgetRule, BudgetState, Run, RunStatus, Thread, table_of
 from drsai_backend.datamodel.audit import Action
-from drsai_backend.datamodel.owner import Owner
+from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.errors import BudgetReached
 from drsai_backend.features.budgets.base import UNITS, BudgetInfo, Spend, periods
 from drsai_backend.features.rules.base import Who, of_thread
 from drsai_backend.features.rules.rows import RuleRows
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
+from drsai_backend.runs.threads.queries import of_status
 
 _state, _rule = table_of(BudgetState), table_of(BudgetRule)
+_run, _thread = table_of(Run), table_of(Thread)
 _SPENT: Final = Spend._fields
 _WANTED: Final = """
     SELECT * FROM jsonb_to_recordset(CAST(:wanted AS jsonb))
@@ -159,6 +164,52 @@ def tell_used(session: Session, told: Sequence[BudgetInfo], at: datetime) -> Non
         for name, period in now.items():
             tokens, cost = used.get((each.who.subject, period), (0, 0))
             each.used |= {f"tokens_{name}": tokens, f"cost_{name}": cost / UNITS}
+
+
+class PausedRun(NamedTuple):
+    """A run that is paused for a budget. `at`: since when; `principal`: who asked, as `Principal.dump` says it."""
+
+    name: ThreadName
+    thread_key: int
+    run_id: str
+    epoch: int
+    principal: Mapping[str, Any] | None
+    at: datetime
+
+
+def paused(session: Session, after: int, limit: int) -> list[PausedRun]:
+    """Return so many runs that are paused for a budget, behind a thread, in the order of their threads. Those that a
+    person has paused have no such code."""
+    t, r = _thread.c, _run.c
+    query = sa.select(t.tenant, t.user_id, t.thread_id, t.id, r.run_id, r.epoch, r.principal, r.updated_at)
+    query = query.join(_run, r.thread_key == t.id).where(
+        of_status(RunStatus.PAUSED), r.stop_code == BudgetReached.code, r.thread_key > after
+    )
+    found = session.connection().execute(query.order_by(r.thread_key).limit(limit))
+    return [PausedRun(ThreadName(*row[:3]), *row[3:]) for row in found]
+
+
+def taken(session: Session, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], Spend]:
+    """Return what is used of each budget, and reserved for runs that are under way."""
+    c = _state.c
+    is_live = sa.exists().where(_run.c.run_id == c.holder, _run.c.status == RunStatus.RUNNING)
+    sums = [sa.cast(sa.func.sum(c[name]), sa.BigInteger) for name in _SPENT]
+    query = sa.select(c.subject, c.period, *sums).where(
+        c.subject.in_({subject for subject, _ in keys}),
+        c.period.in_({period for _, period in keys}),
+        sa.or_(c.holder == "", is_live),
+    )
+    found = session.connection().execute(query.group_by(c.subject, c.period))
+    spent = {(subject, period): Spend(*sums) for subject, period, *sums in map(tuple[Any, ...], found)}
+    return dict.fromkeys(keys, Spend()) | spent
+
+
+def resume(session: Session, run: PausedRun) -> bool:
+    """Make a run that was found paused one that nobody runs. False: it was resumed or ended meanwhile."""
+    head = read_head_of(session, run.thread_key)
+    if head is None or (head.run_id, head.epoch, head.status) != (run.run_id, run.epoch, RunStatus.PAUSED):
+        return False
+    return revive(session, head)
 
 
 def forget_before(session: Session, period: str) -> int:

@@ -1,0 +1,130 @@
+"""Runs that are paused for a budget are resumed once there is more of it: some at a time, and no others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+import sqlalchemy as sa
+from pydantic import SecretStr
+
+from drsai_backend import DrSai, RunStatus
+from drsai_backend.datamodel import Run, table_of, utcnow
+from drsai_backend.features.budgets import resuming
+from drsai_backend.features.budgets.base import periods
+from drsai_backend.features.budgets.resuming import BATCH, Resuming
+from tests.features.budgets.conftest import CALL, STATE, Make, asking, used
+from tests.features.budgets.test_budgets import pair
+from tests.support.model_server import ModelServer
+from tests.support.teams.crew import Crew
+from tests.support.threads import LATE, settings, until
+
+_run = table_of(Run)
+MANY = 20
+FEW = {"model": "pair", "max_tokens": 30}
+
+
+@pytest.fixture
+def never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process looks when the test does."""
+    monkeypatch.setattr(resuming, "EVERY", 3_600)
+
+
+def looking(drsai: DrSai) -> Resuming:
+    assert drsai.budgets.resuming is not None
+    return drsai.budgets.resuming
+
+
+async def statuses(drsai: DrSai) -> Counter[RunStatus]:
+    query = sa.select(_run.c.status)
+    return Counter(await drsai.database.read(lambda session: [*session.connection().execute(query).scalars()]))
+
+
+async def rest(drsai: DrSai) -> None:
+    """Wait until nothing is under way."""
+
+    async def is_over() -> bool:
+        return not (await statuses(drsai))[RunStatus.RUNNING]
+
+    await until(is_over)
+
+
+@pytest.mark.usefixtures("never")
+async def test_it_needs_a_change_and_room(make: Make, model: ModelServer) -> None:
+    """A budget that is set is a change, and a day that begins."""
+    drsai = await make({"pair": pair}, budget_user={"tokens_day": CALL + 20})
+    assert (await asking(drsai).chat(**FEW)).json()["drsai"]["status"] == "paused"
+    assert await looking(drsai).look() == 0
+    assert (await statuses(drsai)) == {RunStatus.PAUSED: 1}
+    # Another budget, of which no twentieth is left.
+    await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=CALL + 5)
+    assert await looking(drsai).look() == 0
+    # The day is over, and what was used is that of yesterday.
+    yesterday = utcnow() - timedelta(days=1)
+
+    def go_back(session: sa.orm.Session) -> None:
+        session.connection().execute(sa.update(STATE).values(period=periods(yesterday)["day"]))
+        session.connection().execute(sa.update(_run).values(updated_at=yesterday))
+
+    await drsai.database.write(go_back)
+    assert await looking(drsai).look() == 1
+    await rest(drsai)
+    assert (await statuses(drsai)) == {RunStatus.COMPLETED: 1}
+    assert len(model.requests) == 2
+
+
+@pytest.mark.usefixtures("never")
+async def test_what_a_person_has_paused_stays_paused(make: Make) -> None:
+    crew = Crew()
+    drsai = await make({"crew": crew, "pair": pair})
+    await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=CALL + 20)
+    ann, bob = drsai.user("ann", tenant="acme"), drsai.user("bob", tenant="acme")
+    crew.ann.hold()
+    await bob.start("crew", "x", thread_id="b")
+    await crew.ann.asked.wait()
+    await bob.pause("b")
+    crew.ann.release()
+    await rest(drsai)
+    assert (await asking(drsai).chat("t", **FEW)).json()["drsai"]["status"] == "paused"
+    assert (await statuses(drsai)) == {RunStatus.PAUSED: 2}
+    for user in ("ann", "bob"):
+        await drsai.budgets.set("user", user, tenant="acme", tokens_day=100_000)
+    assert await looking(drsai).look() == 1
+    await rest(drsai)
+    assert (await ann.get_thread("t")).status is RunStatus.COMPLETED
+    assert (await bob.get_thread("b")).status is RunStatus.PAUSED
+
+
+@pytest.mark.usefixtures("never")
+async def test_many_do_not_use_a_small_rest_up_together(
+    database_url: str, make: Make, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = {"openai_base_url": model.base_url, "openai_api_key": SecretStr("k"), "model": "gpt-4o-mini"}
+    given = settings(**LATE, **endpoint, budget_thread={"tokens_day": 200})
+    async with DrSai({"pair": pair}, database_url, settings=given) as drsai:
+        asked = asking(drsai)
+        told = await asyncio.gather(*(asked.chat(f"t{number}", model="pair", max_tokens=100) for number in range(MANY)))
+        assert {each.json()["drsai"]["status"] for each in told} == {"paused"}
+    most = 9 * CALL + 50
+    drsai = await make({"pair": pair}, budget_user={"tokens_day": most})
+    assert await looking(drsai).look() == BATCH
+    await rest(drsai)
+    # A few have had what there was; the others are paused again, and not tried again.
+    assert await looking(drsai).look() == 0
+    found = await statuses(drsai)
+    assert found[RunStatus.COMPLETED] >= 5
+    assert found[RunStatus.PAUSED] == MANY - found[RunStatus.COMPLETED]
+    assert (await used(drsai))[0] == found[RunStatus.COMPLETED] * CALL <= most
+    assert len(model.requests) == MANY + found[RunStatus.COMPLETED]
+    # With more, all of them go on, whoever looks.
+    monkeypatch.setattr(resuming, "EVERY", 0.1)
+    other = await make({"pair": pair}, budget_user={"tokens_day": most})
+    await other.budgets.set("user", "ann", tenant="acme", tokens_day=100_000)
+
+    async def are_done() -> bool:
+        return (await statuses(drsai)) == {RunStatus.COMPLETED: MANY}
+
+    await until(are_done)
+    assert len(model.requests) == 2 * MANY
