@@ -10,10 +10,9 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
-from cachetools import TTLCache
 
 from drsai_backend.database.backends.prepared import Row, Step
 from drsai_backend.errors import TooManyRequests
@@ -22,26 +21,37 @@ from drsai_backend.features.limits.base import AGAIN, BUCKETS, MINUTE, Bound, du
 from drsai_backend.features.rules.base import Who
 from drsai_backend.features.rules.rows import LOCK
 
+if TYPE_CHECKING:
+    from cachetools import TTLCache
+
 Headers = list[tuple[bytes, bytes]]
 _REMEMBERED: Final = 100_000
-_SECONDS: Final = 600
-"""For how long a bucket is remembered that nobody takes from. Its row lives for a day."""
+_ROW: Final = 600_000_000_000
+"""Nanoseconds for which it is believed that a bucket has its row, which lives for a day."""
 _BELIEVED: Final = 1_000_000_000
 """Nanoseconds for which it is believed that a bucket is used up: others may give tokens back."""
 
 
 class Buckets:
-    """What a process knows of buckets: when each is full, and when that was told, by the clock of this process."""
+    """What a process knows of buckets: when each is full, and when that was told, by the clock of this process.
+
+    What is full by now is as if nothing were known of it, so nothing expires: those that were told of first make room.
+    A cache with times (cachetools) was half of what limits cost a request.
+    """
 
     def __init__(self) -> None:
-        self._known: TTLCache[str, tuple[int, int]] = TTLCache(_REMEMBERED, _SECONDS)
+        self._known: dict[str, tuple[int, int]] = {}
 
     def __contains__(self, subject: str) -> bool:
-        return subject in self._known
+        found = self._known.get(subject)
+        return found is not None and time.monotonic_ns() - found[1] < _ROW
 
     def tell(self, subject: str, ahead: int) -> None:
         """A bucket is full in `ahead`."""
         now = time.monotonic_ns()
+        self._known.pop(subject, None)
+        if len(self._known) >= _REMEMBERED:
+            del self._known[next(iter(self._known))]
         self._known[subject] = (now + ahead, now)
 
     def forget(self, subject: str) -> None:
@@ -149,9 +159,12 @@ class Taking:
         self._runs = [each for each in bounds if each.measure == "runs"]
         self._is_sqlite = dialect == "sqlite"
         self._run_id = ""
-        buckets.show(bounds, headers)
-        for each, _, _ in self._taken:
-            buckets.refuse(each, self._many(each))
+        try:
+            for each, _, _ in self._taken:
+                buckets.refuse(each, self._many(each))
+        except TooManyRequests:
+            buckets.show(bounds, headers)
+            raise
 
     def _many(self, bound: Bound) -> int:
         return 1 if bound.measure == "requests" else self._tokens
