@@ -62,13 +62,13 @@ def test_a_process_that_is_killed_leaves_nothing_used_up(commands: Commands, dat
 PAUSED = """
 import asyncio, os, signal, sys
 from drsai_backend import DrSai
-from drsai_backend.features.budgets import resuming
+from drsai_backend.features.budgets import extension
 from drsai_backend.models import ModelParams
 from tests.support.teams.crew import Crew
 from tests.support.threads import QUICK, settings
 
 async def main(url, part):
-    resuming.EVERY = 0.1
+    extension.EVERY = 0.1
     most = 120 if part == "pause" else 100_000
     async with DrSai({"crew": Crew()}, url, settings=settings(**QUICK, budget_user={"tokens_day": most})) as drsai:
         me = drsai.user("ann")

@@ -218,7 +218,8 @@ class EndWrite:
     are to be recorded of a turn that will be repeated. `waits_for` is who may answer its question. `messages` are part
     of no turn: what was shown of those that were cut off. `finish` and `ending` are what `Run` keeps. `told` is kept
     for clients that repeat their requests; None: no request has a key. `point` names the conversation with this answer.
-    `raises_events`: webhooks may want to know. `shown`: the number of a message that turns out to be shown."""
+    `raises_events`: webhooks may want to know. `shown`: the number of a message that turns out to be shown.
+    `turns_away`: inputs that wait behind the run end with it, as nobody knows when it is resumed."""
 
     status: RunStatus
     progress: Progress
@@ -238,3 +239,4 @@ class EndWrite:
     point: bytes | None = None
     raises_events: bool = False
     shown: int | None = None
+    turns_away: bool = False

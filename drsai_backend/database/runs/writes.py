@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.backends.prepared import Step, due, run_guarded
 from drsai_backend.database.hooks import NO_HOOKS, EndedRun, Hooks
 from drsai_backend.database.runs import statements
+from drsai_backend.database.runs.commands import drop_queued, queued_inputs
 from drsai_backend.database.runs.reads import read_head, read_head_of
 from drsai_backend.database.runs.statements import ahead, thread
 from drsai_backend.database.runs.steps import step_writes
@@ -300,14 +301,25 @@ def end_run(session: Session, lease: Lease, end: EndWrite, hooks: Hooks = NO_HOO
         steps.append((statements.mark_kept, {"key": lease.key}))
     if end.raises_events:
         steps.append(raising(lease.key, lease.run_id, lease.epoch, end.status, now))
-    is_last = not hooks.run_ended
+    is_last = not (hooks.run_ended or end.turns_away)
     seen = run_guarded(session.connection(), (statements.end_thread, values), steps, is_last=is_last)
     if seen is None:
         raise lease.lost()
+    moved.queued, moved.control = seen
     if not is_last:
         hooks.tell_end(session, EndedRun(lease.name, lease.key, lease.run_id, lease.epoch, end.status))
-    moved.queued, moved.control = seen
+        moved.queued = _still_queued(session, lease, end, moved.queued, hooks)
     return moved
+
+
+def _still_queued(session: Session, lease: Lease, end: EndWrite, queued: int, hooks: Hooks) -> int:
+    """End the inputs that wait behind a run that may use no more; returns how many wait now."""
+    if not (end.turns_away and queued):
+        return queued
+    for row in queued_inputs(session, lease.name):
+        stopped = EndedRun(lease.name, lease.key, row["run_id"], 0, RunStatus.STOPPED)
+        drop_queued(session, stopped, end.stop_reason or "", again=True, hooks=hooks)
+    return 0
 
 
 def confirm_end(session: Session, lease: Lease) -> Lease | None:

@@ -189,7 +189,7 @@ class Execution:
             steps, progress = self.writer.steps.unstored(), self.writer.progress()
             if isinstance(cut, RunPaused):
                 end = EndWrite(status=RunStatus.PAUSED, progress=progress, steps=steps, stop_reason=cut.prompt)
-                end.stop_code = cut.code
+                end.stop_code, end.turns_away = cut.code, True
                 return end
             return self._asking(EndWrite(status=RunStatus.AWAITING_INPUT, progress=progress, steps=steps), cut)
         if isinstance(cut, PauseRequested):

@@ -7,15 +7,14 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from autogen_agentchat.messages import BaseChatMessage, TextMessage, ThoughtEvent
 
 from drsai_backend.database import Database, patiently
 from drsai_backend.database.backends.prepared import Step as Statement
-from drsai_backend.database.hooks import NO_HOOKS, CallsOf, EndedRun, Hooks
-from drsai_backend.database.runs.commands import drop_queued, queued_inputs, release
+from drsai_backend.database.hooks import NO_HOOKS, CallsOf, Hooks
+from drsai_backend.database.runs.commands import release
 from drsai_backend.database.runs.steps import read_steps, steps_are_stored, store_steps
 from drsai_backend.database.runs.values import LEAST_DEBT, EndWrite, Lease, NewMessage, Progress, TurnWrite
 from drsai_backend.database.runs.writes import append_turn, confirm_end, confirm_turn, end_run
@@ -208,16 +207,6 @@ class RunWriter:
             self.live.emit(MessageDone(seq, message, shown=is_unfinished(message)))
         self._log_end(end, failure)
         self.live.emit(ended)
-        if end.status is RunStatus.PAUSED and end.stop_code is not None and self.lease.queued:
-            await self._turn_away(end.stop_reason or "")
-
-    async def _turn_away(self, reason: str) -> None:
-        """End the inputs that wait behind a run which may spend no more: nobody knows when that is resumed."""
-        name, key = self.live.name, self.lease.key
-        for row in await self.read(lambda session: queued_inputs(session, name)):
-            ended = EndedRun(name, key, row["run_id"], 0, RunStatus.STOPPED)
-            drop = partial(drop_queued, ended=ended, reason=reason, again=True, hooks=self.hooks)
-            await self.database.write(drop)
 
     def _asked(self, question: JsonObject | None, last: Turn | None) -> JsonObject | None:
         """The question that the run ends with, and with it what its client has read of the turn in flight: that is
@@ -287,7 +276,7 @@ class RunWriter:
         ended = await self._patiently(
             lambda session: end_run(session, lease, end, hooks),
             lambda session: confirm_end(session, lease),
-            short=not (end.messages or hooks.run_ended) and (end.turn is None or end.turn.is_short),
+            short=not (end.messages or hooks.run_ended or end.turns_away) and (end.turn is None or end.turn.is_short),
         )
         self.conversation = conversation
         return ended

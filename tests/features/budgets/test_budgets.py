@@ -4,11 +4,16 @@ asked."""
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from drsai_backend import AssistantAgent, DrSai, RoundRobinGroupChat, RunContext, RunStatus
+from drsai_backend.datamodel import QueuedInput, Run, table_of
 from drsai_backend.errors import BudgetReached
+from drsai_backend.models import ModelParams
 from tests.features.budgets.conftest import CALL, Asking, Make, asking, error_of, reserved, rows, today, used
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
 from tests.support.threads import until
@@ -211,6 +216,39 @@ async def test_who_waits_behind_is_told_as_well(make: Make) -> None:
     told = (await asked.chat(max_tokens=1)).json()
     assert told["drsai"]["status"] == "stopped"
     assert "the budget of 200 tokens" in told["drsai"]["stop_reason"]
+
+
+async def test_what_waits_ends_in_the_write_that_pauses(make: Make, model: ModelServer) -> None:
+    """So that a kill leaves nothing behind a run that is paused."""
+    gate = threading.Event()
+
+    async def answer(_: ModelRequest) -> Reply:
+        await asyncio.to_thread(gate.wait)
+        return Reply("Fine.", prompt_tokens=100, completion_tokens=10)
+
+    model.script(None, answer)
+    drsai = await make({"pair": pair}, budget_user={"tokens_day": CALL + 20})
+    ann, few = drsai.user("ann", tenant="acme"), ModelParams(max_tokens=30)
+    first = await ann.start("pair", "x", thread_id="t", params=few)
+    second = await ann.start("pair", "y", thread_id="t", params=few, on_busy="enqueue")
+    query = sa.select(table_of(Run).c.status).where(table_of(Run).c.run_id == first.run_id)
+    waiting = sa.select(sa.func.count()).select_from(table_of(QueuedInput))
+
+    def look(session: Session) -> tuple[RunStatus, int]:
+        return session.execute(query).scalar_one(), session.execute(waiting).scalar_one()
+
+    assert await drsai.database.read(look) == (RunStatus.RUNNING, 1)
+    gate.set()
+
+    async def is_paused() -> bool:
+        status, queued = await drsai.database.read(look)
+        assert (status, queued) in ((RunStatus.RUNNING, 1), (RunStatus.PAUSED, 0))
+        return not queued
+
+    await until(is_paused)
+    run = await ann.get_run(second.run_id)
+    assert run.status is RunStatus.STOPPED
+    assert "the budget of" in (run.stop_reason or "")
 
 
 async def test_it_is_off_where_there_is_none(make: Make) -> None:

@@ -12,9 +12,9 @@ from pydantic import SecretStr
 
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.datamodel import Run, table_of, utcnow
-from drsai_backend.features.budgets import resuming
+from drsai_backend.features.budgets import extension
 from drsai_backend.features.budgets.base import periods
-from drsai_backend.features.budgets.resuming import BATCH, Resuming
+from drsai_backend.features.budgets.extension import BATCH, Resuming
 from tests.features.budgets.conftest import CALL, STATE, Make, asking, used
 from tests.features.budgets.test_budgets import pair
 from tests.support.model_server import ModelServer
@@ -29,7 +29,7 @@ FEW = {"model": "pair", "max_tokens": 30}
 @pytest.fixture
 def never(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process looks when the test does."""
-    monkeypatch.setattr(resuming, "EVERY", 3_600)
+    monkeypatch.setattr(extension, "EVERY", 3_600)
 
 
 def looking(drsai: DrSai) -> Resuming:
@@ -76,6 +76,18 @@ async def test_it_needs_a_change_and_room(make: Make, model: ModelServer) -> Non
 
 
 @pytest.mark.usefixtures("never")
+async def test_a_setting_is_a_change(make: Make) -> None:
+    drsai = await make({"pair": pair})
+    await drsai.config.set({"budget_user": f"tokens_day={CALL + 20}"})
+    assert (await asking(drsai).chat(**FEW)).json()["drsai"]["status"] == "paused"
+    assert await looking(drsai).look() == 0
+    await drsai.config.set({"budget_user": "tokens_day=100000"})
+    assert await looking(drsai).look() == 1
+    await rest(drsai)
+    assert (await statuses(drsai)) == {RunStatus.COMPLETED: 1}
+
+
+@pytest.mark.usefixtures("never")
 async def test_what_a_person_has_paused_stays_paused(make: Make) -> None:
     crew = Crew()
     drsai = await make({"crew": crew, "pair": pair})
@@ -119,7 +131,7 @@ async def test_many_do_not_use_a_small_rest_up_together(
     assert (await used(drsai))[0] == found[RunStatus.COMPLETED] * CALL <= most
     assert len(model.requests) == MANY + found[RunStatus.COMPLETED]
     # With more, all of them go on, whoever looks.
-    monkeypatch.setattr(resuming, "EVERY", 0.1)
+    monkeypatch.setattr(extension, "EVERY", 0.1)
     other = await make({"pair": pair}, budget_user={"tokens_day": most})
     await other.budgets.set("user", "ann", tenant="acme", tokens_day=100_000)
 
