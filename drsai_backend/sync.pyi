@@ -697,8 +697,10 @@ class SyncSwitches:
         """Switch something off, in place of how it was before. All workers go by it within two seconds.
 
         Args:
-            kind: `team`, `model`, `tool`, `tenant`, or `all`: new runs of all teams in all tenants.
-            name: of the team, the model or its profile, the tool as models know it, or the tenant; of all, empty.
+            kind: `team`, `model`, `tool`, `tenant`, `all`: new runs of all teams in all tenants, or `worker`: a process
+                that is to begin nothing more.
+            name: of the team, the model or its profile, the tool as models know it, the tenant, or the worker, as
+                `pid@host`; of all, empty.
             message: what who asks for it is told, of up to 500 characters.
             tenant: in this one alone; None: in all.
             until: when it is on again by itself, an aware time; None: when `on` is called.
