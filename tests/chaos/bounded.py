@@ -59,14 +59,18 @@ class KillingBounded(Killing):
 
 def check_books(world: World) -> list[Broken]:
     """Usage has each call that the model server has answered once, but for those whose process was killed, or had lost
-    its run, before it could store them. Budgets have used just that, and nothing is reserved."""
+    its run, before it could store them, and for those that were left before they were answered. Budgets have used just
+    that, and nothing is reserved."""
     answered, excused = world.models.answered, world.died()
     calls = query(world.url, "SELECT tenant, used_by, prompt_tokens, completion_tokens, cost FROM usageentry")
     stored = Counter[int](call["prompt_tokens"] for call in calls)
     broken = [f"the call n{number} counts {many} times" for number, many in stored.items() if many > 1]
     broken += [f"the call n{number} counts and was never answered" for number in stored.keys() - answered.keys()]
-    lost = {number: key for number, key in answered.items() if number not in stored and key not in excused}
-    broken += [f"the call n{number} of {key} does not count" for number, key in lost.items()]
+    broken += [
+        f"the call n{number} of {request.api_key} does not count"
+        for number, request in answered.items()
+        if number not in stored and request.api_key not in excused and not request.disconnected
+    ]
     broken += [f"a call of {call['tenant']} is {call['used_by']}'s" for call in calls if call["used_by"] != USER]
     spent = "SELECT subject, length(period) AS long, sum(tokens) AS tokens, sum(cost) AS cost FROM budgetstate "
     found = query(world.url, spent + "WHERE holder = '' GROUP BY subject, length(period)")

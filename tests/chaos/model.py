@@ -62,8 +62,8 @@ class Models:
         self._asked: dict[str, list[Asked]] = {}
         self._count = 0
         self._threads: dict[int, str] = {}
-        self.answered: dict[int, str] = {}
-        """Whose key each request was asked with, by its number."""
+        self.answered: dict[int, ModelRequest] = {}
+        """The requests by their numbers, older ones without their bodies."""
         self._lock = threading.Lock()
         self.called = threading.Event()
         """Set when an answer has called a tool."""
@@ -114,7 +114,9 @@ class Models:
             self._count += 1
             number = self._count
             self._threads[number] = thread
-            self.answered[number] = request.api_key
+            self.answered[number] = request
+            if (old := self.answered.get(number - 500)) is not None:
+                old.body = {}
             chance = self._chances.setdefault(thread, self._schedule.stream("model", thread))
             reply = self._reply(agent, number, request, texts, chance)
             reply.prompt_tokens = number  # so that one counted twice, or missed, shows
