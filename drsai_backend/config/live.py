@@ -64,7 +64,7 @@ def _with(name: str, value: object) -> Settings:
         if name in Settings.model_fields:
             variable = f"DRSAI_{name.upper()}"
             raise InvalidRequest(f"{name} is read at the start: set {variable}, and restart the servers", param=name)
-        raise InvalidRequest(f"there is no setting {name!r}{did_you_mean(name, LIVE)}", param=name)
+        raise InvalidRequest(f"there is no setting {name!r}{did_you_mean(name, Settings.model_fields)}", param=name)
     made = Settings.model_construct()
     try:
         Settings.__pydantic_validator__.validate_assignment(made, name, value)
