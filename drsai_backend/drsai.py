@@ -200,6 +200,8 @@ class DrSai(Caller):
         self.engine.lifecycle.claim()
         try:
             await self.db.ensure_schema()
+            # What operators have stored holds for the first run as well.
+            await self._extensions.refresh()
             if not self._worker:
                 self.engine.lifecycle.opened()
                 return
@@ -219,8 +221,7 @@ class DrSai(Caller):
         self.engine.lifecycle.claim()
         try:
             await self.db.ensure_schema()
-            await self.config.refresh()
-            await self.switches.refresh()
+            await self._extensions.refresh()
             self.mcp.pool.hold()
             await self.engine.resume_apart(keys)
         finally:
@@ -232,6 +233,7 @@ class DrSai(Caller):
         schema is to be as it should."""
         self.engine.lifecycle.claim()
         try:
+            await self._extensions.refresh()
             self.mcp.pool.hold()
             self.engine.lifecycle.opened()
             yield

@@ -747,7 +747,8 @@ class SyncConfig:
         within two seconds.
 
         Args:
-            values: by the names of `Settings`, each as it is or as its variable has it; None: it is stored no more.
+            values: by the names of `Settings`, each as it is or as its variable has it; None, or an empty text: it is
+                stored no more.
             environment: its name; None: that of this process.
             version: the version that is replaced, 0 for none; None: whichever it is.
             actor: who does it.

@@ -116,8 +116,7 @@ def create_app(  # noqa: PLR0913 - what an application is made of
     tasks = Tasks(engine, settings)
     add_socket(f"{PREFIX}/ws", partial(TaskSession, tasks), heartbeat=HEARTBEAT)
     routes.extend(engine_routes(tasks, web).routes)
-    is_demo = settings.is_demo if models is None else models.is_demo
-    routes.extend(_health_routes(engine, "offline demo model" if is_demo else None).routes)
+    routes.extend(_health_routes(engine, settings if models is None else models).routes)
     routes.extend(page_routes())
     for name, router in routers(web):
         join(app, name, router)
@@ -139,9 +138,9 @@ def create_app(  # noqa: PLR0913 - what an application is made of
     return app
 
 
-def _health_routes(engine: Engine, model: str | None) -> APIRouter:
-    """`/healthz`: the process answers. `/readyz`: its database takes a write, too. `model`: what answers instead of a
-    language model, for operators to see."""
+def _health_routes(engine: Engine, models: ModelClientFactory | Settings) -> APIRouter:
+    """`/healthz`: the process answers. `/readyz`: its database takes a write, too. `models` say whether the offline
+    demo answers instead of a language model, for operators to see."""
     router = new_router(tags=["health"], dependencies=[Depends(open_to_all)])
     lock = asyncio.Lock()
     told = (float("-inf"), "")
@@ -164,7 +163,7 @@ def _health_routes(engine: Engine, model: str | None) -> APIRouter:
                 told = monotonic(), refusal
         if told[1]:
             raise DatabaseUnavailable(told[1])
-        return {"status": "ready"} if model is None else {"status": "ready", "model": model}
+        return {"status": "ready", **({"model": "offline demo model"} if models.is_demo else {})}
 
     return router
 

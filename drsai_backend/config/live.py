@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -11,8 +10,6 @@ from pydantic import JsonValue, ValidationError
 from drsai_backend.config.settings import Settings
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.explain import did_you_mean, explain
-
-log = logging.getLogger("drsai.settings")
 
 LIVE: Final = (
     "log_level",
@@ -58,6 +55,15 @@ def read_live(name: str, value: object) -> JsonValue:
     return _with(name, value).model_dump(mode="json", include={name})[name]
 
 
+def read_environment(name: str) -> str:
+    """Return the name of an environment. Raises InvalidRequest: no process can have it."""
+    try:
+        Settings.__pydantic_validator__.validate_assignment(Settings.model_construct(), "environment", name)
+    except ValidationError as error:
+        raise InvalidRequest(f"environment: {next(explain(error)).text}", param="environment") from None
+    return name
+
+
 def _with(name: str, value: object) -> Settings:
     """Return settings of which only that one counts. Errors as those of `read_live`."""
     if name not in LIVE:
@@ -84,18 +90,16 @@ class LiveSettings:
         self._settings, self._began = settings, settings.model_copy()
 
     def take(self, stored: Mapping[str, JsonValue]) -> set[str]:
-        """Have stored values hold, and what the process began with where there is none. What a newer release has stored
-        and this one does not take is told in the log, and passed over.
+        """Have stored values hold, and what the process began with where there is none.
 
         Returns:
             The names of what has changed.
+
+        Raises:
+            InvalidRequest: as `read_live`.
         """
         values = {name: getattr(self._began, name) for name in LIVE}
-        for name, value in stored.items():
-            try:
-                values[name] = getattr(_with(name, value), name)
-            except InvalidRequest as error:
-                log.warning("a stored setting is passed over: %s", error.message)
+        values |= {name: getattr(_with(name, value), name) for name, value in stored.items()}
         changed = {name for name, value in values.items() if getattr(self._settings, name) != value}
         for name in changed:
             setattr(self._settings, name, values[name])

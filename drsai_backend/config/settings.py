@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import ByteSize, Field, SecretStr, ValidationError, model_validator
@@ -52,6 +52,8 @@ log = logging.getLogger("drsai.settings")
 
 _PREFIX = "DRSAI_"
 _MIB = 1024 * 1024
+ENVIRONMENT: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
+"""What the name of an environment looks like."""
 
 
 class _Variables(EnvSettingsSource):
@@ -99,7 +101,7 @@ class Settings(BaseSettings):
 
     environment: str = Field(
         default="default",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$",
+        pattern=ENVIRONMENT,
         description="Which set of stored settings holds here, such as `test` or `prod` (`drsai config`).",
     )
     extensions: Names = Field(
@@ -331,7 +333,7 @@ class Settings(BaseSettings):
     )
 
     retention_days: float | None = Field(
-        default=None, gt=0, description="Threads unchanged for longer are deleted; unset: all are kept."
+        default=None, gt=0, le=1_000_000, description="Threads unchanged for longer are deleted; unset: all are kept."
     )
     retention: Retention = Field(
         default_factory=dict,

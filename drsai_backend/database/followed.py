@@ -48,6 +48,11 @@ class Followed(Generic[T]):
         self._database, self._read, self._heard = database, read, heard
         self._version: object = None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether they were ever read."""
+        return self._version is not None
+
     async def refresh(self) -> None:
         """Read them, where they have changed. Raises DatabaseError."""
         self.hear(*await self._database.read(self.look))
@@ -81,8 +86,9 @@ class Watch:
         self._watching: asyncio.Task[None] | None = None
 
     async def begin(self, followed: Followed[Any]) -> None:
-        """Read rows, and look for changes from now on. Raises DatabaseError."""
-        await followed.refresh()
+        """Read rows, unless they were just read, and look for changes from now on. Raises DatabaseError."""
+        if not followed.is_known:
+            await followed.refresh()
         self._followed.append(followed)
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch())

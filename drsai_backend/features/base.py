@@ -98,7 +98,6 @@ class Host:
 
     def settings_changed(self, names: Collection[str]) -> None:
         """Settings have changed while the process runs, and `settings` has them: tell all that went by them."""
-        vars(self).pop("prices", None)
         for heard in self.on_settings:
             heard(names)
 
@@ -122,6 +121,12 @@ class Host:
         from drsai_backend.search import Embedder
 
         return Embedder(self.database, self.embeddings, self.settings, self.calls)
+
+    def reload_prices(self) -> None:
+        """Go by the prices as the settings have them now. Raises ConfigurationError, and goes by those that it had."""
+        from drsai_backend.models.prices import load_prices
+
+        vars(self)["prices"] = load_prices(self.settings.prices, self.settings.price_overrides)
 
     @cached_property
     def prices(self) -> Prices:
@@ -178,6 +183,10 @@ class Extension:
         """Surround a server or a worker, before any of its processes begins: give the settings that they are to have,
         and clean up after the last one. Raises ConfigurationError: it is not to begin."""
         yield settings
+
+    async def refresh(self) -> None:
+        """Learn what is stored that holds here: before anything runs, and in processes that run nothing. Raises
+        DatabaseError."""
 
     async def open(self, engine: Engine) -> None:
         """Begin what runs in the background of a process that runs teams. What it raises, `DrSai.open` raises."""

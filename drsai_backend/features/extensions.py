@@ -132,6 +132,11 @@ class Extensions:
             if (router := each.routes(web)) is not None:
                 yield each.name, router
 
+    async def refresh(self) -> None:
+        """Have all learn what is stored that holds here. Raises DatabaseError."""
+        for each in self._overriding("refresh"):
+            await each.refresh()
+
     async def open(self, engine: Engine) -> None:
         """Open all, in their order, and begin to do their jobs. Raises what one of them does; `close` closes those
         before it."""

@@ -73,7 +73,7 @@ class ModelClientFactory:
         self._targets: dict[str, Target] = {}
         self._made: dict[str, ProfileClient] = {}
         self._seconds = settings.model_timeout
-        self.cache = self._make_cache()
+        self.cache = self._make_cache(self.profiles)
         if settings.require_model and self.is_demo:
             raise ConfigurationError(
                 "a model is required and no endpoint is set: set OPENAI_API_KEY or OPENAI_BASE_URL, or leave out "
@@ -89,10 +89,11 @@ class ModelClientFactory:
     def reload(self) -> None:
         """Go by the profiles as the settings have them now; what is under way has its clients already. Raises
         ConfigurationError, and goes by those that it had: they cannot be used here."""
-        self.profiles = self._load()
+        profiles = self._load()
+        self.cache = self.cache or self._make_cache(profiles)
+        self.profiles = profiles
         self._made.clear()
         self._targets.clear()
-        self.cache = self.cache or self._make_cache()
 
     @property
     def is_demo(self) -> bool:
@@ -102,9 +103,9 @@ class ModelClientFactory:
             return False
         return self._provider is None
 
-    def _make_cache(self) -> ResponseCache | None:
+    def _make_cache(self, profiles: Profiles) -> ResponseCache | None:
         settings, database = self._settings, self._database
-        if not any(profile.cache for profile in self.profiles.profiles.values()):
+        if not any(profile.cache for profile in profiles.profiles.values()):
             return None
         store: AnswerStore
         if settings.model_cache_url is not None:
@@ -113,7 +114,7 @@ class ModelClientFactory:
             store = DatabaseAnswers(database)
         else:
             return None
-        return ResponseCache(store, self.profiles.cache)
+        return ResponseCache(store, profiles.cache)
 
     def describe(self) -> str:
         """Return what answers, in a few words for a console. Never holds a key or a password."""

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
+import orjson
 from pydantic import JsonValue
 
 from drsai_backend import log_context
-from drsai_backend.config.live import LiveSettings, read_live
+from drsai_backend.config.live import LiveSettings, read_environment, read_live
 from drsai_backend.database.followed import Followed
 from drsai_backend.datamodel.audit import PROGRAM, Actor
-from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.features.base import Extension
 from drsai_backend.features.config import rows
@@ -73,7 +73,8 @@ class Configuring(Extension):
         within two seconds.
 
         Args:
-            values: by the names of `Settings`, each as it is or as its variable has it; None: it is stored no more.
+            values: by the names of `Settings`, each as it is or as its variable has it; None, or an empty text: it is
+                stored no more.
             environment: its name; None: that of this process.
             version: the version that is replaced, 0 for none; None: whichever it is.
             actor: who does it.
@@ -84,7 +85,7 @@ class Configuring(Extension):
             Conflict: what is stored is not `version`.
         """
         name = self._environment(environment)
-        read = {each: None if value is None else self._read(each, value) for each, value in values.items()}
+        read = {each: None if value in (None, "") else self._read(each, value) for each, value in values.items()}
         made = await self.host.database.act(
             partial(rows.set_config, environment=name, said=read, expected=version, actor=actor)
         )
@@ -118,34 +119,55 @@ class Configuring(Extension):
 
     def _environment(self, name: str | None) -> str:
         """Return the environment that is meant. Raises InvalidRequest: it cannot be one."""
-        return self.host.settings.environment if name is None else check_name(name, "environment")
+        return self.host.settings.environment if name is None else read_environment(name)
 
     def _read(self, name: str, value: object) -> JsonValue:
         """Return a value as it is stored. Raises InvalidRequest: it cannot be."""
         read, settings = read_live(name, value), self.host.settings
         try:
-            if len(json.dumps(read, allow_nan=False)) > _LARGEST:
+            text = json.dumps(read, allow_nan=False)
+            if len(text) > _LARGEST:
                 raise InvalidRequest(f"{name}: is longer than {_LARGEST} characters", param=name)
+            if "\\u0000" in text or not orjson.dumps(read):
+                raise ValueError
             if name == "price_overrides":
                 load_prices(settings.prices, cast("Sequence[Mapping[str, object]]", read))
             elif name == "profile_overrides":
                 load_profiles(settings.models, cast("Mapping[str, object]", read))
-        except ValueError:
-            raise InvalidRequest(f"{name}: must be a finite number", param=name) from None
+        except (ValueError, TypeError):
+            raise InvalidRequest(f"{name}: has a number or a character that cannot be stored", param=name) from None
         except ConfigurationError as error:
             raise InvalidRequest(f"{name}: {error.message}", param=name) from None
         return read
 
     def _hear(self, stored: Mapping[str, JsonValue]) -> None:
-        changed = self._live.take(stored)
+        changed = self._live.take({name: value for name, value in stored.items() if self._is_usable(name, value)})
         if not changed:
             return
         log.info("settings have changed: %s", ", ".join(sorted(changed)))
         if "log_level" in changed:
             log_context.set_level(self.host.settings.log_level)
-        if "profile_overrides" in changed and (models := self.host.models) is not None:
+        for name, reload in (
+            ("price_overrides", self.host.reload_prices),
+            ("profile_overrides", self._reload_profiles),
+        ):
             try:
-                models.reload()
+                if name in changed:
+                    reload()
             except ConfigurationError as error:
-                log.error("model profiles are as they were: %s", error.message)
+                log.error("what %s says does not hold here: %s", name, error.message)
         self.host.settings_changed(changed)
+
+    def _is_usable(self, name: str, value: JsonValue) -> bool:
+        """Whether a stored value can hold. What a newer release has stored and this one does not take is told in the
+        log, and passed over."""
+        try:
+            self._read(name, value)
+        except InvalidRequest as error:
+            log.warning("a stored setting is passed over: %s", error.message)
+            return False
+        return True
+
+    def _reload_profiles(self) -> None:
+        if self.host.models is not None:
+            self.host.models.reload()

@@ -22,7 +22,7 @@ class Config(Configuring):
         return config_routes(self, web)
 
     async def refresh(self) -> None:
-        """Go by what is stored now, in a process that is not opened. Raises DatabaseError."""
+        """Go by what is stored now."""
         await self._followed.refresh()
 
     async def open(self, engine: Engine) -> None:

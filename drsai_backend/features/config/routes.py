@@ -17,17 +17,17 @@ from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of, schema_of
 from drsai_backend.config.live import LIVE
+from drsai_backend.config.settings import ENVIRONMENT
 from drsai_backend.database.documents import VERSION_PATTERN
-from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.features.config.base import ConfigInfo
 from drsai_backend.features.config.extension import Config
 from drsai_backend.json_types import JsonObject
 
 Admin = Annotated[Principal, allowed(Scope.CONFIG_ADMIN, named=False)]
 Environment = Annotated[
-    str, Path(json_schema_extra=NAME_SCHEMA, description="As servers have it in DRSAI_ENVIRONMENT.")
+    str, Path(json_schema_extra={"pattern": ENVIRONMENT}, description="As servers have it in DRSAI_ENVIRONMENT.")
 ]
-After = Annotated[str | None, after_of(str(NAME_SCHEMA["pattern"]))]
+After = Annotated[str | None, after_of(ENVIRONMENT)]
 AfterVersion = Annotated[str | None, after_of(VERSION_PATTERN)]
 Version = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="An older version; default: what holds.")]
 _CONFIG: Final = schema_of(ConfigInfo, "config")

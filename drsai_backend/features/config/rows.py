@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Final, TypeAlias
 
+import sqlalchemy as sa
 from pydantic import JsonValue
 from sqlalchemy.orm import Session
 
+from drsai_backend.config.settings import ENVIRONMENT
 from drsai_backend.database.documents import NOBODY, OF_ALL, Change, Documents, Version
 from drsai_backend.database.locks import alone
 from drsai_backend.database.pages import Cursor
 from drsai_backend.datamodel import StoredConfig, table_of
 from drsai_backend.datamodel.audit import Action, Actor
-from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import Conflict
 from drsai_backend.features.config.base import ConfigInfo
 from drsai_backend.page import Page
@@ -29,13 +30,12 @@ configs: Final = Documents(
     version=Version,
     noun="environment",
     article="an",
-    listed=Cursor((_config.c.name,), str(NAME_SCHEMA["pattern"]), newest_first=False),
+    listed=Cursor((_config.c.name,), ENVIRONMENT, newest_first=False),
     lock="config",
     created=Action.CONFIG_CHANGED,
     changed=Action.CONFIG_CHANGED,
     deleted=Action.CONFIG_CHANGED,
     full="there are {} environments",
-    most=100,
     most_versions=1_000,
     kept=timedelta(days=36_500),
     path="config",
@@ -48,11 +48,11 @@ def changed_of(environment: str) -> Callable[[Session, object], tuple[object, Va
     known."""
 
     def changed(session: Session, known: object) -> tuple[object, Values | None]:
-        there = _found(session, environment)
-        version = None if there is None else there.identity
+        those = (configs.are_of(OF_ALL), _config.c.name == environment, configs.is_served)
+        version = session.connection().execute(sa.select(_config.c.id).where(*those)).scalar() or 0
         if version == known:
             return version, None
-        return version, {} if there is None else there.definition["values"]
+        return version, get_config(session, environment, None).values
 
     return changed
 

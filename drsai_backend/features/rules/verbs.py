@@ -67,6 +67,10 @@ class FollowedRules(Extension, Generic[R]):
         self._are_set = any(self._defaults.values())
         self._bounds_some = self._are_set or bool(self._rules)
 
+    async def refresh(self) -> None:
+        """Read what was set."""
+        await self._followed.refresh()
+
     async def open(self, engine: Engine) -> None:
         """Read what was set, and look for changes from now on."""
         await self.host.watch.begin(self._followed)

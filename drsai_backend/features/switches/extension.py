@@ -22,7 +22,7 @@ class Switches(Switching):
         return switch_routes(self, web)
 
     async def refresh(self) -> None:
-        """Learn once what is off, in a process that is not opened. Raises DatabaseError."""
+        """Learn what is off."""
         await self._followed.refresh()
 
     async def open(self, engine: Engine) -> None:

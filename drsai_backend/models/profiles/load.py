@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import cast
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from drsai_backend.errors import ConfigurationError
 from drsai_backend.explain import Wrong, explain
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.profiles.schema import KEYS, Profiles
+from drsai_backend.models.profiles.schema import KEYS, Profile, Profiles
 
 _MAX_BYTES = 1024 * 1024
 
@@ -23,8 +23,8 @@ def load_profiles(path: Path | None, overrides: Mapping[str, object] = MappingPr
     """The profiles of a file: YAML, or JSON where its name ends in `.json`; None: there are none.
 
     Args:
-        overrides: `profiles` and `default`, which win over those of the file. The keys that they name are in variables
-            that the file names too, or in those of the providers.
+        overrides: `profiles` and `default`, which win over those of the file. They may come from others than those who
+            write files here, so they send no key to an address of their own: see `_problem`.
 
     Raises:
         ConfigurationError: it cannot be read, or a field cannot be used; the message names file and field.
@@ -40,11 +40,23 @@ def load_profiles(path: Path | None, overrides: Mapping[str, object] = MappingPr
     if isinstance(own, dict):
         own = {**file.get("profiles", {}), **cast("JsonObject", own)}
     found = profiles_of({**file, **overrides, "profiles": own}, where)
-    known = {*KEYS.values(), *(each.key_env for each in profiles.profiles.values())}
     for name, each in found.profiles.items():
-        if each.key_env is not None and each.key_env not in known:
-            raise ConfigurationError(f"{where}: profiles.{name}.key_env: no profile of the file has its key there")
+        if each != profiles.profiles.get(name) and (problem := _problem(each, profiles.profiles.values())) is not None:
+            raise ConfigurationError(f"{where}: profiles.{name}.{problem}")
     return found
+
+
+def _problem(own: Profile, of_file: Iterable[Profile]) -> str | None:
+    """Return the field of a profile that no file has which may not be so, and why; None: there is none. A key goes to
+    its provider alone, or to where a profile of the file sends it."""
+    known = {(each.provider, each.endpoint, each.key_env) for each in of_file}
+    if (own.provider, own.endpoint, own.key_env) not in known:
+        if own.key_env is not None and own.key_env not in KEYS.values():
+            return "key_env: no profile of the file has its key there"
+        if own.endpoint is not None and (own.key_env is not None or own.provider in KEYS):
+            return "endpoint: no profile of the file sends its key there"
+    hidden = {"extra_headers", "extra_query"}.intersection(own.parameters)
+    return f"parameters: {min(hidden)} may hold a secret: give it in the file" if hidden else None
 
 
 def read_document(path: Path, setting: str) -> object:

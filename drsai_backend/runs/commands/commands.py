@@ -185,7 +185,7 @@ class Commands:
             head = await self._head_of(name, run_id)
             if head.status is RunStatus.PAUSED:
                 control = "steer" if head.queued else None
-                if not await self._recovery.announcements.serves(head):
+                if self._recovery.drained is not None or not await self._recovery.announcements.serves(head):
                     with self._recovery.looking_after(head.key):
                         unpaused = await self._db.database.write(lambda session, head=head: revive(session, head))
                     if unpaused:
@@ -212,7 +212,7 @@ class Commands:
         """
         head = await self.head(name)
         retried = head.status is RunStatus.ERROR and run_id in (None, head.run_id)
-        is_known = await self._recovery.announcements.serves(head)
+        is_known = self._recovery.drained is None and await self._recovery.announcements.serves(head)
 
         def again(session: Session) -> bool:
             return revive(session, head) and (not is_known or self._recovery.hold_revived(session, head.key))

@@ -244,7 +244,8 @@ def new_worker_id() -> str:
 
 def shown_worker(worker_id: str) -> str:
     """Return process and host of a worker, `pid@host`, as people read it: one host may have all."""
-    return "@".join(reversed(worker_id.rsplit(":", 3)[:2]))
+    host, pid = worker_id.rsplit(":", 3)[:2]
+    return f"{pid}@{host.partition('/')[0]}"
 
 
 def is_proven_dead(worker_id: str) -> bool:

@@ -28,6 +28,7 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound
 from drsai_backend.features.config.rows import configs
 from drsai_backend.log_context import AddIds
+from drsai_backend.runs.engine import Engine
 from tests.examples.processes import ROOT
 from tests.support.commands import Commands
 from tests.support.model_server import ModelServer
@@ -133,7 +134,11 @@ async def test_changes_at_the_same_moment_are_all_stored(make: Make) -> None:
         ({"port": 9000}, "port", "set DRSAI_PORT, and restart"),
         ({"secret_key": "x"}, "secret_key", "restart"),
         ({"max_turns": -1}, "max_turns", "greater than or equal to 0"),
-        ({"max_run_seconds": "inf"}, "max_run_seconds", "finite"),
+        ({"max_run_seconds": "inf"}, "max_run_seconds", "cannot be stored"),
+        ({"max_run_tokens": 10**30}, "max_run_tokens", "cannot be stored"),
+        ({"budget_message": "a\0b"}, "budget_message", "cannot be stored"),
+        ({"budget_message": "a\ud800b"}, "budget_message", "cannot be stored"),
+        ({"retention_days": 1e300}, "retention_days", "less than or equal to"),
         ({"on_question": "answer", "client_tools": "maybe"}, "client_tools", "'offer', 'ignore' or 'refuse'"),
         ({"retention": "erro=7"}, "retention", "statuses"),
         ({"price_overrides": '[{"model": "x"}]'}, "price_overrides", "prices.0.prompt"),
@@ -145,6 +150,16 @@ async def test_changes_at_the_same_moment_are_all_stored(make: Make) -> None:
             "profile_overrides",
             "profiles.a.key_env: no profile of the file has its key there",
         ),
+        (
+            {"profile_overrides": {"profiles": {"a": {"model": "m", "endpoint": "https://evil.example/"}}}},
+            "profile_overrides",
+            "profiles.a.endpoint: no profile of the file sends its key there",
+        ),
+        (
+            {"profile_overrides": {"profiles": {"a": {"model": "m", "parameters": {"extra_headers": {}}}}}},
+            "profile_overrides",
+            "profiles.a.parameters: extra_headers may hold a secret",
+        ),
         ({"budget_message": "x" * 300_000}, "budget_message", "is longer than"),
     ],
 )
@@ -154,8 +169,10 @@ async def test_what_cannot_be_stored(make: Make, values: dict[str, Any], param: 
         await drsai.config.set({"max_run_tokens": 9, **values})
     assert refused.value.param == param
     assert await rows(drsai) == 0
-    with pytest.raises(InvalidRequest):
-        await drsai.config.set({}, "a b\n")
+    for name in ("a b\n", "eu.1", ""):
+        with pytest.raises(InvalidRequest) as bad:
+            await drsai.config.set({"max_turns": 3}, name)
+        assert bad.value.param == "environment"
 
 
 # --- what holds ------------------------------------------------------------------------------------------------------
@@ -177,6 +194,33 @@ async def test_all_processes_of_the_environment_go_by_it(make: Make) -> None:
 
 async def _is(drsai: DrSai, turns: int) -> bool:
     return drsai.settings.max_turns == turns
+
+
+async def test_it_holds_for_what_a_new_process_takes_up_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of a process that died begins with what is stored, as a request does."""
+    first = await make()
+    await first.config.set(
+        {"profile_overrides": {"profiles": {"house": {"model": "stored-model"}}, "default": "house"}}
+    )
+    seen: list[str | None] = []
+
+    async def opened(engine: Engine) -> None:
+        seen.append(engine.models.profiles.default)
+        await really(engine)
+
+    really = Engine.open
+    monkeypatch.setattr(Engine, "open", opened)
+    await make()
+    assert seen == ["house"], "before the engine looks for runs"
+
+
+async def test_a_default_profile_is_no_demo(make: Make) -> None:
+    drsai = await make(openai_base_url=None, openai_api_key=None)
+    async with asking(drsai) as http:
+        assert (await http.get("/readyz")).json() == {"status": "ready", "model": "offline demo model"}
+        own = {"profiles": {"local": {"provider": "ollama", "model": "m"}}, "default": "local"}
+        await drsai.config.set({"profile_overrides": own})
+        assert (await http.get("/readyz")).json() == {"status": "ready"}
 
 
 async def test_two_of_one_process_do_not_share_them(make: Make, tmp_path: Path) -> None:
@@ -206,6 +250,13 @@ async def test_limits_budgets_and_prices(make: Make, model: ModelServer) -> None
         assert (refused.status_code, refused.json()["error"]["message"]) == (429, "No more.")
         await drsai.config.set({"budget_user": None, "price_overrides": [{"model": "gpt-4o-mini", "prompt": 1e6}]})
         assert (await chat()).status_code == 200
+    # What a newer release has stored is passed over.
+    values = {"price_overrides": [{"later": 1}], "max_turns": 7}
+    change = Change(OF_ALL, "default", {"values": values, "changed": values, "restores": None}, "x", PROGRAM)
+    await drsai.database.write(lambda session: configs.store(session, change))
+    await until(lambda: _is(drsai, 7))
+    assert drsai.usage.prices.prices[0].model != "gpt-4o-mini"
+    await drsai.config.set({"price_overrides": [{"model": "gpt-4o-mini", "prompt": 1e6}]})
     model_prices = {each.model: each.prompt for each in drsai.usage.prices.prices[:1]}
     assert model_prices == {"gpt-4o-mini": 1e6}
 
@@ -222,9 +273,9 @@ async def test_profiles(make: Make, model: ModelServer, caplog: pytest.LogCaptur
     await drsai.user("ann").run("plain", "Hello.", thread_id="t")
     assert model.requests[-1].body["model"] == "gpt-4o-mini"
     # A key that this process lacks: as it was.
-    lacking = {"profiles": {"claude": {"provider": "mistral", "model": "m", "key_env": "MISTRAL_API_KEY"}}}
+    lacking = {"profiles": {"house": {"provider": "mistral", "model": "m", "key_env": "MISTRAL_API_KEY"}}}
     await drsai.config.set({"profile_overrides": lacking})
-    assert "model profiles are as they were" in caplog.text
+    assert "what profile_overrides says does not hold here" in caplog.text
     await drsai.user("ann").run("plain", "Hello.", thread_id="t")
 
 

@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-from drsai_backend import DrSai
-from drsai_backend.errors import InvalidRequest, ShuttingDown
+from drsai_backend import DrSai, RunStatus
+from drsai_backend.errors import InvalidRequest, RunFailed, ShuttingDown
 from tests.features.switches.conftest import GONE, Make, asking
 from tests.support.model_server import ModelRequest, ModelServer
 from tests.support.threads import QUICK, until
 
-AWAY = "node-3:4711:1700000000:0a0b0c0d"
+AWAY = "node-3/3afb79fa/4026531836:4711:1700000000:0a0b0c0d"
 
 
 @pytest.fixture
@@ -72,6 +72,22 @@ async def test_what_runs_there_ends_there_and_what_waits_is_for_others(
     answered = await second
     assert answered.status_code == 200
     assert [each.body["model"] for each in model.requests] == ["asked-by-node-3", "gpt-4o-mini"]
+
+
+async def test_what_is_retried_there_others_do(both: tuple[DrSai, DrSai], model: ModelServer) -> None:
+    away, other = both
+    model.script(None, lambda _: 1 / 0)
+    with pytest.raises(RunFailed):
+        await other.user("ann").run("research", "Hello.", thread_id="t")
+    model.script(None, lambda _: "Fine.")
+    await away.switches.off("worker", "4711@node-3", message=GONE)
+    await away.user("ann").retry("t")
+
+    async def is_done() -> bool:
+        return (await other.user("ann").get_thread("t")).status is RunStatus.COMPLETED
+
+    await until(is_done)
+    assert model.requests[-1].body["model"] == "gpt-4o-mini"
 
 
 async def test_a_program_is_refused_likewise(both: tuple[DrSai, DrSai]) -> None:
