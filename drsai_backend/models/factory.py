@@ -14,6 +14,7 @@ from drsai_backend.models.base import ModelProvider
 from drsai_backend.models.cache.base import AnswerStore
 from drsai_backend.models.cache.cache import DatabaseAnswers, ResponseCache
 from drsai_backend.models.cache.in_redis import RedisAnswers
+from drsai_backend.models.calls.seen_images import ImageReferences
 from drsai_backend.models.demo import DemoChatCompletionClient
 from drsai_backend.models.embeddings import Embeddings
 from drsai_backend.models.endpoints.bounded import bounds_of
@@ -49,6 +50,7 @@ class ModelClientFactory:
         switches: what operators have switched off, as this process knows it.
         forms: messages as they are sent to endpoints, in a quarter of `warm_bytes`.
         rules: which messages endpoints take; of all clients of this process, those of team factories too.
+        images: where messages refer to images of tools.
         continues: how their models continue answers.
 
     Raises:
@@ -65,6 +67,7 @@ class ModelClientFactory:
         self.embeddings = Embeddings(settings)
         self.switches = Switchboard()
         self.rules = MessageRules(settings.model_messages, bounds_of(settings), self.switches)
+        self.images = ImageReferences()
         self.continues = ContinueRules(settings.model_continues)
         self._settings, self._database = settings, database
         self._clients = Providers(settings, self._provider, self.forms)

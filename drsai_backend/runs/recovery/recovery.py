@@ -175,7 +175,7 @@ class Recovery:
 
     def _is_full(self) -> bool:
         """Not all of what a dead process leaves behind is taken up at once. Others sweep, and this one will again."""
-        return self._running.count >= self._settings.max_runs or self.drained is not None
+        return self._running.count >= self._settings.max_runs or bool(self._switches.off and self.drained)
 
     @property
     def drained(self) -> ShuttingDown | None:
@@ -459,7 +459,7 @@ class Recovery:
 
     def freed(self, key: int) -> None:
         """Tell that this process has done its part on a thread, and there is more to do."""
-        if not self._running.closing and self.drained is None:
+        if not self._running.closing and not (self._switches.off and self.drained):
             # The next input runs where the thread is warm.
             self._running.spawn(self.try_recover(key))
         elif self.waker is not None:

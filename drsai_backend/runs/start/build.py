@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import repeat
+from operator import contains
 from typing import cast
 
 from autogen_agentchat.agents import UserProxyAgent
@@ -128,7 +130,7 @@ async def build(
     if ask.continues is not None and (recorded or turns):
         ask = replace(ask, continues=None)  # It is continued already.
     hosted = as_object(ask.extra.get(HOSTED_AS))
-    if any(REST in text for text in plan.texts):
+    if any(map(contains, plan.texts, repeat(REST))):
         hosted = hosted | {READER: JsonObject()}
     if hosted:
         _host_tools(services, tree, hosted, given.recipe)
@@ -364,7 +366,7 @@ def inject(
     tree = _bound(tree, context, broker)
     cache: dict[object, object] = {}
     owner = context.owner or context.principal.owner
-    images = None if context.files is None else partial(SeenImages, context.files, owner)
+    images = None if context.files is None else partial(SeenImages, context.files, owner, context.models.images)
     for path, part in tree.parts.items():
         cls, agent = type(part), steps.agent(path)
         if isinstance(part, OwnSteps):
