@@ -83,6 +83,7 @@ class FakeEngine:
         default_factory=lambda: {"assistant": (1, echo), "writers": (2, writers)}
     )
     refusal: DrSaiError | Exception | None = None
+    drained: None = None
     requests: list[Ask] = field(default_factory=list)
     askers: list[Principal] = field(default_factory=list)
     handles: list[FakeHandle] = field(default_factory=list)

@@ -238,7 +238,7 @@ def _config(auth: str, headers: dict[str, str]) -> SchemathesisConfig:
 
 # Hypothesis warns of it where it tells of a slow draw: the schema is large.
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
-@pytest.mark.timeout(180 + 30 * HUNT)
+@pytest.mark.timeout(360 + 30 * HUNT)
 @pytest.mark.parametrize("auth", ["auto", "required"])
 def test_what_the_document_says_is_true(sqlite_template: bytes, tmp_path: Path, auth: str) -> None:
     file = tmp_path / "a.db"

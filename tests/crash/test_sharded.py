@@ -86,7 +86,7 @@ class Sharded:
         ]
         self._addresses = [httpx.URL(each.base_url(120)).netloc.decode() for each in started]
         # The path of a socket has at most a hundred characters.
-        with tempfile.TemporaryDirectory(prefix="drsai-router-") as folder:
+        with tempfile.TemporaryDirectory(prefix="drsai-router-", dir="/tmp") as folder:
             self.maps = Path(folder)
             (self.maps / "tenants.map").write_bytes((SHARDED / "tenants.map").read_bytes())
             (self.maps / "keys.map").touch()
@@ -305,13 +305,20 @@ def test_a_tenant_moves_while_two_are_served(sharded: Sharded, model: ModelServe
             assert sharded.get(f"/threads/{thread}", authorization=f"Bearer {key}").status_code == 200
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder for a socket, whose path has 97 characters at most."""
+    with tempfile.TemporaryDirectory(prefix="drsai-router-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
 @of(HAPROXY)
-def test_the_router_takes_its_files(tmp_path: Path) -> None:
+def test_the_router_takes_its_files(short_path: Path) -> None:
     """When it starts again, it knows what it was told."""
     for name in ("tenants.map", "keys.map"):
-        (tmp_path / name).write_text("# the directory\nacme two\n")
-    file = tmp_path / "haproxy.cfg"
-    file.write_text(configured(str(tmp_path), "127.0.0.1:8443", ["127.0.0.1:8000"] * len(SERVERS)))
+        (short_path / name).write_text("# the directory\nacme two\n")
+    file = short_path / "haproxy.cfg"
+    file.write_text(configured(str(short_path), "127.0.0.1:8443", ["127.0.0.1:8000"] * len(SERVERS)))
     checked = subprocess.run([str(HAPROXY), "-c", "-f", file], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stderr
     assert checked.stderr == ""

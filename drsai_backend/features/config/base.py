@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field
+
+from drsai_backend.json_types import JsonObject
 
 
 class ConfigInfo(BaseModel):
@@ -12,9 +14,9 @@ class ConfigInfo(BaseModel):
 
     environment: str
     version: int = Field(description="0: nothing was ever stored.")
-    values: dict[str, JsonValue] = Field(description="All settings that are stored, by name.")
-    changed: dict[str, JsonValue] = Field(
-        default_factory=dict, description="What this version has changed; null: it is stored no more."
+    values: JsonObject = Field(description="All settings that are stored, by name.")
+    changed: JsonObject = Field(
+        default_factory=JsonObject, description="What this version has changed; null: it is stored no more."
     )
     restores: int | None = Field(default=None, description="The older version that it is equal to, if made of one.")
     set_at: datetime | None = None

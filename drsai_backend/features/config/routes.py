@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import Field, JsonValue
+from pydantic import Field
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
@@ -37,7 +37,7 @@ _EXPECTED: Final = "The version that holds now, 0 for none; 409 if it is another
 class ConfigBody(Body):
     """Settings that are stored from now on, beside those that are stored already."""
 
-    values: dict[str, JsonValue] = Field(
+    values: JsonObject = Field(
         min_length=1,
         max_length=100,
         description="By name; null: stored no more.",

@@ -29,6 +29,7 @@ _BY_OWNER = re.compile(
 _SWEEPS = (
     re.compile(r"run\.status = 'running'"),  # runs that nobody runs
     re.compile(r"run\.deadline <"),  # questions whose time is over
+    re.compile(r"run\.stop_code = 'insufficient_quota'"),  # runs that wait for more of their budget
     re.compile(r"thread\.queued >"),  # inputs that wait
     re.compile(r"webhookdelivery\.next_at"),  # events that are due, for the sender
     re.compile(r"work_job\.next_at"),  # jobs that are due, for workers
