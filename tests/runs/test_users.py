@@ -36,6 +36,7 @@ from drsai_backend.datamodel import (
     MemoryPerson,
     RegisteredTool,
     SearchIndex,
+    StoredConfig,
     StoredMemory,
     Switch,
     ToolStatistic,
@@ -61,7 +62,7 @@ from tests.support.threads import LATE, QUICK, Make, settings, until
 ANN = Owner("acme", "ann")
 OTHERS = (Owner("other", "ann"), Owner("default", "ann"), Owner("acme", "bob"))
 KEPT = {table_of(AuditEntry), table_of(RegisteredTool), table_of(ToolStatistic), table_of(Worker), table_of(UsageEntry)}
-KEPT |= {table_of(each) for each in (LimitRule, LimitState, BudgetRule, BudgetState, Switch)}
+KEPT |= {table_of(each) for each in (LimitRule, LimitState, BudgetRule, BudgetState, StoredConfig, Switch)}
 """Have a tenant, and outlive its users, or are not told by `user_id` (tests/features/limits, budgets)."""
 
 
