@@ -64,13 +64,18 @@ def read_environment(name: str) -> str:
     return name
 
 
-def _with(name: str, value: object) -> Settings:
-    """Return settings of which only that one counts. Errors as those of `read_live`."""
+def check_live(name: str) -> None:
+    """Raise InvalidRequest where there is no such setting, or it needs a restart; `param` is its name."""
     if name not in LIVE:
         if name in Settings.model_fields:
             variable = f"DRSAI_{name.upper()}"
             raise InvalidRequest(f"{name} is read at the start: set {variable}, and restart the servers", param=name)
         raise InvalidRequest(f"there is no setting {name!r}{did_you_mean(name, Settings.model_fields)}", param=name)
+
+
+def _with(name: str, value: object) -> Settings:
+    """Return settings of which only that one counts. Errors as those of `read_live`."""
+    check_live(name)
     made = Settings.model_construct()
     try:
         Settings.__pydantic_validator__.validate_assignment(made, name, value)

@@ -37,7 +37,6 @@ def detach(database_url: str, store: str, file: str) -> None:
 
 @pytest.mark.parametrize("mode", ["context", "tool"])
 def test_a_resumed_turn_is_shown_the_same(serving: Serving, model: ModelServer, mode: str) -> None:
-    serving.start()
     with serving.client() as client:
         file = client.files.create(file=("handbook.md", LEAVE.encode()), purpose="assistants").id
         store = client.vector_stores.create(name="handbook").id

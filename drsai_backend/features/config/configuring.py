@@ -12,7 +12,7 @@ import orjson
 from pydantic import JsonValue
 
 from drsai_backend import log_context
-from drsai_backend.config.live import LiveSettings, read_environment, read_live
+from drsai_backend.config.live import LiveSettings, check_live, read_environment, read_live
 from drsai_backend.database.followed import Followed
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.errors import ConfigurationError, InvalidRequest
@@ -85,6 +85,8 @@ class Configuring(Extension):
             Conflict: what is stored is not `version`.
         """
         name = self._environment(environment)
+        for each in values:
+            check_live(each)
         read = {each: None if value in (None, "") else self._read(each, value) for each, value in values.items()}
         made = await self.host.database.act(
             partial(rows.set_config, environment=name, said=read, expected=version, actor=actor)

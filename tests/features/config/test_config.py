@@ -131,6 +131,8 @@ async def test_changes_at_the_same_moment_are_all_stored(make: Make) -> None:
     ("values", "param", "text"),
     [
         ({"max_turn": 3}, "max_turn", "did you mean 'max_turns'"),
+        ({"max_turn": None}, "max_turn", "did you mean 'max_turns'"),
+        ({"port": ""}, "port", "set DRSAI_PORT, and restart"),
         ({"port": 9000}, "port", "set DRSAI_PORT, and restart"),
         ({"secret_key": "x"}, "secret_key", "restart"),
         ({"max_turns": -1}, "max_turns", "greater than or equal to 0"),
