@@ -154,7 +154,9 @@ class Settings(BaseSettings):
     keep_alive_seconds: float = Field(
         default=75.0, ge=1, description="How long a connection stays open for another request."
     )
-    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], UPPER] = "INFO"
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], UPPER] = Field(
+        default="INFO", description="From which level on lines are logged."
+    )
     log_format: Literal["console", "json"] = "console"
     log_users: Literal["plain", "hashed", "none"] = Field(
         default="plain", description="How lines about runs name the user: as they are, by a digest, or not at all."

@@ -231,9 +231,9 @@ class Budgets(Rules):
         if self.resuming is not None:
             self.resuming.changed()
 
-    def _settings_changed(self, _: Collection[str]) -> None:
-        super()._settings_changed(_)
-        if self.resuming is not None:
+    def _settings_changed(self, names: Collection[str]) -> None:
+        super()._settings_changed(names)
+        if self.resuming is not None and any(name.startswith("budget_") for name in names):
             self.resuming.changed()
 
     async def _sweep(self) -> None:

@@ -62,7 +62,7 @@ class FollowedRules(Extension, Generic[R]):
             if given or rule:
                 yield who, (given if rule is None else {**given, **rule})
 
-    def _settings_changed(self, _: Collection[str]) -> None:
+    def _settings_changed(self, names: Collection[str]) -> None:
         self._defaults = self._said()
         self._are_set = any(self._defaults.values())
         self._bounds_some = self._are_set or bool(self._rules)

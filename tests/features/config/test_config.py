@@ -421,3 +421,4 @@ def test_the_page_has_all_that_can_be_stored() -> None:
     told = [name for row in re.findall(r"^\| (`.*?) \|", part, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
     assert sorted(told) == sorted(LIVE)
     assert {*LIVE} <= Settings.model_fields.keys()
+    assert all(Settings.model_fields[name].description for name in LIVE), "`drsai config get --all` shows it"
