@@ -310,10 +310,10 @@ async def test_a_url_that_hangs_holds_nothing_up(
         await until(lambda: _has_asked(site, "/slow"))
         await drsai.run("ann", "How many days of leave?")
         assert [path for path, *_ in await files_in(drsai)] == ["policies/leave.md", "policies/old/flights.md"]
-    monkeypatch.setattr(keeping, "_PATIENCE", 0.2)
+    monkeypatch.setattr(keeping, "_PATIENCE", 3.0)
     with caplog.at_level(logging.WARNING, "drsai.knowledge"):
         drsai = await world.start()
-    assert "it gave no answer within 0.2 seconds" in caplog.text
+    assert "it gave no answer within 3.0 seconds" in caplog.text
     assert site.url("/parking") in await paths_in(drsai)
 
 
