@@ -1,7 +1,7 @@
 # `make help` lists what can be made. BIN: where the tools are (a virtual environment with `pip install -e '.[dev]'`).
 BIN ?= .venv/bin
 .DEFAULT_GOAL := help
-.PHONY: help install check lint types contracts format test test-all clients docs stub release demo-svg chaos bench serve demo ci
+.PHONY: help install check lint types contracts format test test-all clients console console-dev docs stub release demo-svg chaos bench serve demo ci
 
 help: ## Show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -33,6 +33,16 @@ test-all: ## All tests, as CI runs them: 16 minutes
 
 clients: ## Real clients and coding agents, each in an environment of its own, against a real server: 10 minutes at first, then 2
 	$(BIN)/pytest -n 0 -rs tests/clients/contracts.py
+
+console: console/node_modules ## The console's files in drsai_backend/api/pages/console, from console/ (needs node 20 or later)
+	$(BIN)/python console/document.py > console/openapi.json
+	cd console && npm run --silent types && npm run --silent build
+
+console-dev: console/node_modules ## The console beside a server on port 8000, reloaded at each change
+	cd console && npm run dev
+
+console/node_modules: console/package-lock.json
+	cd console && npm ci && touch node_modules
 
 docs: ## The documents as a site with search, strictly: build/documents/site (needs `pip install -e '.[docs]'`)
 	$(BIN)/python docs/make_site.py

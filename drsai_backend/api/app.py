@@ -28,6 +28,7 @@ from drsai_backend.api.http.parameters import known_parameters, new_router
 from drsai_backend.api.http.sockets import Opened, SocketEndpoint, SocketSession
 from drsai_backend.api.joining import Routers, Web, join, no_routers
 from drsai_backend.api.mcp.route import McpRoute
+from drsai_backend.api.me import me_routes
 from drsai_backend.api.openai.chat.endpoint import ChatRoute
 from drsai_backend.api.openai.completions import CompletionsRoute
 from drsai_backend.api.openai.conversations import conversation_routes
@@ -117,6 +118,7 @@ def create_app(  # noqa: PLR0913 - what an application is made of
     add_socket(f"{PREFIX}/ws", partial(TaskSession, tasks), heartbeat=HEARTBEAT)
     routes.extend(engine_routes(tasks, web).routes)
     routes.extend(_health_routes(engine, settings if models is None else models).routes)
+    routes.extend(me_routes(settings if models is None else models).routes)
     routes.extend(page_routes())
     for name, router in routers(web):
         join(app, name, router)

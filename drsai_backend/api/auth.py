@@ -113,8 +113,9 @@ class Access:
         self._headers = (user_header,) if user_header else _BY_GATEWAY
         self._came, self._known, self._streams = came, known, streams
 
-    async def authenticate(self, connection: Connection, needed: Scope) -> Principal | None:
-        """Return who asks, by what the request brings; None: everybody may, as whom they name.
+    async def authenticate(self, connection: Connection, needed: Scope | None) -> Principal | None:
+        """Return who asks, by what the request brings; None: everybody may, as whom they name. `needed`: the scope that
+        they must have; None: none.
 
         Raises:
             Unauthenticated: a key is needed, and there is none, or none that is valid.
@@ -133,7 +134,7 @@ class Access:
                 known(caller, headers)
         return caller
 
-    async def _find(self, connection: Connection, needed: Scope) -> Principal | None:
+    async def _find(self, connection: Connection, needed: Scope | None) -> Principal | None:
         """Return who asks; see `authenticate`."""
         if self._identify is not None:
             found = self._identify(Request(connection))
@@ -143,7 +144,7 @@ class Access:
             _check_identified(caller)
         else:
             caller = await self._authenticator.identify(_credential(connection))
-        if caller is not None:
+        if caller is not None and needed is not None:
             caller.require(needed)
         return caller
 

@@ -21,6 +21,7 @@ SLOW = (
     "cli/test_init.py",
     "cli/test_serve.py",
     "cli/test_threads_portable.py",
+    "console",
     "crash",
     "database/test_portable_hostile.py",
     "database/test_servers.py",
@@ -42,7 +43,7 @@ SLOW = (
     "webhooks/test_sender.py",
     "work/test_kills.py",
 )
-"""Below tests/: whose subject is processes, servers that are stopped, cuts at every place, thousands of requests."""
+"""Below tests/: whose subject is processes, browsers, servers that stop, cuts at every place, thousands of requests."""
 PROCESSES = {"all_commands", "bubblewrap", "own"}
 """Fixtures that start processes, by the name that a conftest gives them: what uses them is slow."""
 RUN = ("api", "database", "e2e", "features", "runs", "work")

@@ -1,5 +1,5 @@
-"""The pages are for people: `/docs` shows the OpenAPI document, by Swagger UI, which comes along: no other host is
-asked.
+"""The pages are for people: `/docs` shows the OpenAPI document, by Swagger UI, which comes along, and `/console` is the
+console: no other host is asked.
 
 `static/` has swagger-ui-dist 5.35.0 as it was published, and `docs.js`, which begins it: no page has a script in it.
 """
@@ -13,6 +13,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+
+from drsai_backend.api.pages.console import console_routes
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -39,4 +41,5 @@ async def _docs(_: Request) -> HTMLResponse:
 def page_routes() -> list[BaseRoute]:
     """The routes of the pages, which anybody may read, as they may the document."""
     static = Mount("/docs/static", StaticFiles(directory=Path(__file__).parent / "static"))
-    return [*(Route(path, _docs, include_in_schema=False) for path in ("/docs", "/redoc")), static]
+    docs = (Route(path, _docs, include_in_schema=False) for path in ("/docs", "/redoc"))
+    return [*docs, static, *console_routes()]

@@ -1,0 +1,84 @@
+/** The one place that fetches: who asks, what went wrong, and whether the server can be reached. */
+import { signal } from "@preact/signals";
+import createClient from "openapi-fetch";
+import { key } from "./keyring";
+import type { paths } from "./schema";
+
+/** The server's root: one above the page's <base>. */
+export const root = new URL("..", document.baseURI).href.replace(/\/$/, "");
+
+/** Whether the last request reached the server. */
+export const online = signal(true);
+/** Whether the server wants a key, or another one. */
+export const refused = signal<ApiError | null>(null);
+
+/** What a server said instead of an answer. `status` is 0 where it said nothing. */
+export class ApiError extends Error {
+  constructor(
+    message: string,
+    readonly status: number,
+    readonly code: string | null = null,
+    readonly param: string | null = null,
+    readonly requestId: string | null = null,
+    readonly retryAfter: number | null = null,
+  ) {
+    super(message);
+  }
+}
+
+interface ErrorBody {
+  error?: { message?: string; code?: string; param?: string | null };
+}
+
+async function errorOf(response: Response): Promise<ApiError> {
+  const body = (await response.json().catch(() => null)) as ErrorBody | null;
+  const told = body?.error;
+  const after = Number(response.headers.get("retry-after"));
+  return new ApiError(
+    told?.message ?? `${response.status} ${response.statusText}`,
+    response.status,
+    told?.code ?? null,
+    told?.param ?? null,
+    response.headers.get("x-request-id"),
+    after > 0 ? after : null,
+  );
+}
+
+/** Fetch `input` as whoever is signed in. Throws ApiError for every answer that is none. */
+export async function send(input: Request): Promise<Response> {
+  const token = key.value;
+  if (token !== null) input.headers.set("authorization", `Bearer ${token}`);
+  let response: Response;
+  try {
+    response = await fetch(input);
+  } catch (error) {
+    if (input.signal.aborted) throw error;
+    online.value = false;
+    throw new ApiError("The server cannot be reached.", 0, "offline");
+  }
+  online.value = true;
+  if (response.ok) return response;
+  const error = await errorOf(response);
+  if (error.status === 401 && token === key.value) refused.value = error;
+  throw error;
+}
+
+/** The API, typed by its OpenAPI document: `await data(api.GET("/v1/runs/{run_id}", { params: { path: { run_id } } }))`. */
+export const api = createClient<paths>({ baseUrl: root, fetch: send });
+
+/** The body of an answer. `send` has thrown where there is none. */
+export async function data<T>(asked: Promise<{ data?: T }>): Promise<T> {
+  return (await asked).data as T;
+}
+
+/** Post a JSON body to a path that streams its answer, or takes headers of its own. */
+export function post(path: string, body: unknown, options: { signal?: AbortSignal; headers?: Record<string, string> } = {}): Promise<Response> {
+  const init: RequestInit = { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json", ...options.headers } };
+  if (options.signal) init.signal = options.signal;
+  return send(new Request(root + path, init));
+}
+
+/** Get bytes, as of a file, as whoever is signed in: an <img> or a link alone would send no key. */
+export async function blob(path: string, signal?: AbortSignal): Promise<Blob> {
+  return await (await send(new Request(root + path, signal ? { signal } : {}))).blob();
+}

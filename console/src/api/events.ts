@@ -1,0 +1,78 @@
+/** The one place that follows events: of a run, of a thread, and of an answer under way. */
+import { ApiError, online, root, send } from "./client";
+
+/** An event, as docs/http.md tells them; `type` says which. */
+export interface ServerEvent {
+  type: string;
+  id: string | null;
+  [field: string]: unknown;
+}
+
+/** The events of an answer's body, as they come. A comment of the server's (`: ping`) is passed over. */
+export async function* eventsOf(response: Response): AsyncGenerator<{ id: string | null; data: string; type: string | null }> {
+  if (!response.body) return;
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      rest += value;
+      const frames = rest.split(/\r?\n\r?\n/);
+      rest = frames.pop() ?? "";
+      for (const frame of frames) {
+        let id: string | null = null;
+        let type: string | null = null;
+        const lines: string[] = [];
+        for (const line of frame.split(/\r?\n/)) {
+          if (line.startsWith("data:")) lines.push(line.slice(5).replace(/^ /, ""));
+          else if (line.startsWith("id:")) id = line.slice(3).trim();
+          else if (line.startsWith("event:")) type = line.slice(6).trim();
+        }
+        if (lines.length) yield { id, type, data: lines.join("\n") };
+      }
+    }
+  } finally {
+    await reader.cancel().catch(() => undefined);
+  }
+}
+
+const FIRST_WAIT = 300;
+const LONGEST_WAIT = 10_000;
+
+function sleep(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+  });
+}
+
+/** Follow a log (`/v1/runs/ID/events`, `/v1/threads/ID/events`) until it is over or `signal` is aborted.
+ *
+ * It connects again whenever the connection or the server is lost, after the last event that was read: no stored event
+ * is heard twice or left out, whichever worker answers. Throws ApiError where the server refuses (404, 403). */
+export async function follow(path: string, hear: (event: ServerEvent) => void, signal: AbortSignal, after: string | null = null): Promise<void> {
+  let last = after;
+  let wait = FIRST_WAIT;
+  while (!signal.aborted) {
+    try {
+      const headers: Record<string, string> = last === null ? {} : { "last-event-id": last };
+      const response = await send(new Request(root + path, { headers, signal }));
+      if (response.status === 204) return;
+      for await (const { id, type, data } of eventsOf(response)) {
+        wait = FIRST_WAIT;
+        if (id !== null) last = id;
+        const event = { ...(JSON.parse(data) as object), id } as ServerEvent;
+        event.type ??= type ?? "message";
+        hear(event);
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      const passing = !(error instanceof ApiError) || error.status === 0 || error.status === 429 || error.status >= 500;
+      if (!passing) throw error;
+      if (!(error instanceof ApiError)) online.value = false;
+    }
+    await sleep(wait, signal);
+    wait = Math.min(wait * 2, LONGEST_WAIT);
+  }
+}

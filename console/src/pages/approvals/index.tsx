@@ -1,0 +1,12 @@
+import { PageHead } from "../../ui/page";
+import { Empty } from "../../ui/state";
+import { t } from "../../words";
+
+export default function Approvals() {
+  return (
+    <div class="page">
+      <PageHead title={t("nav.approvals")} />
+      <Empty />
+    </div>
+  );
+}

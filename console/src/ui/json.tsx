@@ -1,0 +1,35 @@
+/** JSON as a tree that opens and closes. */
+import type { ComponentChildren } from "preact";
+
+const MANY = 200;
+
+function leaf(value: unknown): ComponentChildren {
+  return <span class={`json-${value === null ? "null" : typeof value}`}>{JSON.stringify(value)}</span>;
+}
+
+/** `depth`: how many levels are open at first. */
+export function Json({ value, name, depth = 2 }: { value: unknown; name?: string; depth?: number }) {
+  const head = name === undefined ? null : <span class="json-name">{name}: </span>;
+  if (value === null || typeof value !== "object") {
+    return (
+      <div class="json">
+        {head}
+        {leaf(value)}
+      </div>
+    );
+  }
+  const entries = Object.entries(value);
+  const [open, close] = Array.isArray(value) ? ["[", "]"] : ["{", "}"];
+  return (
+    <details class="json" open={depth > 0}>
+      <summary>
+        {head}
+        <span class="quiet">{`${open}${entries.length}${close}`}</span>
+      </summary>
+      {entries.slice(0, MANY).map(([key, inner]) => (
+        <Json key={key} name={key} value={inner} depth={depth - 1} />
+      ))}
+      {entries.length > MANY && <div class="json quiet">… {entries.length - MANY}</div>}
+    </details>
+  );
+}

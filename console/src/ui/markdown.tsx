@@ -1,0 +1,154 @@
+/** Markdown as elements. What models write is read into a tree and never into HTML: no text becomes markup. */
+import { marked, type Token, type Tokens } from "marked";
+import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
+import { CopyButton } from "./controls";
+
+/** Links that lead to other pages; anything else (`javascript:`, `data:`) is shown as text. */
+const SAFE = /^(https?:|mailto:)/i;
+
+function Link({ href, children }: { href: string; children: ComponentChildren }) {
+  if (!SAFE.test(href)) return <span>{children}</span>;
+  return (
+    <a href={href} target="_blank" rel="noopener noreferrer nofollow">
+      {children}
+    </a>
+  );
+}
+
+export function Code({ text, language }: { text: string; language?: string | undefined }) {
+  return (
+    <figure class="code">
+      <figcaption>
+        <span>{language}</span>
+        <CopyButton text={text} />
+      </figcaption>
+      <pre tabIndex={0}>
+        <code>{text}</code>
+      </pre>
+    </figure>
+  );
+}
+
+/** Texts of tokens hold entities where they come from a text, and not where they come from code. */
+const ENTITIES: Record<string, string> = { amp: "&", lt: "<", gt: ">", quot: '"', "#39": "'", nbsp: "\u00a0" };
+const plain = (text: string) => text.replace(/&(amp|lt|gt|quot|#39|nbsp);/g, (_, name: string) => ENTITIES[name] ?? "");
+
+function Inline({ tokens }: { tokens: readonly Token[] | undefined }): ComponentChildren {
+  return tokens?.map((token, n) => <Piece key={n} token={token} />);
+}
+
+function Table({ token }: { token: Tokens.Table }) {
+  const cell = (each: Tokens.TableCell, n: number, Kind: "th" | "td") => (
+    <Kind key={n} style={each.align ? { textAlign: each.align } : {}}>
+      <Inline tokens={each.tokens} />
+    </Kind>
+  );
+  return (
+    <div class="scroll-x" tabIndex={0}>
+      <table>
+        <thead>
+          <tr>{token.header.map((each, n) => cell(each, n, "th"))}</tr>
+        </thead>
+        <tbody>
+          {token.rows.map((row, n) => (
+            <tr key={n}>{row.map((each, place) => cell(each, place, "td"))}</tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function Items({ token }: { token: Tokens.List }) {
+  const items = token.items.map((item, n) => (
+    <li key={n}>
+      {item.task && <input type="checkbox" checked={item.checked ?? false} disabled aria-label={item.text} />}
+      <Inline tokens={item.tokens.filter((each) => each.type !== "checkbox")} />
+    </li>
+  ));
+  return token.ordered ? <ol start={Number(token.start) || 1}>{items}</ol> : <ul>{items}</ul>;
+}
+
+function Piece({ token }: { token: Token }): ComponentChildren {
+  switch (token.type) {
+    case "space":
+    case "def":
+      return null;
+    case "heading": {
+      // The page has the first two levels.
+      const Level = `h${Math.min(6, (token as Tokens.Heading).depth + 2)}` as "h3";
+      return (
+        <Level>
+          <Inline tokens={token.tokens} />
+        </Level>
+      );
+    }
+    case "paragraph":
+      return (
+        <p>
+          <Inline tokens={token.tokens} />
+        </p>
+      );
+    case "text":
+      return token.tokens ? <Inline tokens={token.tokens} /> : plain(token.text as string);
+    case "escape":
+      return plain(token.text as string);
+    case "strong":
+      return (
+        <strong>
+          <Inline tokens={token.tokens} />
+        </strong>
+      );
+    case "em":
+      return (
+        <em>
+          <Inline tokens={token.tokens} />
+        </em>
+      );
+    case "del":
+      return (
+        <del>
+          <Inline tokens={token.tokens} />
+        </del>
+      );
+    case "codespan":
+      return <code>{plain(token.text as string)}</code>;
+    case "code":
+      return <Code text={token.text as string} language={(token as Tokens.Code).lang} />;
+    case "br":
+      return <br />;
+    case "hr":
+      return <hr />;
+    case "blockquote":
+      return (
+        <blockquote>
+          <Inline tokens={token.tokens} />
+        </blockquote>
+      );
+    case "list":
+      return <Items token={token as Tokens.List} />;
+    case "table":
+      return <Table token={token as Tokens.Table} />;
+    case "link":
+      return (
+        <Link href={token.href as string}>
+          <Inline tokens={token.tokens} />
+        </Link>
+      );
+    case "image":
+      // Loading it would tell another host who reads this; the policy of the page forbids it as well.
+      return <Link href={token.href as string}>{(token.text as string) || (token.href as string)}</Link>;
+    default:
+      return token.raw;
+  }
+}
+
+export function Markdown({ text }: { text: string }) {
+  const tokens = useMemo(() => marked.lexer(text), [text]);
+  return (
+    <div class="markdown">
+      <Inline tokens={tokens} />
+    </div>
+  );
+}

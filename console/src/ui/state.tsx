@@ -1,0 +1,38 @@
+/** What is shown while there is nothing to show: loading, empty, and what went wrong. */
+import type { ComponentChildren } from "preact";
+import { ApiError } from "../api/client";
+import { t } from "../words";
+import { Button } from "./controls";
+
+export function Loading({ lines = 3 }: { lines?: number }) {
+  return (
+    <div class="loading" role="status" aria-label={t("state.loading")}>
+      {Array.from({ length: lines }, (_, line) => (
+        <span class="skeleton" key={line} />
+      ))}
+    </div>
+  );
+}
+
+export function Empty({ title = t("state.empty"), children }: { title?: string; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <p class="empty-title">{title}</p>
+      {children}
+    </div>
+  );
+}
+
+/** An error as the server worded it, with what to do: nothing is hidden behind "something went wrong". */
+export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
+  const told = error instanceof ApiError ? error : null;
+  const text = error instanceof Error ? error.message : String(error);
+  return (
+    <div class="problem" role="alert">
+      <p class="problem-title">{told?.status === 403 ? t("state.refused") : t("state.problem")}</p>
+      <p>{text}</p>
+      {told?.requestId && <p class="quiet">{t("state.request", { id: told.requestId })}</p>}
+      {retry && <Button onClick={retry}>{t("do.retry")}</Button>}
+    </div>
+  );
+}

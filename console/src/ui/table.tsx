@@ -1,0 +1,102 @@
+/** A table of any length: only the rows that can be seen are in the page. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Listing } from "./load";
+import { t } from "../words";
+import { Empty, Loading, Problem } from "./state";
+
+export interface Column<T> {
+  name: string;
+  head: string;
+  cell: (row: T) => ComponentChildren;
+  /** As in CSS's grid-template-columns. Default: an equal part. */
+  width?: string;
+  numeric?: boolean;
+  /** Left out where the page is narrow. */
+  wide?: boolean;
+}
+
+interface TableProps<T> {
+  label: string;
+  columns: readonly Column<T>[];
+  listing: Listing<T>;
+  href?: (row: T) => string;
+  selected?: ReadonlySet<string>;
+  onSelect?: (id: string, selected: boolean) => void;
+  empty?: ComponentChildren;
+}
+
+const ROW = 40;
+const BEYOND = 12;
+
+/** `href`: where a row leads; arrow keys move between rows, Enter opens one. `onSelect` puts a box before each row. */
+export function Table<T extends { id: string | null }>({ label, columns, listing, href, selected, onSelect, empty }: TableProps<T>) {
+  const box = useRef<HTMLDivElement>(null);
+  const [seen, setSeen] = useState<[number, number]>([0, 40]);
+  const { rows, hasMore, loading, error, more } = listing;
+  const look = () => {
+    const { scrollTop, clientHeight } = box.current ?? { scrollTop: 0, clientHeight: 0 };
+    const from = Math.max(0, Math.floor(scrollTop / ROW) - BEYOND);
+    const end = Math.ceil((scrollTop + clientHeight) / ROW) + BEYOND;
+    setSeen(([a, b]) => (a === from && b === end ? [a, b] : [from, end]));
+    if (hasMore && !loading && error === null && end >= rows.length) more();
+  };
+  useEffect(look, [rows.length, hasMore, loading]);
+  useEffect(() => {
+    const watcher = new ResizeObserver(look);
+    if (box.current) watcher.observe(box.current);
+    return () => watcher.disconnect();
+  });
+  const move = (event: KeyboardEvent) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const row = (event.target as Element).closest<HTMLElement>("[data-row]");
+    if (!step || !row) return;
+    const next = box.current?.querySelector<HTMLElement>(`[data-row="${Number(row.dataset["row"]) + step}"]`);
+    if (!next) return;
+    event.preventDefault();
+    (next.querySelector<HTMLElement>("a.row-link") ?? next).focus();
+    next.scrollIntoView({ block: "nearest" });
+  };
+  if (error !== null && rows.length === 0) return <Problem error={error} retry={listing.reload} />;
+  if (rows.length === 0) return loading ? <Loading lines={8} /> : <>{empty ?? <Empty />}</>;
+  const [from, end] = seen;
+  const shown = rows.slice(from, end);
+  const template = [...(onSelect ? ["2rem"] : []), ...columns.map((each) => each.width ?? "1fr")].join(" ");
+  const cells = columns.map((each) => `${each.numeric ? "numeric" : ""} ${each.wide ? "if-wide" : ""}`);
+  return (
+    <div class="table" ref={box} onScroll={look} onKeyDown={move} tabIndex={-1} role="table" aria-label={label} aria-rowcount={hasMore ? -1 : rows.length + 1} style={{ "--columns": template }}>
+      <div class="table-head" role="row" aria-rowindex={1}>
+        {onSelect && <span role="columnheader" />}
+        {columns.map((each, n) => (
+          <span key={each.name} role="columnheader" class={cells[n]}>
+            {each.head}
+          </span>
+        ))}
+      </div>
+      <div class="table-body" role="rowgroup" style={{ height: `${rows.length * ROW}px` }}>
+        {shown.map((row, n) => (
+          <div key={row.id} class="table-row" role="row" aria-rowindex={from + n + 2} data-row={from + n} style={{ transform: `translateY(${(from + n) * ROW}px)` }}>
+            {onSelect && (
+              <span role="cell">
+                <input type="checkbox" aria-label={t("do.open")} checked={selected?.has(row.id ?? "") ?? false} onChange={(event) => onSelect(row.id ?? "", event.currentTarget.checked)} />
+              </span>
+            )}
+            {columns.map((each, place) => (
+              <span key={each.name} role="cell" class={cells[place]}>
+                {place === 0 && href ? (
+                  <a class="row-link" href={href(row)}>
+                    {each.cell(row)}
+                  </a>
+                ) : (
+                  each.cell(row)
+                )}
+              </span>
+            ))}
+          </div>
+        ))}
+      </div>
+      {loading && <p class="quiet table-foot">{t("state.loading")}</p>}
+      {error !== null && <Problem error={error} retry={more} />}
+    </div>
+  );
+}

@@ -1,0 +1,74 @@
+/** Times, durations, counts, money and statuses, as they are written everywhere. */
+import { signal } from "@preact/signals";
+import type { Status as RunStatus } from "../api/shapes";
+import { language, t } from "../words";
+
+const locale = () => (language.value === "zh" ? "zh-CN" : "en");
+
+/** Now, in Unix seconds, as far as what is shown needs it: every second. */
+export const now = signal(Date.now() / 1000);
+setInterval(() => document.hidden || (now.value = Date.now() / 1000), 1000);
+
+const STEPS = [
+  ["year", 31_557_600],
+  ["month", 2_629_800],
+  ["day", 86_400],
+  ["hour", 3_600],
+  ["minute", 60],
+] as const;
+
+function ago(at: number): string {
+  const gone = now.value - at;
+  for (const [unit, long] of STEPS)
+    if (Math.abs(gone) >= long) return new Intl.RelativeTimeFormat(locale(), { numeric: "auto", style: "short" }).format(-Math.trunc(gone / long), unit);
+  return t("time.now");
+}
+
+/** A moment as Unix seconds, or as ISO 8601: how long ago; its date is the tooltip. */
+export function Time({ at }: { at: number | string | null | undefined }) {
+  if (at === null || at === undefined) return <span class="quiet">–</span>;
+  const seconds = typeof at === "string" ? Date.parse(at) / 1000 : at;
+  const date = new Date(seconds * 1000);
+  return (
+    <time dateTime={date.toISOString()} title={date.toLocaleString(locale())}>
+      {ago(seconds)}
+    </time>
+  );
+}
+
+/** Seconds, as people read them: `840 ms`, `12.4 s`, `3 m 10 s`, `2 h 5 m`. */
+export function duration(seconds: number): string {
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  if (whole < 3600) return `${Math.floor(whole / 60)} m ${whole % 60} s`;
+  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} m`;
+}
+
+/** How long something has taken, or takes by now where it is not over. */
+export function Lasting({ from, until }: { from: number | null | undefined; until: number | null | undefined }) {
+  if (from === null || from === undefined) return <span class="quiet">–</span>;
+  return <span>{duration(Math.max(0, (until ?? now.value) - from))}</span>;
+}
+
+export function count(value: number | null | undefined): string {
+  if (value === null || value === undefined) return "–";
+  return new Intl.NumberFormat(locale(), value >= 10_000 ? { notation: "compact", maximumFractionDigits: 1 } : {}).format(value);
+}
+
+export function bytes(value: number): string {
+  const units = ["B", "KB", "MB", "GB"];
+  let unit = 0;
+  for (; value >= 1000 && unit < units.length - 1; unit++) value /= 1000;
+  return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
+/** An amount; null: not known, which is not nothing. */
+export function money(value: number | null | undefined, currency = "USD"): string {
+  if (value === null || value === undefined) return "–";
+  return new Intl.NumberFormat(locale(), { style: "currency", currency, maximumFractionDigits: value < 1 ? 4 : 2 }).format(value);
+}
+
+export function Status({ status }: { status: RunStatus }) {
+  return <span class={`status ${status}`}>{t(`status.${status}`)}</span>;
+}

@@ -1,0 +1,3 @@
+import type { Words } from ".";
+
+export const agents = {} as const satisfies Words;

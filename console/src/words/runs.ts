@@ -1,0 +1,3 @@
+import type { Words } from ".";
+
+export const runs = {} as const satisfies Words;

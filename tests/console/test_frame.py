@@ -1,0 +1,71 @@
+"""The frame of the console: who may see what, in which words, and what is left of a key."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from playwright.async_api import expect
+
+from drsai_backend.datamodel.owner import Owner
+from tests.console.conftest import Console, Open
+
+
+async def test_an_open_server_just_opens(console: Console) -> None:
+    page = await console.open()
+    menu = page.get_by_role("navigation", name="Main").get_by_role("link")
+    await expect(menu).to_have_text(
+        ["Chat", "Runs", "Approvals", "Agents", "Tools", "Knowledge", "Memory", "Operations"]
+    )
+    await expect(menu.first).to_have_attribute("aria-current", "page")
+
+
+async def test_a_key_is_asked_for_and_never_stored_in_clear(opened: Open) -> None:
+    console = await opened(auth="required")
+    made = await console.drsai.keys.create(Owner("default", "ann"), ["viewer"])
+    key = made.key.get_secret_value()
+    page = await console.open()
+    field = page.get_by_label("API key or token")
+    await field.fill("sk-wrong")
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("alert")).to_contain_text("not valid here")
+    await console.is_accessible()
+    await field.fill(key)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("link", name="Runs")).to_be_visible()
+    # A viewer may not chat, so the console does not offer it.
+    await expect(page.get_by_role("link", name="Chat")).to_have_count(0)
+    assert key not in await page.evaluate("JSON.stringify([location.href, {...localStorage}, {...sessionStorage}])")
+    await page.reload()
+    await expect(page.get_by_role("link", name="Runs")).to_be_visible()
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(field).to_be_visible()
+    await page.reload()
+    await expect(field).to_be_visible()
+
+
+async def test_chinese_and_dark(opened: Open) -> None:
+    console = await opened(context={"locale": "zh-CN", "color_scheme": "dark"})
+    page = await console.open("nowhere")
+    await expect(page.get_by_text("没有这个页面。")).to_be_visible()
+    await console.is_accessible()
+    await page.get_by_label("语言").select_option("en")
+    await expect(page.get_by_text("There is no such page.")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [390, 1280, 2560])
+async def test_the_frame_has_no_violation(opened: Open, width: int) -> None:
+    console = await opened(context={"viewport": {"width": width, "height": 800}})
+    await console.open()
+    await console.is_accessible()
+
+
+async def test_the_page_asks_nobody_else_and_runs_nothing_else(console: Console) -> None:
+    async with httpx.AsyncClient(base_url=console.url) as http:
+        page = await http.get("/console/runs/run_1")
+        policy = dict(each.strip().split(" ", 1) for each in page.headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == policy["frame-ancestors"] == policy["trusted-types"] == "'none'"
+        assert policy["script-src"] == policy["connect-src"] == "'self'"
+        assert "unsafe" not in page.headers["content-security-policy"]
+        assert (await http.get("/console")).headers["location"] == "/console/"
+        assert (await http.get("/console/assets/..%2findex.html")).status_code == 404
+        assert (await http.get("/console/assets/nothing.js")).status_code == 404
