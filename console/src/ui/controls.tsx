@@ -69,6 +69,16 @@ export function Field({ label, value, onValue, hideLabel = false, type = "text",
   );
 }
 
+/** A field of several lines. */
+export function Area({ label, value, onValue, rows = 4, ...rest }: { label: string; value: string; onValue: (value: string) => void; rows?: number; required?: boolean }) {
+  return (
+    <label class="field">
+      <span class="field-label">{label}</span>
+      <textarea {...rest} rows={rows} value={value} onInput={(event) => onValue(event.currentTarget.value)} />
+    </label>
+  );
+}
+
 export function Select<T extends string>(props: { label: string; value: T; options: readonly (readonly [T, string])[]; onValue: (value: T) => void; hideLabel?: boolean }) {
   return (
     <label class="field">
@@ -87,7 +97,12 @@ export function Select<T extends string>(props: { label: string; value: T; optio
 /** A dialog over the page: Escape and the button close it, and the focus returns to where it was. */
 export function Dialog({ title, children, onClose, wide = false }: { title: string; children: ComponentChildren; onClose: () => void; wide?: boolean }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  useEffect(() => {
+    const before = document.activeElement;
+    dialog.current?.showModal();
+    // Once it is out of the page: while it is there, nothing else takes the focus.
+    return () => queueMicrotask(() => before instanceof HTMLElement && before.focus());
+  }, []);
   return (
     <dialog ref={dialog} class={wide ? "wide" : ""} aria-label={title} onClose={onClose}>
       <header class="dialog-head">

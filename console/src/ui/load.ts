@@ -2,6 +2,23 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import type { Page } from "../api/shapes";
 
+/** What asks for the page of a list after another one. */
+export function paged(after: string | number | null, limit = 100): { limit: number; after?: string } {
+  return after === null ? { limit } : { limit, after: String(after) };
+}
+
+/** All entries of a list that is not long. */
+export async function allOf<T>(page: (after: string | number | null) => Promise<Page<T>>): Promise<T[]> {
+  const rows: T[] = [];
+  let after: string | number | null = null;
+  do {
+    const made: Page<T> = await page(after);
+    rows.push(...made.data);
+    after = made.next;
+  } while (after !== null);
+  return rows;
+}
+
 export interface Loaded<T> {
   value: T | null;
   error: unknown;

@@ -39,6 +39,8 @@ export const common = {
   "do.more": ["More", "更多"],
   "do.search": ["Search", "搜索"],
   "do.clear": ["Clear", "清除"],
+  "do.type": ["Type {name} to confirm", "输入 {name} 以确认"],
+  "do.download": ["Download", "下载"],
   "do.open": ["Open", "打开"],
   "state.loading": ["Loading", "正在加载"],
   "state.empty": ["Nothing here yet", "暂无内容"],
