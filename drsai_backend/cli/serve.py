@@ -213,7 +213,11 @@ async def _print_serving(drsai: DrSai, url: str, address: Address) -> None:
     for name in teams.names():
         models.add_row("" if models.row_count else "  models", name, Text(teams.description(name)))
     console.print(models)
-    rows = [("database", escape(show_url(drsai.database))), ("answers", _answers(drsai))]
+    rows = [
+        ("console", f"[bold]{escape(url)}/console[/]"),
+        ("database", escape(show_url(drsai.database))),
+        ("answers", _answers(drsai)),
+    ]
     if drsai.models.is_demo:
         rows.append(("", "Set OPENAI_API_KEY or OPENAI_BASE_URL, and DRSAI_MODEL, for one."))
     if needs_key:

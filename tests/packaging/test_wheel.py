@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import re
 import subprocess
 import sys
 import tarfile
@@ -47,6 +48,14 @@ def test_the_migrations_are_inside(files: set[str]) -> None:
     assert {f"drsai_backend/{path.relative_to(ROOT)}" for path in scripts} - files == set()
 
 
+def test_the_console_is_inside(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    page = archive.read("drsai_backend/api/pages/console/index.html").decode()
+    loaded = re.findall(r'(?:src|href)="\./(assets/[^"]+)"', page)
+    assert len(loaded) == 2
+    assert {f"drsai_backend/api/pages/console/{each}" for each in loaded} <= {*archive.namelist()}
+
+
 def test_nothing_else_is_inside(files: set[str]) -> None:
     roots = {name.split("/", 1)[0] for name in files}
     assert roots == {"drsai_backend", f"drsai_backend-{drsai_backend.__version__}.dist-info"}
@@ -78,6 +87,8 @@ def test_the_source_distribution_is_complete(tmp_path: Path) -> None:
         "CONTRIBUTING.md",
         "SECURITY.md",
         "UPGRADING.md",
+        "console/package-lock.json",
+        "console/src/main.tsx",
         "pyproject.toml",
         "alembic.ini",
         "migrations/env.py",
