@@ -23,6 +23,7 @@ LIVE: Final = (
     "engine_steps",
     "task_model",
     "task_seconds",
+    "tool_timeouts",
     "profile_overrides",
     "price_overrides",
     "retention_days",

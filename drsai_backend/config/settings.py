@@ -43,6 +43,7 @@ from drsai_backend.config.values import (
     Retention,
     StrippedSecret,
     TeamNames,
+    ToolTimes,
     VariableName,
 )
 from drsai_backend.errors import ConfigurationError
@@ -362,6 +363,11 @@ class Settings(BaseSettings):
         default=_MIB,
         ge=100,
         description="Characters of any tool's result that the model gets, whatever the tool itself allows.",
+    )
+    tool_timeouts: ToolTimes = Field(
+        default_factory=dict,
+        description="Seconds that an attempt of a tool call may take, by the tool's name: `web_search=5, *=60`; `*`: "
+        "of tools that say none themselves; 0: for ever.",
     )
     model_max_retries: int = Field(default=2, ge=0, le=10, description="Repeats of a call after 408, 409, 429, 5xx.")
     model_context: int | None = Field(

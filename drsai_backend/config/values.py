@@ -199,6 +199,13 @@ Retention: TypeAlias = Annotated[
 ]
 """Days by status, or by tenant and status, as `error=7, acme/*=365`, or JSON; 0: kept for ever."""
 
+ToolTimes: TypeAlias = Annotated[
+    dict[Annotated[str, Field(min_length=1)], Annotated[float, Field(ge=0, le=86_400)]],
+    NoDecode,
+    _numbers("web_search=5 or *=60"),
+]
+"""Seconds by the name of a tool, as `web_search=5, *=60`, or JSON; `*`: of tools that say none; 0: for ever."""
+
 Document: TypeAlias = Annotated[dict[str, JsonValue], NoDecode, _DOCUMENT]
 """A JSON object."""
 Documents: TypeAlias = Annotated[list[dict[str, JsonValue]], NoDecode, _DOCUMENT]

@@ -12,7 +12,7 @@ from autogen_core.tools import BaseTool, ToolResult, ToolSchema
 from pydantic import BaseModel, ConfigDict
 
 from drsai_backend.json_types import JsonObject
-from drsai_backend.tools.options import ToolOptions
+from drsai_backend.tools.options import TIMEOUT, ToolOptions
 from drsai_backend.tools.results import ToolOutput
 from drsai_backend.tools.running import ToolRun
 
@@ -67,6 +67,11 @@ class ToolBase(BaseTool[BaseModel, ToolResult]):
     def schema(self) -> ToolSchema:
         """See `autogen_core.tools.Tool.schema`."""
         return self._schema
+
+    @property
+    def says_no_time(self) -> bool:
+        """Whether nobody has said of this tool how long an attempt may take."""
+        return self.options.timeout == TIMEOUT
 
     async def validate_credentials(self) -> None:
         """Raise ToolError when the tool cannot work with the credentials it has. By default it needs none."""

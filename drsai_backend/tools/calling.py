@@ -112,7 +112,7 @@ async def _attempts(call: ToolCall) -> ToolResult:
 
 async def _once(call: ToolCall) -> ToolResult:
     tool = call.tool
-    seconds = tool.options.timeout
+    seconds = _seconds(call)
     scope = asyncio.timeout(seconds)
     try:
         async with scope:
@@ -128,6 +128,16 @@ async def _once(call: ToolCall) -> ToolResult:
             raise
         raise ToolError(f"The tool {tool.name} gave no answer within {seconds:g} seconds, and was stopped.") from None
     return await to_result(tool.name, output, call.run, tool.options.max_output)
+
+
+def _seconds(call: ToolCall) -> float | None:
+    """Return how long an attempt may take: as operators have it for that tool, as the tool says, or as they have it for
+    those that say nothing."""
+    tool, settings = call.tool, call.run.settings
+    if settings is None or not (said := settings.tool_timeouts):
+        return tool.options.timeout
+    seconds = said.get(tool.name, said.get("*") if tool.says_no_time else None)
+    return tool.options.timeout if seconds is None else seconds or None
 
 
 async def _last(stream: AsyncGenerator[ToolOutput], call: ToolCall) -> ToolOutput:

@@ -13,6 +13,9 @@ from drsai_backend.tools.marks import Approval
 MAX_OUTPUT: Final = 50_000
 """Characters of a result that the model gets, where nothing else is said."""
 
+TIMEOUT: Final = 30.0
+"""Seconds of an attempt, where nobody says how long it may take."""
+
 ApprovalRule: TypeAlias = bool | Approval | Callable[[JsonObject], bool | Approval]
 """Whether a person approves calls: never, always, by somebody (`Approval`), or where a function of the arguments says
 so. The function must answer the same for the same arguments: it is asked again when a turn is repeated."""
@@ -37,7 +40,7 @@ class ToolOptions:
         ConfigurationError: a value cannot work; the text names the option.
     """
 
-    timeout: float | None = 30.0
+    timeout: float | None = TIMEOUT
     retries: int = 0
     idempotent: bool = False
     requires_approval: ApprovalRule = False

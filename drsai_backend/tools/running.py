@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 from drsai_backend.errors import ToolError
 
 if TYPE_CHECKING:
+    from drsai_backend.config import Settings
     from drsai_backend.tools.middleware import Middleware
 
 T = TypeVar("T")
@@ -94,6 +95,7 @@ class ToolRun:
         asker: tenant and user who asks, as one text; "" outside of a run.
         max_output: characters of a result's texts together, whatever the tool itself says.
         middleware: what runs around the call, the outermost first.
+        settings: those of the server, as they are now: how long an attempt may take; None: there are none.
         ask: the answer of a person to a question; outside of a run it raises ToolError. Where there is none yet, the
             run ends as one that waits, and the call is made once more when the answer is there: until then the tool is
             to have no effect. The question travels up as an exception that is no `Exception`.
@@ -113,6 +115,7 @@ class ToolRun:
     asker: str = ""
     max_output: int = MAX_OUTPUT
     middleware: Sequence[Middleware] = ()
+    settings: Settings | None = field(default=None, repr=False)
     ask: Asking = _nobody
 
     def get(self, wanted: type[T]) -> T | None:

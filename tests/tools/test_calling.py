@@ -18,6 +18,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.errors import ConfigurationError, NotFound
 from drsai_backend.tools import FileRef, ToolOptions, dependency_overrides
 from drsai_backend.tools.calling import call_tool as call
+from tests.support.threads import settings
 
 
 class Kept:
@@ -194,6 +195,38 @@ class TestErrors:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+class TestTimes:
+    """How long an attempt may take: operators have the last word by name, and the first where a tool says nothing."""
+
+    @pytest.mark.parametrize(
+        ("options", "said", "seconds"),
+        [
+            ({"timeout": 0.01}, {}, "0.01"),
+            ({"timeout": 60}, {"hang": 0.02}, "0.02"),
+            ({"timeout": None}, {"hang": 0.02, "*": 0.03}, "0.02"),
+            ({}, {"*": 0.03}, "0.03"),
+            ({"timeout": 0.01}, {"*": 60, "other": 60}, "0.01"),
+        ],
+    )
+    async def test_of_a_call_that_hangs(self, options: dict[str, Any], said: dict[str, float], seconds: str) -> None:
+        @tool(**options)
+        async def hang() -> None:
+            await asyncio.Event().wait()
+
+        run = ToolRun(settings=settings(tool_timeouts=said))
+        said_so = f"! The tool hang gave no answer within {seconds} seconds, and was stopped."
+        assert await text_of(hang, run=run) == said_so
+
+    @pytest.mark.parametrize(("seconds", "said"), [(0.01, {"slow": 0}), (None, {"*": 0.01}), (0.01, {"slow": 60})])
+    async def test_of_one_that_is_given_more(self, seconds: float | None, said: dict[str, float]) -> None:
+        @tool(timeout=seconds)
+        async def slow() -> str:
+            await asyncio.sleep(0.1)
+            return "done"
+
+        assert await text_of(slow, run=ToolRun(settings=settings(tool_timeouts=said))) == "done"
 
 
 class TestOptions:

@@ -156,6 +156,12 @@ class ForeignTool(ToolBase):
         # Not the call, which knows its tool.
         self._workbench, self._token, self._id = call.workbench, call.token, call.id
         self._stream, self._items = call.stream, call.items
+        self._says_no_time = call.origin is not None and not call.runs_agents
+
+    @property
+    def says_no_time(self) -> bool:
+        """AutoGen's own tools say none. Those of other workbenches do there, and agents have the bounds of the run."""
+        return self._says_no_time
 
     def check(self, arguments: Mapping[str, object]) -> JsonObject:
         """The arguments as the model gave them: the workbench looks at them."""

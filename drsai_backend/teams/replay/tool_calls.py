@@ -383,6 +383,7 @@ def tool_run_of(agent: object, context: RunContext, cache: dict[object, object])
         overrides=getattr(agent, "dependency_overrides", {}),
         middleware=getattr(agent, "tool_middleware", ()),
         max_output=MAX_OUTPUT if context.settings is None else context.settings.max_tool_output,
+        settings=context.settings,
         asker=f"{principal.tenant}/{principal.user_id}",
     )
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,15 @@ from typing import Any
 import httpx
 import pytest
 import sqlalchemy as sa
+from autogen_agentchat.base import Response
+from autogen_agentchat.messages import TextMessage
+from autogen_agentchat.tools import AgentTool
+from autogen_core import FunctionCall
+from autogen_core.models import FunctionExecutionResultMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drsai_backend import AssistantAgent, DrSai, RunContext
+from drsai_backend import AssistantAgent, DrSai, RunContext, tool
 from drsai_backend.access.principal import OF_THE_SERVER, ROLES
 from drsai_backend.config.live import LIVE, LiveSettings, read_live
 from drsai_backend.config.settings import Settings
@@ -32,6 +37,7 @@ from drsai_backend.runs.engine import Engine
 from tests.examples.processes import ROOT
 from tests.support.commands import Commands
 from tests.support.model_server import ModelServer
+from tests.support.scripted import ScriptedClient
 from tests.support.threads import LATE, settings, until
 
 Make = Callable[..., Awaitable[DrSai]]
@@ -50,13 +56,13 @@ def model() -> Iterator[ModelServer]:
 
 @pytest.fixture
 async def make(database_url: str, model: ModelServer) -> AsyncIterator[Make]:
-    """`await make(**settings)` opens a process, to all the others; all are closed at the end."""
+    """`await make(teams, **settings)` opens a process, to all the others; all are closed at the end."""
     async with AsyncExitStack() as stack:
 
-        async def made(**values: Any) -> DrSai:
+        async def made(teams: Any = None, **values: Any) -> DrSai:
             endpoint = {"openai_base_url": model.base_url, "openai_api_key": "k", "model": "gpt-4o-mini"}
             given = settings(**{**LATE, **endpoint, "model_max_retries": 0, **values})
-            return await stack.enter_async_context(DrSai({"plain": plain}, database_url, settings=given))
+            return await stack.enter_async_context(DrSai(teams or {"plain": plain}, database_url, settings=given))
 
         yield made
 
@@ -162,6 +168,9 @@ async def test_changes_at_the_same_moment_are_all_stored(make: Make) -> None:
             "profile_overrides",
             "profiles.a.parameters: extra_headers may hold a secret",
         ),
+        ({"tool_timeouts": "fast"}, "tool_timeouts", "must be words such as web_search=5 or *=60"),
+        ({"tool_timeouts": {"look": -1}}, "tool_timeouts", "greater than or equal to 0"),
+        ({"tool_timeouts": "=5"}, "tool_timeouts", "at least 1 character"),
         ({"budget_message": "x" * 300_000}, "budget_message", "is longer than"),
     ],
 )
@@ -340,6 +349,61 @@ def test_what_is_stored_wins_over_what_a_process_began_with(
         expected = {**before, **values}
         assert {name: getattr(now, name) for name in LIVE} == expected
         assert changed == {name for name in LIVE if held[name] != expected[name]}
+
+
+@tool
+async def look() -> None:
+    """Look, without end."""
+    await asyncio.Event().wait()
+
+
+@tool(timeout=3_600)
+async def search() -> None:
+    """Search, without end."""
+    await asyncio.Event().wait()
+
+
+async def old() -> None:
+    """Hang: AutoGen makes a tool of it, which has no bound."""
+    await asyncio.Event().wait()
+
+
+class Slow(AssistantAgent):
+    """Takes longer than tools may."""
+
+    async def on_messages_stream(self, messages: Any, cancellation_token: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        await asyncio.sleep(0.2)
+        yield Response(chat_message=TextMessage(content="done", source=self.name))
+
+
+async def test_time_outs_of_tools_hold_for_the_next_call(make: Make) -> None:
+    """Also in a run under way; agents that are tools have the bounds of the run."""
+
+    def calls(messages: Sequence[Any], _: Any) -> Any:
+        if isinstance(messages[-1], FunctionExecutionResultMessage):
+            return "\n".join(each.content for each in messages[-1].content)
+        called = {"look": {}, "search": {}, "old": {}, "slow": {"task": "Work."}}
+        return [FunctionCall(name, json.dumps(given), name) for name, given in called.items()]
+
+    client = ScriptedClient(calls)
+
+    def busy(context: RunContext) -> AssistantAgent:
+        inner = AgentTool(Slow("slow", client, description="Works."), return_value_as_last_message=True)
+        return AssistantAgent("ann", client, tools=[look, search, old, inner], reflect_on_tool_use=True)
+
+    drsai = await make({"busy": busy})
+    client.hold()
+    run = asyncio.create_task(drsai.user("ann").run("busy", "Go."))
+    await client.asked.wait()
+    await drsai.config.set({"tool_timeouts": "*=0.01, search=0.02"})
+    client.release()
+    told = (await run).text
+    assert re.findall(r"The tool (\w+) gave no answer within ([0-9.]+) seconds", told) == [
+        ("look", "0.01"),
+        ("search", "0.02"),
+        ("old", "0.01"),
+    ]
+    assert told.endswith("done")
 
 
 # --- over HTTP, and by the command line ------------------------------------------------------------------------------
