@@ -1,12 +1,12 @@
-import { PageHead } from "../../ui/page";
-import { Empty } from "../../ui/state";
-import { t } from "../../words";
+/** What can be asked, and the definitions of it: `/agents`, and `/agents/NAME` of one. */
+import { path, query } from "../../route";
+import { AgentList } from "./list";
+import { AgentPage } from "./agent";
+import { NewAgent } from "./new";
+import "./agents.css";
 
 export default function Agents() {
-  return (
-    <div class="page">
-      <PageHead title={t("nav.agents")} />
-      <Empty />
-    </div>
-  );
+  const name = path.value[1];
+  if (name !== undefined) return <AgentPage key={`${name} ${query.value.get("for")}`} name={name} />;
+  return query.value.has("new") ? <NewAgent /> : <AgentList />;
 }

@@ -1,0 +1,84 @@
+/** A stored definition is changed: a new version of it is stored, unless somebody else has stored one meanwhile. */
+import { useState } from "preact/hooks";
+import { api, ApiError, data } from "../../api/client";
+import type { Definition } from "../../api/shapes";
+import { Button } from "../../ui/controls";
+import { Diff } from "../../ui/diff";
+import { write } from "../../ui/editor/places";
+import { tell } from "../../ui/toast";
+import { t } from "../../words";
+import { useCheck, valueOf } from "./check";
+import { agent, contentOf, mayChange, same } from "./definition";
+import { Editing } from "./editing";
+
+interface ConflictProps {
+  theirs: Definition;
+  mine: string;
+  onReplace: () => Promise<void>;
+  onTake: () => void;
+}
+
+/** Somebody has stored another version: what differs, and what to do with it. */
+function Conflict({ theirs, mine, onReplace, onTake }: ConflictProps) {
+  return (
+    <section class="problem conflict" role="alert">
+      <p class="problem-title">{t("agents.conflict", { version: theirs.version, by: theirs.created_by })}</p>
+      <p>{t("agents.conflictHint")}</p>
+      <Diff label={t("agents.conflictDiff")} before={write(theirs.definition, "yaml")} after={write(valueOf(mine), "yaml")} />
+      <div class="filters">
+        <Button onClick={onReplace}>{t("agents.replace", { version: theirs.version })}</Button>
+        <Button onClick={onTake}>{t("agents.take", { version: theirs.version })}</Button>
+      </div>
+    </section>
+  );
+}
+
+export function EditDefinition({ stored, onSaved }: { stored: Definition; onSaved: (made: Definition) => void }) {
+  const { id: name, visibility, version } = stored;
+  const first = write(contentOf(stored), "yaml");
+  const [text, setText] = useState(first);
+  const [theirs, setTheirs] = useState<Definition | null>(null);
+  const may = mayChange(visibility);
+  const check = useCheck(text, name, visibility, may);
+  const definition = valueOf(text);
+  const changed = definition !== null && !same(definition, stored.definition);
+  const put = async (expected: number) => {
+    try {
+      const body = { definition: definition as never, visibility, version: expected };
+      const made = (await data(api.PUT("/v1/agents/{name}", { params: { path: { name } }, body }))) as Definition;
+      setTheirs(null);
+      tell(t("agents.saved", { version: made.version }));
+      onSaved(made);
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 409) throw error;
+      const now = await agent(name, visibility);
+      if (now.version === expected) throw error;
+      setTheirs(now);
+    }
+  };
+  const take = (given: Definition) => {
+    setTheirs(null);
+    setText(write(contentOf(given), "yaml"));
+    onSaved(given);
+  };
+  return (
+    <>
+      {theirs && <Conflict theirs={theirs} mine={text} onReplace={() => put(theirs.version)} onTake={() => take(theirs)} />}
+      <Editing label={t("agents.text")} text={text} onText={may ? setText : null} check={check}>
+        {may ? (
+          <>
+            {/^\s*#|\s#\s/m.test(text) && <span class="quiet">{t("agents.comments")}</span>}
+            <span class="editing-do">
+              {changed && <Button onClick={() => setText(first)}>{t("agents.undo")}</Button>}
+              <Button kind="primary" disabled={!changed} onClick={() => put(version)}>
+                {t("do.save")}
+              </Button>
+            </span>
+          </>
+        ) : (
+          <span class="quiet">{t("agents.readOnly")}</span>
+        )}
+      </Editing>
+    </>
+  );
+}

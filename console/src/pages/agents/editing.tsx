@@ -1,0 +1,102 @@
+/** The editor of a definition: its text, how it is written, and what the server says of it. */
+import { useState } from "preact/hooks";
+import { api, data } from "../../api/client";
+import { may } from "../../session";
+import { Button, Select } from "../../ui/controls";
+import { Editor } from "../../ui/editor";
+import type { Schema } from "../../ui/editor/completion";
+import { read, write, type Format, type Span, type Trouble } from "../../ui/editor/places";
+import { useLoaded } from "../../ui/load";
+import { Problem } from "../../ui/state";
+import { t } from "../../words";
+import type { Check } from "./check";
+
+/** The names of tools that a definition may have: those of the server, and what the tenant has registered. */
+async function toolNames(): Promise<string[]> {
+  if (!may("chat")) return [];
+  const { tools } = await data(api.GET("/api/v1/agent/tools"));
+  return (tools as unknown as { name: string }[]).map(({ name }) => name);
+}
+
+/** How a text is written: as JSON where its first letter says so. */
+export const formatOf = (text: string): Format => (text.trimStart().startsWith("{") ? "json" : "yaml");
+
+function Troubles({ text, troubles, onShow }: { text: string; troubles: readonly Trouble[]; onShow: (span: Span) => void }) {
+  return (
+    <ul class="troubles" aria-label={t("agents.troubles")}>
+      {troubles.map((each, n) => (
+        <li key={n} class={each.severity}>
+          <Button kind="ghost" onClick={() => onShow({ ...each })}>
+            {t("agents.line", { n: text.slice(0, each.from).split("\n").length })}
+          </Button>
+          <span>
+            <span class="unseen">{t(`agents.${each.severity}`)}: </span>
+            <bdi>{each.text}</bdi>
+          </span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function told({ state, troubles }: Check): string {
+  if (state !== "done") return state === "checking" ? t("agents.checking") : t("agents.unchecked");
+  return troubles.length ? t("agents.found", { n: troubles.length }) : t("agents.valid");
+}
+
+interface EditingProps {
+  label: string;
+  text: string;
+  /** null: it may be read only. */
+  onText: ((text: string) => void) | null;
+  check: Check;
+  children?: preact.ComponentChildren;
+}
+
+/** `children`: what else stands in the bar over the text. */
+export function Editing({ label, text, onText, check, children }: EditingProps) {
+  const [shown, setShown] = useState<Span | null>(null);
+  const schema = useLoaded(() => data(api.GET("/v1/agents/schema")), []);
+  const tools = useLoaded(toolNames, []);
+  const format = formatOf(text);
+  const turn = (chosen: Format) => {
+    const { value } = read(text);
+    if (value && chosen !== format) onText?.(write(value, chosen));
+  };
+  return (
+    <div class="editing">
+      <div class="editing-bar">
+        {onText && (
+          <Select
+            label={t("agents.format")}
+            hideLabel
+            value={format}
+            options={[
+              ["yaml", "YAML"],
+              ["json", "JSON"],
+            ]}
+            onValue={turn}
+          />
+        )}
+        {onText && (
+          <span role="status" class={`checked ${check.state} ${check.troubles.some((each) => each.severity === "error") ? "wrong" : ""}`}>
+            {told(check)}
+          </span>
+        )}
+        {children}
+      </div>
+      <Editor
+        label={label}
+        text={text}
+        format={format}
+        troubles={check.troubles}
+        schema={(schema.value as Schema | null) ?? null}
+        tools={tools.value ?? []}
+        shown={shown}
+        {...(onText ? { onText } : {})}
+      />
+      {onText && <Troubles text={text} troubles={check.troubles} onShow={setShown} />}
+      {onText && check.error !== null && <Problem error={check.error} />}
+    </div>
+  );
+}
