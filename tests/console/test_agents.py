@@ -13,6 +13,7 @@ from playwright.async_api import Page, expect
 from drsai_backend.datamodel.owner import Owner
 from tests.console.conftest import Console, Open
 from tests.support.model_server import ModelRequest, ModelServer, Reply
+from tests.support.threads import until
 
 MISTAKEN = "agents:\n  poet:  # writes\n    promt: You are a poet.\n    tools: [calculator]\n"
 RIGHT = MISTAKEN.replace("promt", "prompt")
@@ -84,10 +85,11 @@ async def test_a_definition_from_a_mistake_to_a_rollback(console: Console, model
     await expect(page.get_by_text("No definition is stored yet")).to_be_visible()
     # What was said to try it is gone with the page.
     async with httpx.AsyncClient(base_url=console.url) as http:
-        for _ in range(100):
-            if not (threads := (await http.get("/v1/threads")).json()["data"]):
-                break
-        assert threads == []
+
+        async def is_gone() -> bool:
+            return not (await http.get("/v1/threads")).json()["data"]
+
+        await until(is_gone)
 
 
 async def test_the_editor_completes_from_the_schema(console: Console) -> None:
