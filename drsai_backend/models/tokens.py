@@ -15,10 +15,13 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import compress, repeat
+from operator import add, attrgetter, floordiv, is_, not_
+from typing import Final
 
 import tiktoken
 from autogen_core import FunctionCall
-from autogen_core.models import FunctionExecutionResult, LLMMessage
+from autogen_core.models import AssistantMessage, FunctionExecutionResult, LLMMessage
 from autogen_core.tools import Tool, ToolSchema
 from autogen_ext.models.openai import _model_info  # its table of limits is exported nowhere else
 
@@ -30,6 +33,8 @@ logger = logging.getLogger(__name__)
 TOKENS_PER_MESSAGE = 3
 TOKENS_PER_IMAGE = 765
 """What OpenAI charges for a picture of 1024 x 1024 in high detail."""
+_CONTENT: Final[Callable[[LLMMessage], str | Sequence[object]]] = attrgetter("content")
+_THOUGHT: Final[Callable[[AssistantMessage], str | None]] = attrgetter("thought")
 FIRST_WAIT_SECONDS = 1.0
 """Longest wait for a vocabulary, once per process and vocabulary. Reading one from the disk takes about 0.3 s."""
 
@@ -51,10 +56,17 @@ def estimate_content(content: str | Sequence[object], thought: str | None = None
 
 
 def estimate_tokens(messages: Sequence[LLMMessage], *, tools: Sequence[Tool | ToolSchema] = ()) -> int:
-    """Estimated tokens of a request: every text, tool call and tool schema in it, 765 per image."""
-    said = sum(TOKENS_PER_MESSAGE + estimate_content(each.content, getattr(each, "thought", None)) for each in messages)
+    """Estimated tokens of a request: every text, tool call and tool schema in it, 765 per image. Texts are looked at in
+    C: with a budget, all that a thread holds is, before each model call."""
+    contents = [*map(_CONTENT, messages)]
+    are_texts = [*map(is_, map(type, contents), repeat(str))]
+    answers = compress(messages, map(is_, map(type, messages), repeat(AssistantMessage)))
+    texts = [*compress(contents, are_texts), *filter(None, map(_THOUGHT, answers))]
+    sizes = map(len, map(str.encode, texts, repeat("utf-8"), repeat("replace")))
+    said = sum(map(floordiv, map(add, sizes, repeat(3)), repeat(4)))  # each as `estimate_text`
+    said += sum(map(estimate_content, compress(contents, map(not_, are_texts))))
     schemas = (json.dumps(tool.schema if isinstance(tool, Tool) else tool) for tool in tools)
-    return TOKENS_PER_MESSAGE + said + sum(estimate_text(schema) for schema in schemas)
+    return TOKENS_PER_MESSAGE * (1 + len(messages)) + said + sum(estimate_text(schema) for schema in schemas)
 
 
 class Vocabularies:

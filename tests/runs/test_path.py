@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -41,6 +42,13 @@ BUDGET = {False: 4_500, True: 5_650}
 5,457 when this was written, on CPython 3.11."""
 METRICS = {False: 600, True: 700}
 """Calls more of such a run with metrics on."""
+BOUNDED = 700
+"""Calls more of a request of a chat with limits and budgets of its user, tenant and all."""
+_WHOSE = ("user", "tenant", "all")
+BOUNDS: dict[str, Any] = {
+    **{f"limit_{whose}": {"requests": 10**6, "tokens": 10**9, "runs": 10**6} for whose in _WHOSE},
+    **{f"budget_{whose}": {"tokens_day": 10**9, "tokens_month": 10**9, "cost_month": 10**6} for whose in _WHOSE},
+}
 A_MESSAGE = {"chat": 8, "anthropic": 45}
 """Calls that a message more of a history takes which a client sends with each request."""
 ANSWER = "The answer to a question, in some words that come piece by piece, ten of them."
@@ -57,14 +65,16 @@ class Calls:
     def __init__(self) -> None:
         self.count = 0
         self._counts = False
+        self._within = ""
 
-    def __call__(self, _: Any, event: str, __: Any) -> None:
-        if self._counts and event in ("call", "c_call"):
+    def __call__(self, frame: Any, event: str, _: Any) -> None:
+        if self._counts and event in ("call", "c_call") and frame.f_code.co_filename.startswith(self._within):
             self.count += 1
 
     @contextmanager
-    def counted(self) -> Generator[None]:
-        self.count, self._counts = 0, True
+    def counted(self, within: str = "") -> Generator[None]:
+        """`within`: only of files there, and what they call of C."""
+        self.count, self._counts, self._within = 0, True, within
         sys.setprofile(self)
         try:
             yield
@@ -245,6 +255,40 @@ async def test_metrics_cost_a_run_few_calls(migrated_sqlite: str, calls: Calls, 
         assert few < BUDGET[team == "streamed"] + METRICS[team == "streamed"]
 
 
+@pytest.mark.parametrize("is_on", [False, True])
+async def test_no_function_of_a_feature_is_called_for_a_piece_of_text(
+    migrated_sqlite: str, calls: Calls, is_on: bool
+) -> None:
+    """Where all is off; with metrics, pieces are counted."""
+    of_features = str(Path(drsai_backend.__file__).parent / "features")
+    pieces, counts = [2, 2, 200], list[int]()
+
+    def said(*_: Any) -> Answer:
+        return "A piece." * pieces[len(counts)]
+
+    def streaming(_: RunContext) -> DrSaiAgent:
+        return DrSaiAgent("ann", ScriptedClient(said, piece=8), model_client_stream=True)
+
+    given = settings(usage=is_on, metrics=is_on)
+    async with DrSai({"agent": streaming}, migrated_sqlite, settings=given) as drsai:
+        client = Client(http_of(drsai))
+        while len(counts) < len(pieces):
+            with calls.counted(within=of_features):
+                await client.chat(stream=True)
+            counts.append(calls.count)
+    assert (counts[2] > counts[1] + 200) is is_on
+    assert is_on or counts[1] == counts[2]
+
+
+async def test_limits_and_budgets_cost_a_request_few_calls(migrated_sqlite: str, calls: Calls) -> None:
+    async def of(**values: Any) -> int:
+        async with opened(migrated_sqlite, **values) as drsai:
+            [few] = await calls.of(Client(http_of(drsai)).chat, [FEW])
+        return few
+
+    assert await of(**BOUNDS) - await of() < BOUNDED
+
+
 async def test_a_tool_call_costs_no_more_beside_many_tasks(drsai: DrSai, calls: Calls) -> None:
     """To find the tasks of an agent's calls is to look at all tasks of the process."""
 
@@ -271,10 +315,10 @@ class Client:
     async def post(self, path: str, body: dict[str, Any], **headers: str) -> dict[str, Any]:
         response = await self._http.post(path, json=body, headers=headers)
         assert response.status_code in (200, 202), response.text
-        return response.json()
+        return {} if "stream" in body else response.json()
 
-    async def chat(self) -> None:
-        await self.post("/v1/chat/completions", {**self._asked(), "thread_id": "t"})
+    async def chat(self, **more: Any) -> None:
+        await self.post("/v1/chat/completions", {**self._asked(), "thread_id": "t", **more})
 
     async def anthropic(self) -> None:
         await self.post("/v1/messages", {**self._asked(), "max_tokens": 500}, **{"x-thread-id": "t"})
@@ -316,10 +360,14 @@ class Client:
         return {"model": "agent", "messages": [{"role": "user", "content": "Next."}]}
 
 
+def http_of(drsai: DrSai) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app=drsai.app(is_open=True))
+    return httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60)
+
+
 @pytest.fixture
 async def client(drsai: DrSai) -> AsyncIterator[Client]:
-    transport = httpx.ASGITransport(app=drsai.app(is_open=True))
-    async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as http:
+    async with http_of(drsai) as http:
         yield Client(http)
 
 

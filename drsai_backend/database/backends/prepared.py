@@ -152,19 +152,19 @@ def due(charges: Sequence[Charge], thread_key: int, run_id: str) -> Sequence[Due
 
 def pay(connection: sa.Connection, dues: Sequence[Due]) -> None:
     """Take charges, one after the other. Raises what one of them does that refuses."""
+    driver = connection.connection.driver_connection
     for steps, charge in dues:
         *before, last = steps
         for step in before:
-            _rows_of(connection, step)
-        (row,) = _rows_of(connection, last)
+            _rows_of(connection, driver, step)
+        (row,) = _rows_of(connection, driver, last)
         for step in charge.check(row):
-            _rows_of(connection, step)
+            _rows_of(connection, driver, step)
 
 
-def _rows_of(connection: sa.Connection, step: Step) -> Sequence[Row]:
+def _rows_of(connection: sa.Connection, driver: object, step: Step) -> Sequence[Row]:
     """Execute a statement, and return all of its rows."""
     compiled = step[0].for_dialect(connection.dialect)
-    driver = connection.connection.driver_connection
     if isinstance(driver, sqlite3.Connection):
         return driver.execute(compiled.sql, compiled.parameters(step[1])).fetchall()
     found = connection.exec_driver_sql(compiled.sql, compiled.parameters(step[1]))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
+import orjson
 from pydantic import Field
 
 from drsai_backend.features.rules.base import WHOM, RuleInfo, Who
@@ -35,13 +36,9 @@ class Spend(NamedTuple):
         """Return what is left of it, at least nothing."""
         return Spend(max(0, self.tokens - other.tokens), max(0, self.cost - other.cost))
 
-    def of(self, budgets: Iterable[Budget]) -> Spend:
+    def of(self, budgets: BudgetList) -> Spend:
         """Return what of it one of the budgets bounds; the rest needs nothing."""
-        bounded = [*budgets]
-        return Spend(
-            self.tokens if any(each.tokens for each in bounded) else 0,
-            self.cost if any(each.cost for each in bounded) else 0,
-        )
+        return Spend(self.tokens if budgets.bounds_tokens else 0, self.cost if budgets.bounds_cost else 0)
 
     def covers(self, other: Spend) -> bool:
         return self.tokens >= other.tokens and self.cost >= other.cost
@@ -85,10 +82,38 @@ class Budget(NamedTuple):
         parts = zip(used, (self.tokens, self.cost), strict=True)
         return max((each / most for each, most in parts if most), default=0.0)
 
+    def is_near(self, tokens: int, cost: int) -> bool:
+        """Whether so much is a part of it that it is warned of."""
+        return tokens >= self.tokens * WARNED > 0 or cost >= self.cost * WARNED > 0
+
     def said(self, of: str, currency: str) -> str:
         """Return how it is named."""
         most = f"{self.tokens} tokens" if of == "tokens" else f"{self.cost / UNITS:g} {currency}"
         return f"the budget of {most} a {_name_of(self.period)} for {WHOM[self.who.kind]}"
+
+
+class BudgetList:
+    """The budgets that count for somebody on a day. They are remembered: each call of theirs looks at all of them.
+
+    Attributes:
+        each: all of them.
+        keys: under what their states are stored.
+        bounds_tokens, bounds_cost: whether one of them bounds that.
+        wanted, locks: what statements are told of them, as JSON: all, and by which names they are locked.
+    """
+
+    def __init__(self, budgets: Iterable[Budget]) -> None:
+        self.each = tuple(budgets)
+        self.keys = [budget.key for budget in self.each]
+        self.bounds_tokens = any(budget.tokens for budget in self.each)
+        self.bounds_cost = any(budget.cost for budget in self.each)
+        wanted = [
+            {"place": place, "subject": subject, "period": period, "tokens": budget.tokens, "cost": budget.cost}
+            for place, budget in enumerate(self.each)
+            for subject, period in [budget.key]
+        ]
+        self.wanted = orjson.dumps(wanted).decode()
+        self.locks = orjson.dumps(sorted(map("/".join, self.keys))).decode()
 
 
 class BudgetInfo(RuleInfo):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
@@ -17,7 +16,7 @@ from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import BudgetReached, DrSaiError
 from drsai_backend.features.base import end
 from drsai_backend.features.budgets import rows
-from drsai_backend.features.budgets.base import BESIDE, WARNED, Budget, Spend, periods, units
+from drsai_backend.features.budgets.base import BESIDE, Budget, BudgetList, Spend, periods, units
 from drsai_backend.features.budgets.rules import Rules
 
 if TYPE_CHECKING:
@@ -52,8 +51,8 @@ _PAGE: Final = 500
 """Runs that one look reads."""
 _AGAIN: Final = timedelta(minutes=10)
 """When a run is tried again although nobody has set a budget: what others had reserved may be free by then."""
-Bounding = Callable[["Owner", "str | None", "ThreadName", datetime], Sequence[Budget]]
-"""Returns the budgets that count for who asked, with which key, on which thread, at a moment."""
+Bounding = Callable[["Owner", "str | None", "ThreadName", datetime], "BudgetList | None"]
+"""Returns the budgets that count for who asked, with which key, on which thread, at a moment; None: there are none."""
 
 
 class Budgets(Rules):
@@ -90,7 +89,7 @@ class Budgets(Rules):
     def charge(self, asked: Asked) -> Charge | None:
         """Return what reserves what the first model call of a run may use. Of calls beside runs it is looked whether
         there is something left, but for a last part, which is kept for answers."""
-        if not self._bounds_some or not (budgets := self._budgets(asked.owner, asked.key_id, asked.thread, utcnow())):
+        if (budgets := self._budgets(asked.owner, asked.key_id, asked.thread, utcnow())) is None:
             return None
         from drsai_backend.features.budgets.ledger import Reserving
 
@@ -103,7 +102,7 @@ class Budgets(Rules):
 
     def draw(self, owner: Owner, key_id: str | None, thread: ThreadName, run_id: str) -> Draw | None:
         """Return what draws the calls of a run from its allotment."""
-        if not self._bounds_some or not self._budgets(owner, key_id, thread, utcnow()):
+        if self._budgets(owner, key_id, thread, utcnow()) is None:
             return None
         from drsai_backend.features.budgets.ledger import Allotment
 
@@ -111,7 +110,8 @@ class Budgets(Rules):
 
         async def draw(model: str, prompt: int, answer: int | None) -> Callable[[bool], None]:
             self._prompts[thread] = prompt
-            budgets = self._budgets(owner, key_id, thread, utcnow())
+            if (budgets := self._budgets(owner, key_id, thread, utcnow())) is None:
+                return _unbounded
             answer = ANSWER if answer is None else answer
             need = Spend(prompt + answer, self._cost_of(model, prompt, answer)).of(budgets)
             await self._draw(run_id, budgets, allotment, need)
@@ -119,18 +119,18 @@ class Budgets(Rules):
 
         return draw
 
-    async def _draw(self, run_id: str, budgets: Sequence[Budget], allotment: Allotment, need: Spend) -> None:
+    async def _draw(self, run_id: str, budgets: BudgetList, allotment: Allotment, need: Spend) -> None:
         """Have what a call needs spoken for. Raises BudgetReached: there is not so much."""
         allotment.busy = allotment.busy.plus(need)
         try:
             async with allotment.lock:
-                if budgets and not allotment.suffices(budgets):
+                if not allotment.suffices(budgets):
                     await self._reserve(run_id, budgets, allotment, Spend(2 * need.tokens, 2 * need.cost))
         except BaseException:
             allotment.ended(need, False)
             raise
 
-    async def _reserve(self, run_id: str, budgets: Sequence[Budget], allotment: Allotment, more: Spend) -> None:
+    async def _reserve(self, run_id: str, budgets: BudgetList, allotment: Allotment, more: Spend) -> None:
         """Have the database reserve all that a run has spoken for, in place of what was reserved for it before."""
         from drsai_backend.database import patiently
         from drsai_backend.database.backends.prepared import due, run_guarded
@@ -153,14 +153,22 @@ class Budgets(Rules):
         rate = self._rates.get(model) if model else self._rates.get(None)
         return round((rate or 0) * (prompt + answer)) if cost is None else cost
 
-    def _budgets(self, owner: Owner, key_id: str | None, thread: ThreadName | None, at: datetime) -> list[Budget]:
-        """Return the budgets that count for a user's requests, or for those with a key of theirs, or on a thread."""
-        return [
+    def _budgets(self, owner: Owner, key_id: str | None, thread: ThreadName | None, at: datetime) -> BudgetList | None:
+        """Return the budgets that count, at a moment in UTC, for a user's requests, or for those with a key of theirs,
+        or on a thread; None: there are none."""
+        if not self._bounds_some:
+            return None
+        thread = thread if self._bounds_threads else None
+        found = self._once((owner, key_id, thread, at.date()), lambda: self._find(owner, key_id, thread, at))
+        return found if found.each else None
+
+    def _find(self, owner: Owner, key_id: str | None, thread: ThreadName | None, at: datetime) -> BudgetList:
+        return BudgetList(
             Budget(who, period, *most)
             for who, given in self._given(owner, key_id, thread)
             for name, period in periods(at).items()
             if any(most := (given.get(f"tokens_{name}", 0), given.get(f"cost_{name}", 0)))
-        ]
+        )
 
     # --- what calls have used -----------------------------------------------------------------------------------------
 
@@ -168,21 +176,23 @@ class Budgets(Rules):
         """Count what calls have used in all budgets of their moment, and take it out of what is reserved."""
         if not self._bounds_some:
             return ()
-        used, total = defaultdict[tuple[str, str], Spend](Spend), Spend()
+        used, total = dict[tuple[str, str], Spend](), Spend()
         for call in calls:
-            if budgets := self._budgets(of.owner, of.key_id, of.thread, call.at):
+            if (budgets := self._budgets(of.owner, of.key_id, of.thread, call.at)) is not None:
                 spent = self._spent(call)
                 total = total.plus(spent)
-                for each in budgets:
-                    used[each.key] = used[each.key].plus(spent)
-        if used and (allotment := self._ledger.allotments.get(of.run_id or "")) is not None:
+                for key in budgets.keys:
+                    used[key] = used[key].plus(spent) if key in used else spent
+        if not used:
+            return ()
+        if (allotment := self._ledger.allotments.get(of.run_id or "")) is not None:
             allotment.settled(total)
-        return [step for key in sorted(used) for step in rows.settling(*key, of.run_id, used[key])]
+        return rows.settling(used, of.run_id, total)
 
     def _spent(self, call: MadeCall) -> Spend:
         record = call.record
-        counts = (record.get(name) for name in ("prompt_tokens", "completion_tokens"))
-        tokens = sum(each for each in counts if isinstance(each, int))
+        prompt, answer = record.get("prompt_tokens"), record.get("completion_tokens")
+        tokens = (prompt if isinstance(prompt, int) else 0) + (answer if isinstance(answer, int) else 0)
         cost = self.host.prices.cost_of(record, call.at) if record.get("model") else None
         if cost is not None and tokens:
             self._rates |= dict.fromkeys((None, record.get("model")), cost / tokens)
@@ -199,7 +209,7 @@ class Budgets(Rules):
         return BudgetReached(words.replace("{budget}", said).replace("{until}", until))
 
     def _warn(self, budget: Budget, used: Spend) -> None:
-        if budget.part(used) >= WARNED and budget.key not in self._warned:
+        if budget.key not in self._warned:
             self._warned.add(budget.key)
             names = {"budget": budget.who.subject, "period": budget.period}
             log.warning("a budget nears its end: %.0f %% are used", 100 * budget.part(used), extra=names)
@@ -291,7 +301,11 @@ class Resuming:
         database, at = self._host.database, utcnow()
         after, self._after = self._after, 0
         page = await database.read(partial(rows.paused, after=after, limit=_PAGE))
-        found = [(run, self._budgets(who.owner, who.key_id, run.name, at)) for run in page for who in [_asker(run)]]
+        found: list[tuple[rows.PausedRun, Sequence[Budget]]] = []
+        for run in page:
+            who = _asker(run)
+            budgets = self._budgets(who.owner, who.key_id, run.name, at)
+            found.append((run, () if budgets is None else budgets.each))
         keys = {each.key for _, budgets in found for each in budgets}
         taken = await database.read(partial(rows.taken, keys=keys)) if keys else {}
         day = datetime.combine(at.astimezone(UTC).date(), time_of_day(), UTC)
@@ -315,6 +329,10 @@ class Resuming:
         else:
             self._after = page[-1].thread_key if len(page) == _PAGE else 0
         return resumed
+
+
+def _unbounded(_: bool) -> None:
+    """A call is over for which there was no budget."""
 
 
 def _asker(run: rows.PausedRun) -> Principal:

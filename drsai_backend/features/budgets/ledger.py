@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, cast
 from weakref import WeakValueDictionary
@@ -13,7 +13,7 @@ import orjson
 from drsai_backend.database.backends.prepared import Row, Step
 from drsai_backend.errors import BudgetReached
 from drsai_backend.features.budgets import rows
-from drsai_backend.features.budgets.base import BESIDE, Budget, Spend
+from drsai_backend.features.budgets.base import BESIDE, Budget, BudgetList, Spend
 from drsai_backend.features.rules.rows import LOCK
 
 NOBODY: Final = "-"
@@ -24,25 +24,27 @@ class Allotment:
     """What is reserved for a run of this process, and what of that is spoken for.
 
     Attributes:
-        keys: the budgets in which it is reserved; None: nothing is, as far as this process knows.
+        budgets: those in which it is reserved; None: nothing is, as far as this process knows.
         left: what the rows have reserved for the run.
         busy: what calls under way may use, and those that are answered and not stored.
         lock: is held while more is reserved.
     """
 
     def __init__(self) -> None:
-        self.keys: Sequence[tuple[str, str]] | None = None
+        self.budgets: BudgetList | None = None
         self.left = self.busy = Spend()
         self._answered = Spend()
         self.lock = asyncio.Lock()
 
-    def suffices(self, budgets: Iterable[Budget]) -> bool:
+    def suffices(self, budgets: BudgetList) -> bool:
         """Whether all that is spoken for is reserved in these budgets."""
-        return self.keys == keys_of(budgets) and self.left.covers(self.busy)
+        here = self.budgets
+        is_there = here is budgets or (here is not None and here.keys == budgets.keys)
+        return is_there and self.left.covers(self.busy)
 
-    def reserved(self, budgets: Iterable[Budget], left: Spend) -> None:
+    def reserved(self, budgets: BudgetList, left: Spend) -> None:
         """The database has reserved so much."""
-        self.keys, self.left = keys_of(budgets), left
+        self.budgets, self.left = budgets, left
 
     def ended(self, need: Spend, is_answered: bool) -> None:
         """A call is over: one that is answered is spoken for until it is stored."""
@@ -62,13 +64,13 @@ class Ledger:
 
     Attributes:
         refuse: makes the error that names a budget, and of what there is not enough.
-        told: is told of each budget, and what is used of it.
+        warn: is told of a budget that nears its end, and what is used of it.
         is_sqlite: the database is of that kind.
         allotments: those of the runs of this process, by their ids, for as long as they are under way here.
     """
 
     refuse: Callable[[Budget, str], BudgetReached]
-    told: Callable[[Budget, Spend], None]
+    warn: Callable[[Budget, Spend], None]
     is_sqlite: bool
     allotments: WeakValueDictionary[str, Allotment] = field(default_factory=WeakValueDictionary[str, Allotment])
 
@@ -84,7 +86,7 @@ class Reserving:
             beside runs, nothing is reserved, and a last part of each budget is not for it.
     """
 
-    def __init__(self, ledger: Ledger, budgets: Sequence[Budget], need: Spend, more: Spend | None) -> None:
+    def __init__(self, ledger: Ledger, budgets: BudgetList, need: Spend, more: Spend | None) -> None:
         self.is_paid = False
         self._ledger, self._budgets, self._need, self._more = ledger, budgets, need, more
         self._run_id = ""
@@ -92,40 +94,33 @@ class Reserving:
     def steps(self, thread_key: int, run_id: str) -> Sequence[Step]:
         """See `Charge`."""
         self._run_id = run_id
-        wanted = [
-            {"place": place, "subject": subject, "period": period, "tokens": each.tokens, "cost": each.cost}
-            for place, each in enumerate(self._budgets)
-            for subject, period in [each.key]
-        ]
+        need, more = self._need, self._more or Spend()
         values = {
-            "wanted": _json(wanted),
+            "wanted": self._budgets.wanted,
             "holder": NOBODY if self._more is None else run_id,
-            **self._need._asdict(),
-            **{f"more_{name}": each for name, each in (self._more or Spend())._asdict().items()},
+            "tokens": need.tokens,
+            "cost": need.cost,
+            "more_tokens": more.tokens,
+            "more_cost": more.cost,
         }
         if self._more is None:
             return [(rows.TAKE, values)]
         if self._ledger.is_sqlite:
-            return [(rows.DROP, values), (rows.PUT, values), (rows.TAKE, values)]
-        return [(LOCK, {"locks": _json(sorted(map("/".join, keys_of(self._budgets))))}), (rows.TAKE, values)]
+            return [(rows.DROP, values), (rows.TAKE, values)]
+        return [(LOCK, {"locks": self._budgets.locks}), (rows.TAKE, values)]
 
     def check(self, row: Row) -> Sequence[Step]:
         """See `Charge`."""
         part = BESIDE if self._more is None else 1.0
         for place, used_tokens, used_cost, *taken in cast("list[list[int]]", orjson.loads(row[0])):
-            budget = self._budgets[place]
-            self._ledger.told(budget, Spend(used_tokens, used_cost))
+            budget = self._budgets.each[place]
+            if budget.is_near(used_tokens, used_cost):
+                self._ledger.warn(budget, Spend(used_tokens, used_cost))
             if (lacking := budget.lacks(Spend(*taken), self._need, part)) is not None:
                 raise self._ledger.refuse(budget, lacking)
-        if self._more is not None and (allotment := self._ledger.allotments.get(self._run_id)) is not None:
-            allotment.reserved(self._budgets, Spend(row[1], row[2]))
-        return ()
-
-
-def keys_of(budgets: Iterable[Budget]) -> list[tuple[str, str]]:
-    """Return under what the states of budgets are stored."""
-    return [each.key for each in budgets]
-
-
-def _json(value: object) -> str:
-    return orjson.dumps(value).decode()
+        if self._more is None:
+            return ()
+        reserved = Spend(row[1], row[2])
+        if (allotment := self._ledger.allotments.get(self._run_id)) is not None:
+            allotment.reserved(self._budgets, reserved)
+        return [rows.reserving(self._budgets.keys, self._run_id, reserved)] if self._ledger.is_sqlite else ()

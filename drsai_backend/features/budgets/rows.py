@@ -9,17 +9,18 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+import orjson
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step
 from drsai_backend.database.runs.commands import revive
 from drsai_backend.database.runs.reads import read_head_of
-from drsai_backend.database.upserts import insert_into
+from drsai_backend.database.upserts import Insert, insert_into
 from drsai_backend.datamodel import BudgetRule, BudgetState, Run, RunStatus, Thread, table_of
 from drsai_backend.datamodel.audit import Action
 from drsai_backend.datamodel.owner import Owner, ThreadName
@@ -73,12 +74,6 @@ _FOUND: Final = """
 """
 """What each budget has left for the holder; and what it gets, which is the same of all of them: what it needs, and more
 where much is left."""
-_PUT: Final = """
-    INSERT INTO budgetstate (subject, period, holder, tokens, cost)
-    SELECT s.subject, s.period, g.holder, g.tokens, g.cost FROM s CROSS JOIN {passing}
-    ORDER BY s.subject, s.period
-    ON CONFLICT (subject, period, holder) DO UPDATE SET tokens = excluded.tokens, cost = excluded.cost
-"""
 _TAKE: Final = f"""
     {_FOUND.format(wanted=_WANTED, most="greatest", least="least")}, p AS MATERIALIZED (
         SELECT g.lacking = 0 AND coalesce(current_setting('drsai.held', true), '') <> '0' AS passes FROM g
@@ -88,7 +83,10 @@ _TAKE: Final = f"""
             SELECT 1 FROM run WHERE run.run_id = h.holder AND run.status IN ('running', 'created')
         )
     ), u AS (
-        {_PUT.format(passing="g CROSS JOIN p WHERE p.passes AND g.holder <> '-'")}
+        INSERT INTO budgetstate (subject, period, holder, tokens, cost)
+        SELECT s.subject, s.period, g.holder, g.tokens, g.cost FROM s CROSS JOIN g CROSS JOIN p
+        WHERE p.passes AND g.holder <> '-' ORDER BY s.subject, s.period
+        ON CONFLICT (subject, period, holder) DO UPDATE SET tokens = excluded.tokens, cost = excluded.cost
     )
     SELECT (
         SELECT CAST(jsonb_agg(jsonb_build_array(
@@ -96,53 +94,85 @@ _TAKE: Final = f"""
     ), g.tokens, g.cost, set_config('drsai.held', CASE WHEN p.passes THEN '1' ELSE '0' END, true)
     FROM g CROSS JOIN p
 """
-_FOUND_SQLITE: Final = _FOUND.format(wanted=_WANTED_SQLITE, most="max", least="min")
-_TOLD_SQLITE: Final = f"""
-    {_FOUND_SQLITE} SELECT (
+_TOLD: Final = f"""
+    {_FOUND.format(wanted=_WANTED_SQLITE, most="max", least="min")} SELECT (
         SELECT json_group_array(json_array(s.place, s.used_tokens, s.used_cost, s.taken_tokens, s.taken_cost)) FROM s
     ), g.tokens, g.cost FROM g
 """
-_PUT_SQLITE: Final = _FOUND_SQLITE + _PUT.format(passing="g WHERE g.lacking = 0 AND g.holder <> '-'")
 _DROP_SQLITE: Final = """
-    DELETE FROM budgetstate WHERE holder NOT IN ('', :holder) AND EXISTS (
-        SELECT 1 FROM json_each(:wanted) w
-        WHERE w.value ->> 'subject' = budgetstate.subject AND w.value ->> 'period' = budgetstate.period
-    ) AND NOT EXISTS (
+    DELETE FROM budgetstate WHERE (subject, period) IN (
+        SELECT value ->> 'subject', value ->> 'period' FROM json_each(:wanted)
+    ) AND holder NOT IN ('', :holder) AND NOT EXISTS (
         SELECT 1 FROM run WHERE run.run_id = budgetstate.holder AND run.status IN ('running', 'created')
     )
 """
-TAKE: Final = Prepared(lambda dialect: sa.text(_TOLD_SQLITE if dialect == "sqlite" else _TAKE))
-"""Reserve what a holder needs of all budgets, or nothing, and tell how each stands; on SQLite the two before it do, and
-this tells. The holder `-` gets nothing, and is told."""
-PUT: Final = Prepared(lambda _: sa.text(_PUT_SQLITE))
+TAKE: Final = Prepared(lambda dialect: sa.text(_TOLD if dialect == "sqlite" else _TAKE))
+"""Reserve what a holder needs of all budgets, or nothing, and tell how each stands; on SQLite this tells, and `put`
+reserves. The holder `-` gets nothing, and is told."""
 DROP: Final = Prepared(lambda _: sa.text(_DROP_SQLITE))
 """Forget what is reserved for runs that have ended."""
+
+
+def _given(dialect: str) -> tuple[sa.TextClause, Sequence[sa.ColumnElement[Any]]]:
+    """Return a JSON list of sums as a table, and its columns: those of `BudgetState`, but for the holder."""
+    names = ("subject", "period", *_SPENT)
+    if dialect == "sqlite":
+        return sa.text("json_each(:sums) AS u"), [sa.literal_column(f"u.value ->> '{name}'") for name in names]
+    types = "subject text, period text, tokens bigint, cost bigint"
+    table = sa.text(f"jsonb_to_recordset(CAST(:sums AS jsonb)) AS u({types})")
+    return table, [sa.literal_column(f"u.{name}") for name in names]
+
+
+def _inserted(dialect: str, holder: sa.ColumnElement[str]) -> Insert:
+    """Return what inserts rows of a holder, in the order in which all lock them."""
+    table, (subject, period, *spent) = _given(dialect)
+    found = sa.select(subject, period, holder, *spent).select_from(table).order_by(subject, period)
+    return insert_into(_state, dialect).from_select(["subject", "period", "holder", *_SPENT], found)
+
+
+@Prepared
+def put(dialect: str) -> sa.ClauseElement:
+    """Reserve it for a run, in place of what was."""
+    statement = _inserted(dialect, sa.bindparam("holder", type_=sa.String))
+    given = {name: statement.excluded[name] for name in _SPENT}
+    return statement.on_conflict_do_update(index_elements=["subject", "period", "holder"], set_=given)
 
 
 @Prepared
 def spend(dialect: str) -> sa.ClauseElement:
     """Count what calls have used."""
-    values = {each.name: sa.bindparam(each.name, type_=each.type) for each in _state.c}
-    statement = insert_into(_state, dialect).values(values)
+    statement = _inserted(dialect, sa.literal_column("''"))
     more = {name: _state.c[name] + statement.excluded[name] for name in _SPENT}
     return statement.on_conflict_do_update(index_elements=["subject", "period", "holder"], set_=more)
 
 
 @Prepared
 def release(dialect: str) -> sa.ClauseElement:
-    """Take it out of what is reserved for their run."""
+    """Take all of it out of what is reserved for their run, which is one sum in each budget."""
     c, greatest = _state.c, sa.func.max if dialect == "sqlite" else sa.func.greatest
-    bound = {each.name: sa.bindparam(f"of_{each.name}", type_=each.type) for each in c}
-    mine = [c[name] == bound[name] for name in ("subject", "period", "holder")]
-    return sa.update(_state).where(*mine).values({name: greatest(c[name] - bound[name], 0) for name in _SPENT})
+    table, (subject, period, *_) = _given(dialect)
+    is_theirs = sa.tuple_(c.subject, c.period).in_(sa.select(subject, period).select_from(table))
+    left = {name: greatest(c[name] - sa.bindparam(f"all_{name}", type_=sa.BigInteger), 0) for name in _SPENT}
+    return sa.update(_state).where(c.holder == sa.bindparam("run", type_=sa.String), is_theirs).values(left)
 
 
-def settling(subject: str, period: str, run_id: str | None, used: Spend) -> list[Step]:
-    """Return what settles calls of a run, or of none."""
-    row = {"subject": subject, "period": period, "holder": "", **used._asdict()}
-    if run_id is None:
-        return [(spend, row)]
-    return [(spend, row), (release, {f"of_{name}": each for name, each in row.items()} | {"of_holder": run_id})]
+def settling(used: Mapping[tuple[str, str], Spend], run_id: str | None, total: Spend) -> list[Step]:
+    """Return what settles calls of a run, or of none: what each budget is to count of them, and all together."""
+    values = {"sums": _sums(used), "run": run_id, "all_tokens": total.tokens, "all_cost": total.cost}
+    return [(spend, values)] if run_id is None else [(spend, values), (release, values)]
+
+
+def reserving(keys: Iterable[tuple[str, str]], run_id: str, reserved: Spend) -> Step:
+    """Return what reserves so much of each budget for a run."""
+    return put, {"sums": _sums(dict.fromkeys(keys, reserved)), "holder": run_id}
+
+
+def _sums(of: Mapping[tuple[str, str], Spend]) -> str:
+    given = [
+        {"subject": subject, "period": period, "tokens": tokens, "cost": cost}
+        for (subject, period), (tokens, cost) in of.items()
+    ]
+    return orjson.dumps(given).decode()
 
 
 def page(session: Session, tenant: str | None, after: str | None, limit: int, at: datetime) -> Page[BudgetInfo]:

@@ -9,8 +9,12 @@ nobody touches is free again by itself.
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal, TypeAlias, get_args
 
+import orjson
 from pydantic import Field
 
 from drsai_backend.features.rules.base import WHOM, RuleInfo, Who
@@ -26,21 +30,22 @@ MINUTE: Final = 60_000_000_000
 """In nanoseconds, as all times of buckets."""
 
 
-class Bound(NamedTuple):
+@dataclass(frozen=True)
+class Bound:
     """A limit that is set, and not 0."""
 
     who: Who
     measure: str
     most: int
 
-    @property
+    @cached_property
     def subject(self) -> str:
-        """Return what the bucket is stored under."""
+        """What the bucket is stored under."""
         return f"{self.measure}/{self.who.subject}"
 
-    @property
+    @cached_property
     def unit(self) -> int:
-        """Return by how much one of it moves the moment at which it is full."""
+        """By how much one of it moves the moment at which it is full."""
         return MINUTE // self.most
 
     def cost(self, many: int) -> int:
@@ -60,6 +65,27 @@ class Bound(NamedTuple):
         """Return what is told where so many are under way."""
         whose = f"{live} {self.measure} of {WHOM[self.who.kind]} are under way"
         return f"{whose}, and {self.most} may be at once: wait for an end"
+
+
+class Bounds:
+    """The limits that count for somebody, by what they bound, the narrowest first. They are remembered: each request
+    looks at all of them.
+
+    Attributes:
+        buckets: those by the minute.
+        tokens: those of them that bound tokens.
+        runs, streams: those of what is under way.
+        live: what statements are told of those of runs, as JSON: their places and bounds, and the names of their locks.
+    """
+
+    def __init__(self, bounds: Iterable[Bound]) -> None:
+        each = [*bounds]
+        self.buckets = [bound for bound in each if bound.measure in BUCKETS]
+        self.tokens = [bound for bound in each if bound.measure == "tokens"]
+        self.runs = [bound for bound in each if bound.measure == "runs"]
+        self.streams = [bound for bound in each if bound.measure == "streams"]
+        placed = [{"place": place, **b.who._asdict(), "most": b.most} for place, b in enumerate(self.runs)]
+        self.live = orjson.dumps(placed).decode(), orjson.dumps([b.subject for b in self.runs]).decode()
 
 
 class LimitInfo(RuleInfo):

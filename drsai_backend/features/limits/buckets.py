@@ -8,28 +8,31 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv6Address, ip_address
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias
 
 import orjson
 
 from drsai_backend.database.backends.prepared import Row, Step
 from drsai_backend.errors import TooManyRequests
 from drsai_backend.features.limits import rows
-from drsai_backend.features.limits.base import AGAIN, BUCKETS, MINUTE, Bound, duration
+from drsai_backend.features.limits.base import AGAIN, MINUTE, Bound, Bounds, duration
 from drsai_backend.features.rules.base import Who
 from drsai_backend.features.rules.rows import LOCK
-
-if TYPE_CHECKING:
-    from cachetools import TTLCache
+from drsai_backend.json_types import JsonObject
 
 Headers = list[tuple[bytes, bytes]]
+Taken: TypeAlias = tuple[Bound, str, int]
+"""A limit by the minute, under what it is stored, and by how much what is taken moves it."""
+_NO_RUNS: Final = ("[]", "[]")
 _REMEMBERED: Final = 100_000
 _ROW: Final = 600_000_000_000
 """Nanoseconds for which it is believed that a bucket has its row, which lives for a day."""
 _BELIEVED: Final = 1_000_000_000
 """Nanoseconds for which it is believed that a bucket is used up: others may give tokens back."""
+_NEVER: Final = (0, -(10**18))
+"""Of a bucket of which nothing was told: when it is full, and when that was told."""
 
 
 class Buckets:
@@ -41,16 +44,16 @@ class Buckets:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, int]] = {}
+        self._reserved: dict[str, tuple[int, int]] = {}
 
     def __contains__(self, subject: str) -> bool:
         found = self._known.get(subject)
         return found is not None and time.monotonic_ns() - found[1] < _ROW
 
-    def tell(self, subject: str, ahead: int) -> None:
-        """A bucket is full in `ahead`."""
-        now = time.monotonic_ns()
-        self._known.pop(subject, None)
-        if len(self._known) >= _REMEMBERED:
+    def tell(self, subject: str, ahead: int, now: int | None = None) -> None:
+        """A bucket is full in `ahead`; `now`: by the clock of this process."""
+        now = time.monotonic_ns() if now is None else now
+        if subject not in self._known and len(self._known) >= _REMEMBERED:
             del self._known[next(iter(self._known))]
         self._known[subject] = (now + ahead, now)
 
@@ -58,43 +61,67 @@ class Buckets:
         """A bucket has no row."""
         self._known.pop(subject, None)
 
-    def move(self, subject: str, by: int) -> None:
-        """Something was taken from a bucket, or given back."""
-        if (found := self._known.get(subject)) is not None:
-            self._known[subject] = (max(found[0], time.monotonic_ns()) + by, found[1])
+    def move(self, costs: Iterable[tuple[str, int]]) -> None:
+        """Something was taken from buckets, or given back."""
+        now = time.monotonic_ns()
+        for subject, by in costs:
+            if subject in self._known:
+                full, told = self._known[subject]
+                self._known[subject] = ((full if full > now else now) + by, told)
 
     def ahead(self, bound: Bound) -> int:
         """Return in how many nanoseconds a bucket is full, as far as is known."""
-        return max(0, self._known.get(bound.subject, (0, 0))[0] - time.monotonic_ns())
+        return max(0, self._known.get(bound.subject, _NEVER)[0] - time.monotonic_ns())
 
-    def refuse(self, bound: Bound, many: int) -> None:
+    def refuse(self, taken: Iterable[Taken]) -> None:
         """Raise TooManyRequests where the database has just told that so much is not left."""
-        if time.monotonic_ns() - self._known.get(bound.subject, (0, 0))[1] < _BELIEVED:
-            refuse(bound, self.ahead(bound) + bound.cost(many))
+        now = time.monotonic_ns()
+        for bound, subject, cost in taken:
+            full, told = self._known.get(subject, _NEVER)
+            if now - told < _BELIEVED:
+                refuse(bound, (full - now if full > now else 0) + cost)
 
-    def show(self, bounds: Sequence[Bound], headers: Headers | None) -> None:
+    def reserve(self, run_id: str, tokens: int) -> None:
+        """So many tokens were taken for a run before it uses them."""
+        if len(self._reserved) >= _REMEMBERED:
+            del self._reserved[next(iter(self._reserved))]
+        self._reserved[run_id] = (tokens, time.monotonic_ns())
+
+    def reserved(self, run_id: str | None) -> int:
+        """Return how many were, the first time. A bucket has them back after a minute in any case."""
+        tokens, at = self._reserved.pop(run_id or "", _NEVER)
+        return tokens if time.monotonic_ns() - at < MINUTE else 0
+
+    def show(self, bounds: Iterable[Bound], headers: Headers | None) -> None:
         """Say in the headers of an answer, if there is one, what is left: of the limits of each measure, of that of
         which the least is."""
         if headers is None:
             return
+        now, least = time.monotonic_ns(), dict[str, tuple[int, int, int]]()
+        for each in bounds:
+            full = self._known.get(each.subject, _NEVER)[0]
+            ahead = full - now if full > now else 0
+            left = (MINUTE - ahead) // each.unit if ahead < MINUTE else 0, each.most, ahead
+            if each.measure not in least or left < least[each.measure]:
+                least[each.measure] = left
         found = dict(headers)
-        for measure in BUCKETS:
-            those = [(each, self.ahead(each)) for each in bounds if each.measure == measure]
-            if of := [(each.left(ahead), each.most, ahead) for each, ahead in those]:
-                found |= headers_of(measure, *min(of))
+        for measure, left in least.items():
+            found |= headers_of(measure, *left)
         headers[:] = found.items()
 
 
 def headers_of(measure: str, left: int, most: int, ahead: int) -> dict[bytes, bytes]:
     """Return the headers of a limit: OpenAI's, and of requests those of the engine that the task API is of, too."""
+    name = measure.encode()
     told = {
-        f"x-ratelimit-limit-{measure}": most,
-        f"x-ratelimit-remaining-{measure}": left,
-        f"x-ratelimit-reset-{measure}": duration(ahead),
+        b"x-ratelimit-limit-" + name: b"%d" % most,
+        b"x-ratelimit-remaining-" + name: b"%d" % left,
+        b"x-ratelimit-reset-" + name: duration(ahead).encode(),
     }
     if measure == "requests":
-        told |= {"x-ratelimit-limit": most, "x-ratelimit-remaining": left, "x-ratelimit-reset": math.ceil(ahead / 1e9)}
-    return {name.encode(): str(value).encode() for name, value in told.items()}
+        numbers = {b"limit": most, b"remaining": left, b"reset": math.ceil(ahead / 1e9)}
+        told |= {b"x-ratelimit-" + what: b"%d" % number for what, number in numbers.items()}
+    return told
 
 
 def refuse(bound: Bound, ahead: int) -> None:
@@ -140,76 +167,78 @@ class Taking:
         bounds: the limits that it counts for.
         tokens: what its first model call may use.
         headers: those of its answer.
-        reserved: where it is kept for `Limits.calls_made` how many tokens were taken before they are used, by run.
-        dialect: of the database.
+        is_run: it begins or resumes a run, which counts for the limits of those.
+        is_sqlite: the database is of that kind.
     """
 
     def __init__(
         self,
         buckets: Buckets,
-        bounds: Sequence[Bound],
+        bounds: Bounds,
         tokens: int,
         headers: Headers | None,
-        reserved: TTLCache[str, int],
-        dialect: str,
+        *,
+        is_run: bool,
+        is_sqlite: bool,
     ) -> None:
         self.is_paid = False
-        self._buckets, self._tokens, self._headers, self._reserved = buckets, tokens, headers, reserved
-        self._taken = [(each, each.subject, each.cost(self._many(each))) for each in bounds if each.measure in BUCKETS]
-        self._runs = [each for each in bounds if each.measure == "runs"]
-        self._is_sqlite = dialect == "sqlite"
+        self._buckets, self._tokens, self._headers = buckets, tokens, headers
+        self._bounds, self._is_sqlite = bounds, is_sqlite
+        self._runs, self._live = (bounds.runs, bounds.live) if is_run else ((), _NO_RUNS)
+        self._taken: list[Taken] = [
+            (each, each.subject, each.unit if each.measure == "requests" else each.cost(tokens))
+            for each in bounds.buckets
+        ]
         self._run_id = ""
         try:
-            for each, _, _ in self._taken:
-                buckets.refuse(each, self._many(each))
+            buckets.refuse(self._taken)
         except TooManyRequests:
-            buckets.show(bounds, headers)
+            buckets.show(bounds.buckets, headers)
             raise
-
-    def _many(self, bound: Bound) -> int:
-        return 1 if bound.measure == "requests" else self._tokens
 
     def steps(self, thread_key: int, run_id: str) -> Sequence[Step]:
         """See `Charge`."""
         self._run_id = run_id
-        values = {
-            "wanted": _json({"subject": subject, "cost": cost, "period": MINUTE} for _, subject, cost in self._taken),
-            "bounds": _json({"place": n, **b.who._asdict(), "most": b.most} for n, b in enumerate(self._runs)),
-            "thread_key": thread_key,
-            "now": time.time_ns(),
-        }
+        bounds, locks = self._live
+        wanted = [{"subject": subject, "cost": cost, "period": MINUTE} for _, subject, cost in self._taken]
+        values = {"wanted": _json(wanted), "bounds": bounds, "thread_key": thread_key, "now": time.time_ns()}
         steps: list[Step] = []
         if not self._is_sqlite:
             if unknown := [subject for _, subject, _ in self._taken if subject not in self._buckets]:
                 steps.append((rows.MAKE, {"subjects": _json(unknown)}))
             if self._runs:
-                steps.append((LOCK, {"locks": _json(b.subject for b in self._runs)}))
+                steps.append((LOCK, {"locks": locks}))
         return [*steps, (rows.TAKE, values)]
 
     def check(self, row: Row) -> Sequence[Step]:
         """See `Charge`."""
         now, states, live = row[0], orjson.loads(row[1] or "{}"), orjson.loads(row[2] or "{}")
-        ahead = {subject: max(0, states.get(subject, 0) - now) for _, subject, _ in self._taken}
-        for subject, each in ahead.items():
-            self._buckets.tell(subject, each)
-            if subject not in states and not self._is_sqlite:  # The write that made it was undone.
+        here, refusal = time.monotonic_ns(), self._refusal(now, states, live)
+        tats: list[JsonObject] = []
+        for _, subject, cost in self._taken:
+            tat = states[subject] if subject in states and states[subject] > now else now
+            tat = tat + cost if refusal is None else tat
+            tats.append({"subject": subject, "tat": tat})
+            if subject in states or self._is_sqlite:
+                self._buckets.tell(subject, tat - now, here)
+            else:  # The write that made it was undone.
                 self._buckets.forget(subject)
-        try:
-            for place, b in enumerate(self._runs):
-                if live[str(place)] >= b.most:
-                    raise TooManyRequests(b.too_many(live[str(place)]), after=AGAIN)
-            for b, subject, cost in self._taken:
-                refuse(b, ahead[subject] + cost)
-            for _, subject, cost in self._taken:
-                self._buckets.move(subject, cost)
-        finally:
-            self._buckets.show([b for b, _, _ in self._taken], self._headers)
-        self._reserved[self._run_id] = self._tokens
-        if not self._is_sqlite:
-            return ()
-        return [
-            (rows.put, {"subject": subject, "tat": now + ahead[subject] + cost}) for _, subject, cost in self._taken
-        ]
+        self._buckets.show(self._bounds.buckets, self._headers)
+        if refusal is not None:
+            raise refusal
+        self._buckets.reserve(self._run_id, self._tokens)
+        return [(rows.put, {"tats": _json(tats)})] if self._is_sqlite else ()
+
+    def _refusal(self, now: int, states: Mapping[str, int], live: Mapping[str, int]) -> TooManyRequests | None:
+        """Return what a request is refused with by what the database has told; None: it passes."""
+        for place, each in enumerate(self._runs):
+            if live[str(place)] >= each.most:
+                return TooManyRequests(each.too_many(live[str(place)]), after=AGAIN)
+        for each, subject, cost in self._taken:
+            tat = states.get(subject, now)
+            if (wait := (tat if tat > now else now) + cost - now - MINUTE) > 0:
+                return TooManyRequests(each.refusal(wait), after=wait / 1e9)
+        return None
 
 
 def _json(values: Iterable[object]) -> str:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from drsai_backend.errors import TooManyRequests
 from drsai_backend.features.limits import rows
-from drsai_backend.features.limits.base import AGAIN, BUCKETS, Bound
+from drsai_backend.features.limits.base import AGAIN, Bound, Bounds
 from drsai_backend.features.limits.rules import Rules
 from drsai_backend.features.rules.base import KINDS, Who
 
 if TYPE_CHECKING:
-    from cachetools import TTLCache
     from fastapi import APIRouter
     from sqlalchemy.orm import Session
 
@@ -57,52 +56,47 @@ class Limits(Rules):
 
         return Addresses(most) if (most := self.host.settings.limit_address) else None
 
-    @cached_property
-    def _reserved(self) -> TTLCache[str, int]:
-        """Tokens that were taken before they are used, by run; a bucket has them back after a minute in any case."""
-        from cachetools import TTLCache
-
-        return TTLCache(100_000, 60)
-
     # --- what is charged ----------------------------------------------------------------------------------------------
 
     def charge(self, asked: Asked) -> Charge | None:
         """Return what a request is charged: one of the requests a minute, the tokens that its first model call may use,
         and a place among the runs at once."""
-        if asked.tokens is not None:
+        is_run = asked.tokens is not None
+        if is_run:
             self._check_process(asked)
-        here = BUCKETS if asked.tokens is None else (*BUCKETS, "runs")
-        found = self._bounds(asked.owner, asked.key_id)
-        if not found or not (bounds := [each for each in found if each.measure in here]):
+        bounds = self._bounds(asked.owner, asked.key_id)
+        if bounds is None or not (bounds.buckets or (is_run and bounds.runs)):
             return None
         from drsai_backend.features.limits.buckets import Taking
 
         # What a call beside runs has used is taken right after it.
         tokens = 1 if asked.tokens is None else max(1, asked.tokens())
-        dialect = self.host.database.dialect
-        return Taking(self._buckets, bounds, tokens, _headers.get(), self._reserved, dialect)
+        is_sqlite = self.host.database.dialect == "sqlite"
+        return Taking(self._buckets, bounds, tokens, _headers.get(), is_run=is_run, is_sqlite=is_sqlite)
 
     def calls_made(self, of: CallsOf, calls: Sequence[MadeCall]) -> Sequence[Step]:
         """Take what calls have used: of the first ones of a run, what is more than was taken before."""
-        found = self._bounds(of.owner, of.key_id)
-        if not found or not (bounds := [each for each in found if each.measure == "tokens"]):
+        bounds = self._bounds(of.owner, of.key_id)
+        if bounds is None or not bounds.tokens:
             return ()
-        records = (cast("Mapping[str, int]", each.record) for each in calls)
-        used = sum(each.get("prompt_tokens", 0) + each.get("completion_tokens", 0) for each in records)
-        reserved = self._reserved.pop(of.run_id or "", 0)
-        steps: list[Step] = []
-        for each in sorted(bounds, key=lambda bound: bound.subject):
-            cost = used * each.unit - each.cost(reserved)
-            self._buckets.move(each.subject, cost)
-            steps.append((rows.settle, {"subject": each.subject, "cost": cost, "now": time.time_ns()}))
-        return steps
+        used = 0
+        for call in calls:
+            record = cast("Mapping[str, int]", call.record)
+            used += record.get("prompt_tokens", 0) + record.get("completion_tokens", 0)
+        reserved = self._buckets.reserved(of.run_id)
+        costs = [(each.subject, used * each.unit - each.cost(reserved)) for each in bounds.tokens]
+        self._buckets.move(costs)
+        return [rows.settling(costs)]
 
-    def _bounds(self, owner: Owner, key_id: str | None) -> Sequence[Bound]:
-        """Return the limits that count for a user's requests, or for those with a key of theirs."""
+    def _bounds(self, owner: Owner, key_id: str | None) -> Bounds | None:
+        """Return the limits that count for a user's requests, or for those with a key of theirs; None: none is set."""
         if not self._bounds_some:
-            return ()
+            return None
+        return self._once((owner, key_id), lambda: self._find(owner, key_id))
+
+    def _find(self, owner: Owner, key_id: str | None) -> Bounds:
         given = self._given(owner, key_id)
-        return [Bound(who, measure, most) for who, each in given for measure, most in each.items() if most]
+        return Bounds(Bound(who, measure, most) for who, each in given for measure, most in each.items() if most)
 
     def _check_process(self, asked: Asked) -> None:
         most = self.host.settings.limit_process_runs
@@ -113,7 +107,9 @@ class Limits(Rules):
     @contextmanager
     def streaming(self, who: Principal) -> Generator[None]:
         """Count a stream while it is sent. Raises TooManyRequests: there are too many."""
-        bounds = [each for each in self._bounds(who.owner, who.key_id) if each.measure == "streams"]
+        if (found := self._bounds(who.owner, who.key_id)) is None or not (bounds := found.streams):
+            yield
+            return
         for each in bounds:
             if (live := self._streams[each.who]) >= each.most:
                 raise TooManyRequests(each.too_many(live), after=AGAIN)
@@ -133,8 +129,8 @@ class Limits(Rules):
 
     def request_known(self, who: Principal, headers: Headers) -> None:
         """Say what is left, as far as this process knows."""
-        if bounds := self._bounds(who.owner, who.key_id):
-            self._buckets.show(bounds, headers)
+        if (bounds := self._bounds(who.owner, who.key_id)) is not None and bounds.buckets:
+            self._buckets.show(bounds.buckets, headers)
 
     def routes(self, web: Web) -> APIRouter:
         from drsai_backend.features.limits.routes import limit_routes

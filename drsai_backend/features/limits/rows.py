@@ -7,13 +7,16 @@ a run. It locks its rows in one order, so none of two requests waits for the oth
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Final
 
+import orjson
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.backends.prepared import Prepared
-from drsai_backend.database.upserts import insert_into
+from drsai_backend.database.backends.prepared import Prepared, Step
+from drsai_backend.database.upserts import Insert, insert_into
 from drsai_backend.datamodel import LimitRule, LimitState, table_of
 from drsai_backend.datamodel.audit import Action
 from drsai_backend.datamodel.owner import Owner
@@ -38,6 +41,7 @@ _LIVE: Final = """
 """
 _NOW: Final = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) * 1000"
 """The database's clock, which all workers share."""
+_NOW_OF_STATEMENT: Final = "(CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS bigint) * 1000)"
 _TAKE: Final = f"""
     WITH w AS MATERIALIZED (
         SELECT * FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS w(subject text, cost bigint, period bigint)
@@ -91,19 +95,40 @@ MAKE: Final = Prepared(
 
 @Prepared
 def put(dialect: str) -> sa.ClauseElement:
-    statement = insert_into(_state, dialect).values(subject=sa.bindparam("subject"), tat=sa.bindparam("tat"))
+    """Store what buckets are full at (SQLite)."""
+    statement = _inserted(dialect, "tats", sa.literal_column("u.value ->> 'tat'", sa.BigInteger))
     return statement.on_conflict_do_update(index_elements=["subject"], set_={"tat": statement.excluded.tat})
 
 
 @Prepared
 def settle(dialect: str) -> sa.ClauseElement:
-    """Take what a call has used, whatever is left; give back where `cost` is negative."""
-    cost, is_sqlite = sa.bindparam("cost", type_=sa.BigInteger), dialect == "sqlite"
-    now = sa.bindparam("now", type_=sa.BigInteger) if is_sqlite else sa.literal_column(f"({_NOW})", sa.BigInteger)
+    """Take what calls have used, whatever is left; give back where a cost is negative."""
+    is_sqlite = dialect == "sqlite"
+    # The same in all of a statement.
+    now = sa.bindparam("now", type_=sa.BigInteger) if is_sqlite else sa.literal_column(_NOW_OF_STATEMENT, sa.BigInteger)
+    cost = sa.literal_column("u.value ->> 'cost'" if is_sqlite else "u.cost", sa.BigInteger)
+    statement = _inserted(dialect, "costs", now + cost)
     later = sa.func.max if is_sqlite else sa.func.greatest
-    statement = insert_into(_state, dialect).values(subject=sa.bindparam("subject", type_=sa.String), tat=now + cost)
-    tat = sa.case((cost < 0, _state.c.tat + cost), else_=later(_state.c.tat, now) + cost)
+    taken = statement.excluded.tat - now
+    tat = sa.case((taken < 0, _state.c.tat + taken), else_=later(_state.c.tat, now) + taken)
     return statement.on_conflict_do_update(index_elements=["subject"], set_={"tat": tat})
+
+
+def settling(costs: Sequence[tuple[str, int]]) -> Step:
+    """Return what settles calls: by how much each bucket is moved, in the order of their subjects."""
+    given = [{"subject": subject, "cost": cost} for subject, cost in costs]
+    return settle, {"costs": orjson.dumps(given).decode(), "now": time.time_ns()}
+
+
+def _inserted(dialect: str, values: str, tat: sa.ColumnElement[int]) -> Insert:
+    """Return what inserts rows of a JSON list, in the order in which all lock them."""
+    if dialect == "sqlite":
+        name, given = "u.value ->> 'subject'", f"json_each(:{values}) AS u"
+    else:
+        name, given = "u.subject", f"jsonb_to_recordset(CAST(:{values} AS jsonb)) AS u(subject text, cost bigint)"
+    subject = sa.literal_column(name, sa.String)
+    found = sa.select(subject, tat).select_from(sa.text(given)).order_by(subject)
+    return insert_into(_state, dialect).from_select(["subject", "tat"], found)
 
 
 def forget_states(session: Session, before: int) -> int:

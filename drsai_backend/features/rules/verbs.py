@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from drsai_backend.database.followed import Followed
 from drsai_backend.datamodel.audit import PROGRAM, Actor
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from drsai_backend.page import Page
     from drsai_backend.runs import Engine
 
+T = TypeVar("T")
+_REMEMBERED: Final = 10_000
+"""Of so many users and threads it is remembered what bounds them."""
 _HOUR: Final = 3_600.0
 """Between two looks for rows that say nothing any more."""
 
@@ -45,11 +48,10 @@ class FollowedRules(Extension, Generic[R]):
     def __init__(self, host: Host, said: Callable[[], Mapping[str, Mapping[str, int]]]) -> None:
         """Know the settings alone: `said` returns theirs as they are now, by kind and measure."""
         super().__init__(host)
-        self._said, self._defaults = said, said()
-        self._are_set = self._bounds_some = any(self._defaults.values())
-        """Whether the settings bound somebody; and whether anything does."""
+        self._said = said
         host.on_settings.append(self._settings_changed)
         self._rules: Mapping[Who, Mapping[str, int]] = {}
+        self._changed()
         self._followed = Followed(host.database, self.stored.changed, self._hear, self.name, self._sweep_at_times)
         self._swept = time.monotonic()
 
@@ -62,10 +64,29 @@ class FollowedRules(Extension, Generic[R]):
             if given or rule:
                 yield who, (given if rule is None else {**given, **rule})
 
-    def _settings_changed(self, names: Collection[str]) -> None:
+    def _once(self, key: object, find: Callable[[], T]) -> T:
+        """Return what is found under a key, and was found before, unless a rule has changed since: each request asks
+        for that of its user, and so do all writes of its run."""
+        found = self._found
+        made: T | None = found.get(key)
+        if made is None:
+            made = find()
+            if len(found) >= _REMEMBERED:
+                found.clear()
+            found[key] = made
+        return made
+
+    def _changed(self) -> None:
+        """Go by the settings and the rules as they are now."""
         self._defaults = self._said()
-        self._are_set = any(self._defaults.values())
-        self._bounds_some = self._are_set or bool(self._rules)
+        self._bounds_some = any(self._defaults.values()) or bool(self._rules)
+        """Whether anything bounds somebody."""
+        self._bounds_threads = bool(self._defaults.get("thread")) or any(who.kind == "thread" for who in self._rules)
+        # Another one: what a thread finds now by the rules of before stays in that which it has.
+        self._found: dict[object, Any] = {}
+
+    def _settings_changed(self, names: Collection[str]) -> None:
+        self._changed()
 
     async def refresh(self) -> None:
         """Read what was set."""
@@ -80,7 +101,7 @@ class FollowedRules(Extension, Generic[R]):
 
     def _hear(self, found: Sequence[JsonObject]) -> None:
         self._rules = {_who_of(row): _set_in(row) for row in found}
-        self._bounds_some = self._are_set or bool(found)
+        self._changed()
 
     async def _sweep_at_times(self) -> None:
         if time.monotonic() - self._swept > _HOUR:

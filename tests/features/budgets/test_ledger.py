@@ -16,7 +16,7 @@ from drsai_backend.database.backends.prepared import Step, pay
 from drsai_backend.datamodel import BudgetState, table_of
 from drsai_backend.errors import BudgetReached
 from drsai_backend.features.budgets import rows
-from drsai_backend.features.budgets.base import Budget, Spend
+from drsai_backend.features.budgets.base import Budget, BudgetList, Spend
 from drsai_backend.features.budgets.ledger import Allotment, Ledger, Reserving
 from drsai_backend.features.rules.base import Who
 
@@ -52,22 +52,22 @@ class Books:
         self.held.pop(run, None)
 
     def draw(self, run: str, budgets: Sequence[Budget], need: Spend, more: Spend) -> bool:
-        allotment = self.held[run]
+        allotment, listed = self.held[run], BudgetList(budgets)
         allotment.busy = allotment.busy.plus(need)
-        if allotment.suffices(budgets):
+        if allotment.suffices(listed):
             return True
-        charge = Reserving(self.ledger, budgets, allotment.busy, more)
+        charge = Reserving(self.ledger, listed, allotment.busy, more)
         try:
             pay(self.connection, [(charge.steps(0, run), charge)])
         except BudgetReached:
             allotment.ended(need, False)
             return False
-        assert allotment.suffices(budgets)
+        assert allotment.suffices(listed)
         return True
 
     def settle(self, run: str, budgets: Sequence[Budget], used: Spend) -> None:
         self.held[run].settled(used)
-        steps: list[Step] = [step for each in budgets for step in rows.settling(*each.key, run, used)]
+        steps: list[Step] = rows.settling({each.key: used for each in budgets}, run, used)
         for step, values in steps:
             step.run(self.connection, values)
 

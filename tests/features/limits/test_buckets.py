@@ -85,13 +85,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_what_was_told_is_believed_for_a_second(clock: Clock) -> None:
     known, bound = Buckets(), Bound(Who("all"), "requests", 60)
-    known.refuse(bound, 1)
+    taken = [(bound, bound.subject, bound.cost(1))]
+    known.refuse(taken)
     known.tell(bound.subject, MINUTE)
     with pytest.raises(TooManyRequests) as refused:
-        known.refuse(bound, 1)
+        known.refuse(taken)
     assert refused.value.after == 1
     clock.now += 10**9
-    known.refuse(bound, 1)
+    known.refuse(taken)
     assert known.ahead(bound) == MINUTE - 10**9
 
 

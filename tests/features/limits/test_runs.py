@@ -8,7 +8,6 @@ from threading import Event
 
 import pytest
 import sqlalchemy as sa
-from cachetools import TTLCache
 from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai
@@ -16,7 +15,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database
 from drsai_backend.database.backends.prepared import due, pay
 from drsai_backend.errors import TooManyRequests
-from drsai_backend.features.limits.base import Bound, Who
+from drsai_backend.features.limits.base import Bound, Bounds, Who
 from drsai_backend.features.limits.buckets import Buckets, Taking
 from tests.features.limits.conftest import Asking, Make, asking, error_of
 from tests.support.teams.crew import Asker, Crew
@@ -102,7 +101,7 @@ def test_who_counts_runs_waits_for_who_has_counted_them(migrated_postgres: str) 
 
     def count(session: Session) -> None:
         bound = Bound(Who("user", "acme", "ann"), "runs", 1)
-        taking = Taking(Buckets(), [bound], 0, None, TTLCache(1, 60), "postgresql")
+        taking = Taking(Buckets(), Bounds([bound]), 0, None, is_run=True, is_sqlite=False)
         pay(session.connection(), due([taking], 0, "run"))
 
     def first(session: Session) -> None:
