@@ -85,6 +85,11 @@ async def test_a_thread_is_followed_run_after_run(make: Make, where: int) -> Non
     for place in range(0, 18, 5):
         rest = await collect(workers[where].engine.follow_thread(Principal(), "t", log[place].position), 17 - place)
         assert told(rest) == told(log[place + 1 :])
+    # Who has read the messages follows from where the thread says that its log stands: only the end is new to them.
+    thread = await workers[where].engine.get_thread(Principal(), "t")
+    assert thread.position is not None
+    reader = workers[where].engine.follow_thread(Principal(), "t", Position.parse(thread.position))
+    assert told(await collect(reader, 1)) == told(log[-1:])
 
 
 async def test_a_recovery_says_so_and_repeats_no_message(make: Make, where: int) -> None:

@@ -1,7 +1,7 @@
 /** Markdown as elements. What models write is read into a tree and never into HTML: no text becomes markup. */
 import { marked, type Token, type Tokens } from "marked";
-import type { ComponentChildren } from "preact";
-import { useMemo } from "preact/hooks";
+import { createContext, Fragment, type ComponentChildren } from "preact";
+import { useContext, useMemo } from "preact/hooks";
 import { CopyButton } from "./controls";
 
 /** Links that lead to other pages; anything else (`javascript:`, `data:`) is shown as text. */
@@ -33,6 +33,15 @@ export function Code({ text, language }: { text: string; language?: string | und
 /** Texts of tokens hold entities where they come from a text, and not where they come from code. */
 const ENTITIES: Record<string, string> = { amp: "&", lt: "<", gt: ">", quot: '"', "#39": "'", nbsp: "\u00a0" };
 const plain = (text: string) => text.replace(/&(amp|lt|gt|quot|#39|nbsp);/g, (_, name: string) => ENTITIES[name] ?? "");
+
+/** What stands in the place of a mark by which an answer cites a passage. */
+const Marks = createContext<((name: string) => ComponentChildren) | null>(null);
+
+function Words({ text }: { text: string }) {
+  const shown = useContext(Marks);
+  if (shown === null || !text.includes("【")) return <>{text}</>;
+  return <>{text.split(/【([0-9a-f]{8})】/).map((part, n) => (n % 2 ? <Fragment key={n}>{shown(part)}</Fragment> : part))}</>;
+}
 
 function Inline({ tokens }: { tokens: readonly Token[] | undefined }): ComponentChildren {
   return tokens?.map((token, n) => <Piece key={n} token={token} />);
@@ -91,7 +100,7 @@ function Piece({ token }: { token: Token }): ComponentChildren {
         </p>
       );
     case "text":
-      return token.tokens ? <Inline tokens={token.tokens} /> : plain(token.text as string);
+      return token.tokens ? <Inline tokens={token.tokens} /> : <Words text={plain(token.text as string)} />;
     case "escape":
       return plain(token.text as string);
     case "strong":
@@ -144,11 +153,14 @@ function Piece({ token }: { token: Token }): ComponentChildren {
   }
 }
 
-export function Markdown({ text }: { text: string }) {
+/** `mark`: what is shown for 【name】, a mark of citations. */
+export function Markdown({ text, mark }: { text: string; mark?: (name: string) => ComponentChildren }) {
   const tokens = useMemo(() => marked.lexer(text), [text]);
   return (
-    <div class="markdown">
-      <Inline tokens={tokens} />
-    </div>
+    <Marks.Provider value={mark ?? null}>
+      <div class="markdown">
+        <Inline tokens={tokens} />
+      </div>
+    </Marks.Provider>
   );
 }

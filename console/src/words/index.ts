@@ -1,6 +1,7 @@
 /** The words of the page, in both languages, side by side: an entry cannot lack one. */
 import { effect, signal } from "@preact/signals";
 import { agents } from "./agents";
+import { approvals } from "./approvals";
 import { chat } from "./chat";
 import { common } from "./common";
 import { knowledge } from "./knowledge";
@@ -11,7 +12,7 @@ export type Language = "en" | "zh";
 /** English, Chinese. `{name}` stands for a value. */
 export type Words = Record<string, readonly [string, string]>;
 
-const all = { ...common, ...chat, ...runs, ...agents, ...knowledge, ...operations };
+const all = { ...common, ...chat, ...approvals, ...runs, ...agents, ...knowledge, ...operations };
 export type Word = keyof typeof all;
 
 const STORED = "drsai.language";

@@ -13,6 +13,7 @@ from drsai_backend.datamodel import Right, RunStatus, Thread
 from drsai_backend.datamodel.file import MessageFile
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
+from drsai_backend.runs.events import Position
 
 
 class ThreadSummary(BaseModel):
@@ -46,6 +47,9 @@ class ThreadDetail(ThreadSummary):
     branch: int | None = Field(default=None, description="The current branch; null: the thread was never rewound.")
     forked_from: JsonObject | None = Field(
         default=None, description="Of a fork: `user_id` and `thread_id` of its source, and `seq`, its newest message."
+    )
+    position: str | None = Field(
+        default=None, description="Where its log stands: `after` of who has read its messages and follows its events."
     )
 
 
@@ -154,4 +158,5 @@ def detail_of(thread: Thread) -> ThreadDetail:
     shown = ThreadDetail.model_validate(thread, from_attributes=True)
     shown.message_count = thread.last_seq
     shown.tasks, shown.meta = shown.tasks or None, shown.meta or None
+    shown.position = str(Position(thread.last_seq, thread.epoch))
     return shown

@@ -1,12 +1,59 @@
+/** What waits for whoever looks: questions and approvals of their runs, and those for their roles. */
+import { api, data } from "../../api/client";
+import type { Page, Question as Entry } from "../../api/shapes";
+import { to } from "../../route";
+import { me } from "../../session";
+import { Button } from "../../ui/controls";
+import { paged, useListing } from "../../ui/load";
 import { PageHead } from "../../ui/page";
-import { Empty } from "../../ui/state";
+import { Empty, Loading, Problem } from "../../ui/state";
+import { Time } from "../../ui/values";
 import { t } from "../../words";
+import { Question, type Asked } from "./question";
+
+type Waiting = Entry & Asked & { team?: string | null; title?: string | null };
+
+/** Seconds between two looks at what waits. */
+const OFTEN = 4;
+
+function WaitingFor({ entry, onDone }: { entry: Waiting; onDone: () => void }) {
+  const owner = entry.owner === me.value?.user ? null : entry.owner;
+  return (
+    <li class="waiting">
+      <header class="row">
+        <a href={to(["chat", entry.thread_id], { owner })}>
+          <bdi>{entry.title || entry.thread_id}</bdi>
+        </a>
+        <span class="quiet">
+          <bdi>{t("approvals.of", { agent: entry.source, team: entry.team ?? "–" })}</bdi> · <bdi>{t("approvals.asked", { who: entry.asker ?? entry.owner })}</bdi>
+          {entry.by && <bdi> · {t("approvals.for", { who: entry.by })}</bdi>} · <Time at={entry.asked_at} />
+        </span>
+        <a href={to(["runs", entry.run_id])}>{t("approvals.run")}</a>
+      </header>
+      <Question asked={entry} thread={entry.thread_id} owner={owner} onDone={onDone} />
+    </li>
+  );
+}
 
 export default function Approvals() {
+  const listing = useListing<Waiting>(
+    async (after) => (await data(api.GET("/v1/input-requests", { params: { query: paged(after, 50) } }))) as Page<Waiting>,
+    [],
+    OFTEN,
+  );
+  const { rows, error, loading, hasMore } = listing;
+  const done = (id: string) => listing.change((old) => old.filter((each) => each.id !== id));
   return (
-    <div class="page">
-      <PageHead title={t("nav.approvals")} />
-      <Empty />
+    <div class="page approvals">
+      <PageHead title={t("nav.approvals")}>{rows.length > 0 && <span class="badge">{t("approvals.waiting", { n: hasMore ? `${rows.length}+` : rows.length })}</span>}</PageHead>
+      {error !== null && <Problem error={error} retry={listing.reload} />}
+      {rows.length === 0 && error === null && (loading ? <Loading /> : <Empty title={t("approvals.none")}>{t("approvals.noneHint")}</Empty>)}
+      <ul class="waiting-list" aria-live="polite">
+        {rows.map((entry) => (
+          <WaitingFor key={entry.id} entry={entry} onDone={() => done(entry.id)} />
+        ))}
+      </ul>
+      {hasMore && <Button onClick={listing.more}>{t("do.more")}</Button>}
     </div>
   );
 }

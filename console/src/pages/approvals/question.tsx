@@ -1,0 +1,189 @@
+/** A question to a person, and how it is answered where it stands. */
+import { useRef, useState } from "preact/hooks";
+import { ApiError, post } from "../../api/client";
+import { may } from "../../session";
+import { Area, Button } from "../../ui/controls";
+import { Json } from "../../ui/json";
+import { Markdown } from "../../ui/markdown";
+import { tell } from "../../ui/toast";
+import { duration, now } from "../../ui/values";
+import { known, t } from "../../words";
+import { newKey } from "../chat/send";
+import "./question.css";
+
+/** What a thread waits for, as docs/http.md tells it. */
+export interface Asked {
+  id: string;
+  type: string;
+  kind: string;
+  source: string;
+  prompt: string;
+  choices?: readonly string[] | null;
+  deadline?: string | null;
+  tool?: { name: string; arguments: unknown } | null;
+  tool_calls?: readonly { id: string; name: string; arguments: string }[];
+  by?: string;
+  asker?: string;
+  for_others?: boolean;
+}
+
+type Answer = { text: string } | { decision: string; text?: string; reason?: string; arguments?: unknown } | { results: { id: string; content: string }[] };
+
+interface QuestionProps {
+  asked: Asked;
+  thread: string;
+  owner: string | null;
+  /** It is answered: by whoever looks at it, or by somebody else meanwhile. */
+  onDone: () => void;
+}
+
+/** How long is left; said by the second. */
+export function Deadline({ at }: { at: string }) {
+  const left = Date.parse(at) / 1000 - now.value;
+  return <span class={left < 60 ? "badge urgent" : "badge"}>{left > 0 ? t("ask.left", { time: duration(Math.floor(left)) }) : t("ask.over")}</span>;
+}
+
+export function kindOf(kind: string): string {
+  const word = `ask.kind.${kind}`;
+  return known(word) ? t(word) : kind;
+}
+
+type Give = (answer: Answer) => Promise<void>;
+
+function Decision({ asked, give }: { asked: Asked; give: Give }) {
+  const [reason, setReason] = useState("");
+  const [changed, setChanged] = useState<string | null>(null);
+  const edit = async () => {
+    let given: unknown;
+    try {
+      given = JSON.parse(changed ?? "");
+    } catch (error) {
+      throw new Error(t("ask.badJson", { why: String(error) }));
+    }
+    await give({ decision: "edit", arguments: given });
+  };
+  return (
+    <>
+      {changed !== null && <Area label={t("ask.arguments")} value={changed} onValue={setChanged} rows={6} />}
+      <Area label={t("ask.reason")} value={reason} onValue={setReason} rows={1} />
+      <div class="row">
+        {changed === null ? (
+          <>
+            <Button kind="primary" onClick={() => give({ decision: "approve" })}>
+              {t("ask.approve")}
+            </Button>
+            <Button onClick={() => setChanged(JSON.stringify(asked.tool?.arguments ?? {}, null, 2))}>{t("ask.edit")}</Button>
+          </>
+        ) : (
+          <Button kind="primary" onClick={edit}>
+            {t("ask.edit")}
+          </Button>
+        )}
+        <Button kind="danger" onClick={() => give({ decision: "deny", ...(reason ? { reason } : {}) })}>
+          {t("ask.deny")}
+        </Button>
+      </div>
+    </>
+  );
+}
+
+/** Of a call that was cut, when nobody knows whether it happened. */
+function Retry({ give }: { give: Give }) {
+  const [result, setResult] = useState("");
+  return (
+    <>
+      <Area label={t("ask.result")} rows={2} value={result} onValue={setResult} />
+      <div class="row">
+        <Button kind="primary" onClick={() => give({ decision: "run" })}>
+          {t("ask.run")}
+        </Button>
+        <Button disabled={!result} onClick={() => give({ decision: "result", text: result })}>
+          {t("ask.result")}
+        </Button>
+        <Button kind="danger" onClick={() => give({ decision: "stop" })}>
+          {t("ask.stop")}
+        </Button>
+      </div>
+    </>
+  );
+}
+
+function Results({ asked, give }: { asked: Asked; give: Give }) {
+  const [results, setResults] = useState<Record<string, string>>({});
+  const calls = asked.tool_calls ?? [];
+  return (
+    <>
+      {calls.map(({ id, name, arguments: given }) => (
+        <div key={id}>
+          <code>{`${name}(${given})`}</code>
+          <Area label={t("ask.resultOf", { tool: name })} rows={2} value={results[id] ?? ""} onValue={(value) => setResults((old) => ({ ...old, [id]: value }))} />
+        </div>
+      ))}
+      <Button kind="primary" disabled={calls.some(({ id }) => !results[id])} onClick={() => give({ results: calls.map(({ id }) => ({ id, content: results[id] ?? "" })) })}>
+        {t("ask.send")}
+      </Button>
+    </>
+  );
+}
+
+function Text({ asked, give }: { asked: Asked; give: Give }) {
+  const [text, setText] = useState("");
+  const sent = useRef<HTMLDivElement>(null);
+  return (
+    <>
+      {!!asked.choices?.length && (
+        <div class="row">
+          {asked.choices.map((each) => (
+            <Button key={each} onClick={() => give({ text: each })}>
+              {each}
+            </Button>
+          ))}
+        </div>
+      )}
+      <div ref={sent} class="row answer" onKeyDown={(event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229 && event.target instanceof HTMLTextAreaElement && (event.preventDefault(), sent.current?.querySelector("button")?.click())}>
+        <Area label={t("ask.answer")} rows={2} value={text} onValue={setText} />
+        <Button kind="primary" disabled={!text.trim()} onClick={() => give({ text })}>
+          {t("ask.send")}
+        </Button>
+      </div>
+    </>
+  );
+}
+
+export function Question({ asked, thread, owner, onDone }: QuestionProps) {
+  const key = useRef(newKey());
+  const give = async (answer: Answer) => {
+    const path = `/v1/threads/${encodeURIComponent(thread)}/input${owner ? `?owner=${encodeURIComponent(owner)}` : ""}`;
+    try {
+      await post(path, { id: asked.id, ...answer }, { headers: { "idempotency-key": key.current } });
+      tell(t("ask.done"));
+    } catch (error) {
+      if (!(error instanceof ApiError) || (error.code !== "input_request_stale" && error.status !== 404)) {
+        // Another answer than the one that was refused is another request.
+        if (error instanceof ApiError && error.status !== 0) key.current = newKey();
+        throw error;
+      }
+      tell(t("ask.stale"), "problem");
+    }
+    onDone();
+  };
+  const Form = asked.kind === "tool_retry" ? Retry : asked.type === "approval" ? Decision : asked.type === "tool_results" ? Results : Text;
+  return (
+    <section class="question" aria-label={kindOf(asked.kind)}>
+      <header class="row">
+        <span class="badge">{kindOf(asked.kind)}</span> <bdi class="speaker">{asked.source}</bdi>
+        {asked.deadline && <Deadline at={asked.deadline} />}
+      </header>
+      <div class="prompt">
+        <Markdown text={asked.prompt} />
+      </div>
+      {asked.tool && (
+        <div class="tool-value">
+          <bdi class="mono">{asked.tool.name}</bdi>
+          <Json value={asked.tool.arguments} />
+        </div>
+      )}
+      {asked.for_others ? <p class="quiet">{t("ask.forOthers")}</p> : may("chat") ? <Form asked={asked} give={give} /> : <p class="quiet">{t("ask.mayNot")}</p>}
+    </section>
+  );
+}

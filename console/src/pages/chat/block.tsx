@@ -1,0 +1,186 @@
+/** What one speaker has said and done in a row. */
+import { useMemo, useState } from "preact/hooks";
+import { go, to } from "../../route";
+import { may } from "../../session";
+import { Button, CopyButton } from "../../ui/controls";
+import { Json } from "../../ui/json";
+import { Markdown } from "../../ui/markdown";
+import { Time } from "../../ui/values";
+import { t } from "../../words";
+import { citationsOf, type Block, type Part } from "./blocks";
+import { Editor } from "./editor";
+import { FileChips, Pictures, saveFile } from "./files";
+import { Recalled } from "./recalled";
+import { fork, newKey, resent, rewind, say } from "./send";
+import type { ThreadStore } from "./store";
+
+const LONG = 4000;
+
+/** JSON as a tree where it is JSON, else as it came. */
+function Value({ label, text }: { label: string; text: string }) {
+  const value = useMemo(() => {
+    try {
+      return JSON.parse(text) as unknown;
+    } catch {
+      return text;
+    }
+  }, [text]);
+  return (
+    <div class="tool-value">
+      <span class="quiet">{label}</span>
+      {typeof value === "object" && value !== null ? <Json value={value} /> : <Folded text={text} />}
+    </div>
+  );
+}
+
+/** A long text, its beginning at first. */
+function Folded({ text }: { text: string }) {
+  const [whole, setWhole] = useState(false);
+  const isLong = text.length > LONG && !whole;
+  return (
+    <div class="plain">
+      {isLong ? `${text.slice(0, LONG)} …` : text}
+      {isLong && <Button onClick={() => setWhole(true)}>{t("chat.whole")}</Button>}
+    </div>
+  );
+}
+
+export function Call({ name, text, result, failed }: { name: string; text: string; result: string | null; failed: boolean }) {
+  const state = result === null ? "chat.calling" : failed ? "chat.failed" : "chat.done";
+  return (
+    <details class="tool">
+      <summary>
+        <bdi class="mono">{name}</bdi> <span class={`status ${result === null ? "running" : failed ? "error" : "completed"}`}>{t(state)}</span>
+      </summary>
+      <Value label={t("chat.arguments")} text={text} />
+      {result !== null && <Value label={t("chat.result")} text={result} />}
+    </details>
+  );
+}
+
+export function Thought({ text, title = t("chat.thought") }: { text: string; title?: string }) {
+  return (
+    <details class="thought">
+      <summary>{title}</summary>
+      <Markdown text={text} />
+    </details>
+  );
+}
+
+function Said({ part }: { part: Extract<Part, { kind: "text" }> }) {
+  const { message } = part;
+  const { marks, sources } = useMemo(() => citationsOf(message), [message]);
+  if (part.aside) return <Thought text={message.content} title={t("chat.aside")} />;
+  return (
+    <>
+      <Markdown text={message.content} mark={(name) => (marks.has(name) ? <sup class="cite">{marks.get(name)}</sup> : `【${name}】`)} />
+      <Pictures message={message} />
+      {sources.length > 0 && (
+        <ol class="sources" aria-label={t("chat.sources")}>
+          {sources.map((each, n) => (
+            <li key={n}>
+              <Button kind="ghost" disabled={!may("files:read")} onClick={() => saveFile(each.file_id, each.filename)}>
+                {n + 1}. <bdi>{each.filename}</bdi>
+                {each.page !== undefined && `, ${t("chat.page", { n: each.page })}`}
+              </Button>
+            </li>
+          ))}
+        </ol>
+      )}
+    </>
+  );
+}
+
+function Piece({ part }: { part: Part }) {
+  switch (part.kind) {
+    case "thought":
+      return <Thought text={part.text} />;
+    case "call":
+      return (
+        <>
+          <Call name={part.name} text={part.arguments} result={part.result} failed={part.failed} />
+          <FileChips files={part.files} />
+        </>
+      );
+    case "handoff":
+      return (
+        <p class="quiet">
+          {t("chat.handoff", { who: part.to })}: <bdi>{part.text}</bdi>
+        </p>
+      );
+    case "decision": {
+      const dump = part.message.message as { user_id?: string | null; decision?: string; reason?: string | null };
+      return (
+        <p class="decision">
+          {t("chat.decided", { who: dump.user_id ?? part.message.source, decision: dump.decision ?? "" })}
+          {part.message.content && part.message.content !== dump.decision && <bdi> – {part.message.content}</bdi>}
+          {dump.reason && <bdi> – {dump.reason}</bdi>}
+        </p>
+      );
+    }
+    default:
+      return <Said part={part} />;
+  }
+}
+
+interface BlockProps {
+  block: Block;
+  store: ThreadStore;
+  /** The user's message that it answers, of a block that does. */
+  question: Block | null;
+}
+
+/** What can be done about a block: nothing of it while something runs. */
+function Acts({ block, store, question, onEdit }: BlockProps & { onEdit: () => void }) {
+  const last = block.messages.at(-1);
+  const asked = question?.messages[0];
+  const model = store.thread.value?.team;
+  const isFree = !store.isLive.value && store.branch === null && may("threads:write", "chat") && !!model;
+  const again = async () => {
+    if (!asked || !model) return;
+    await rewind(store, { at: asked.seq });
+    await say(store, model, resent(asked, asked.content), newKey());
+  };
+  return (
+    <div class="acts">
+      <CopyButton text={block.parts.map((each) => (each.kind === "text" && !each.aside ? each.message.content : "")).filter(Boolean).join("\n\n")} />
+      {block.isUser && isFree && <Button kind="ghost" onClick={onEdit}>{t("do.edit")}</Button>}
+      {!block.isUser && isFree && asked && <Button kind="ghost" onClick={again}>{t("chat.regenerate")}</Button>}
+      {!block.isUser && may("threads:write") && last && (
+        <Button kind="ghost" onClick={async () => go(to(["chat", (await fork(store, last.seq)).thread_id]))}>
+          {t("chat.fork")}
+        </Button>
+      )}
+      {!block.isUser && block.run && <a href={to(["runs", block.run])}>{t("chat.run")}</a>}
+    </div>
+  );
+}
+
+export function BlockView({ block, store, question }: BlockProps) {
+  const [editing, setEditing] = useState(false);
+  const first = block.messages[0];
+  const who = block.isUser ? ((first?.message["metadata"] as Record<string, string> | undefined)?.["user_id"] ?? t("chat.you")) : block.source;
+  return (
+    <article class={block.isUser ? "block of-user" : "block"} aria-label={who}>
+      <header>
+        <h2 class="speaker">
+          <bdi>{who}</bdi>
+        </h2>{" "}
+        <Time at={first?.created_at} />
+        <Acts block={block} store={store} question={question} onEdit={() => setEditing(true)} />
+      </header>
+      {editing && first ? (
+        <Editor message={first} store={store} onClose={() => setEditing(false)} />
+      ) : block.isUser ? (
+        <>
+          <Folded text={first?.content.replaceAll("[image]", "").trim() ?? ""} />
+          {first && <Pictures message={first} />}
+          <FileChips files={first?.files ?? []} />
+        </>
+      ) : (
+        block.parts.map((part, n) => <Piece key={n} part={part} />)
+      )}
+      {block.recalled.length > 0 && may("memory:read") && <Recalled versions={block.recalled} />}
+    </article>
+  );
+}

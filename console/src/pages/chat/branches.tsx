@@ -1,0 +1,94 @@
+/** The branches of a thread as a tree: what was said before a message was edited, or answered again. */
+import { api, data } from "../../api/client";
+import type { Branch } from "../../api/shapes";
+import { go, search, to } from "../../route";
+import { may } from "../../session";
+import { Button, Dialog } from "../../ui/controls";
+import { allOf, useLoaded } from "../../ui/load";
+import { Loading, Problem } from "../../ui/state";
+import { Time } from "../../ui/values";
+import { t } from "../../words";
+import { rewind } from "./send";
+import type { ThreadStore } from "./store";
+
+/** Branches of which the first words are looked up. */
+const QUOTED = 50;
+
+export function nameOf(number: number): string {
+  return number === 0 ? t("chat.firstBranch") : t("chat.branch", { n: number });
+}
+
+async function all(store: ThreadStore): Promise<{ branches: Branch[]; quotes: Map<number, string> }> {
+  const branches = await allOf<Branch>((after) => {
+    const query = { ...store.named.query, after: Number(after ?? -1), limit: 100 };
+    return data(api.GET("/v1/threads/{thread_id}/branches", { params: { ...store.named, query } }));
+  });
+  const quotes = new Map<number, string>();
+  const quote = async ({ number, at_seq }: Branch) => {
+    const query = { ...store.named.query, branch: number, after: at_seq, limit: 1 };
+    const found = (await data(api.GET("/v1/threads/{thread_id}/messages", { params: { ...store.named, query } }))).data[0];
+    if (found) quotes.set(number, found.content.slice(0, 120));
+  };
+  await Promise.all(branches.slice(-QUOTED).map(quote));
+  return { branches, quotes };
+}
+
+interface TreeProps {
+  store: ThreadStore;
+  branches: readonly Branch[];
+  quotes: ReadonlyMap<number, string>;
+  parent: number | null;
+  onClose: () => void;
+}
+
+function Tree(props: TreeProps) {
+  const { store, branches, quotes, parent, onClose } = props;
+  const here = branches.filter((each) => (each.parent ?? null) === parent);
+  if (!here.length) return null;
+  return (
+    <ul class="tree">
+      {here.map((each) => (
+        <li key={each.number}>
+          <div class="row">
+            <strong>{nameOf(each.number)}</strong>
+            {each.is_current && <span class="badge">{t("chat.current")}</span>}
+            <span class="quiet">
+              {each.number > 0 && t("chat.from", { n: each.at_seq + 1 })} <Time at={each.created_at} />
+            </span>
+            {!each.is_current && <Button onClick={() => (search({ branch: String(each.number) }), onClose())}>{t("chat.show")}</Button>}
+            {!each.is_current && <ContinueHere store={store} branch={each.number} onDone={onClose} />}
+          </div>
+          <p class="quiet quote">
+            <bdi>{quotes.get(each.number)}</bdi>
+          </p>
+          <Tree {...props} parent={each.number} />
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** Have the thread go on from the end of a branch. */
+export function ContinueHere({ store, branch, onDone }: { store: ThreadStore; branch: number; onDone?: () => void }) {
+  if (!may("threads:write")) return null;
+  const owner = store.owner;
+  const goOn = async () => {
+    await rewind(store, { branch });
+    go(to(["chat", store.id], { owner }));
+    onDone?.();
+  };
+  return (
+    <Button kind="primary" onClick={goOn}>
+      {t("chat.continueHere")}
+    </Button>
+  );
+}
+
+export function Branches({ store, onClose }: { store: ThreadStore; onClose: () => void }) {
+  const found = useLoaded(() => all(store), [store]);
+  return (
+    <Dialog title={t("chat.branches")} onClose={onClose}>
+      {found.error !== null ? <Problem error={found.error} retry={found.reload} /> : found.value === null ? <Loading /> : <Tree store={store} {...found.value} parent={null} onClose={onClose} />}
+    </Dialog>
+  );
+}

@@ -1,0 +1,121 @@
+/** A thread: what was said, what is being said, and where one goes on. */
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { api, data } from "../../api/client";
+import { go, search, to } from "../../route";
+import { may, me } from "../../session";
+import { Button } from "../../ui/controls";
+import { ConfirmButton } from "../../ui/form";
+import { PageHead } from "../../ui/page";
+import { Loading, Problem } from "../../ui/state";
+import { Status } from "../../ui/values";
+import { t } from "../../words";
+import { Question, type Asked } from "../approvals/question";
+import { Branches, ContinueHere, nameOf } from "./branches";
+import { Composer } from "./composer";
+import { Log } from "./log";
+import { say, steer } from "./send";
+import { ThreadStore } from "./store";
+import { TeamChoice, useTeams } from "./teams";
+
+function Head({ store }: { store: ThreadStore }) {
+  const [tree, setTree] = useState(false);
+  const thread = store.thread.value;
+  const remove = async () => {
+    await data(api.DELETE("/v1/threads/{thread_id}", { params: { path: { thread_id: store.id } } }));
+    go(to(["chat"]));
+  };
+  return (
+    <PageHead title={(thread?.title ?? "").slice(0, 200) || t("chat.untitled")}>
+      {thread?.run_id && <Status status={thread.status} />}
+      {!!thread?.queued && <span class="badge">{t("chat.queued", { n: thread.queued })}</span>}
+      {thread?.run_id && <a href={to(["runs", thread.run_id])}>{t("chat.run")}</a>}
+      {thread && thread.branch !== null && thread.branch !== undefined && <Button onClick={() => setTree(true)}>{t("chat.branches")}</Button>}
+      {may("threads:delete") && !store.owner && (
+        <ConfirmButton title={t("do.delete")} text={t("chat.deleteSure")} onYes={remove}>
+          {t("do.delete")}
+        </ConfirmButton>
+      )}
+      {tree && <Branches store={store} onClose={() => setTree(false)} />}
+    </PageHead>
+  );
+}
+
+/** What is to be known of the latest run: who works, why it failed, and what can be done. */
+function Outcome({ store }: { store: ThreadStore }) {
+  const thread = store.thread.value;
+  const working = store.isLive.value;
+  const who = [...new Set(store.drafts.value.map((each) => each.source))].join(", ") || (thread?.team ?? "");
+  return (
+    <>
+      <p class={working ? "works" : "unseen"} role="status">
+        {working ? t("chat.works", { who }) : thread?.status === "completed" ? t("chat.finished") : ""}
+      </p>
+      {thread?.status === "error" && (
+        <div class="problem">
+          <p>{thread.error_message}</p>
+          {may("threads:write") && <Button onClick={() => steer(store, "retry")}>{t("chat.retry")}</Button>}
+        </div>
+      )}
+      {thread?.status === "paused" && may("threads:write") && <Button onClick={() => steer(store, "resume")}>{t("chat.resume")}</Button>}
+    </>
+  );
+}
+
+function Foot({ store }: { store: ThreadStore }) {
+  const teams = useTeams();
+  const [chosen, setChosen] = useState<string | null>(null);
+  const thread = store.thread.value;
+  if (!thread) return null;
+  const team = chosen ?? thread.team ?? "";
+  const stop = may("runs:cancel") && (store.isLive.value || thread.status === "awaiting_input") ? () => steer(store, "cancel") : null;
+  if (thread.status === "awaiting_input" && thread.input_request)
+    return (
+      <>
+        <Question key={String(thread.input_request["id"])} asked={thread.input_request as unknown as Asked} thread={store.id} owner={store.owner} onDone={() => void store.refresh()} />
+        {stop && (
+          <Button kind="danger" onClick={stop}>
+            {t("chat.stop")}
+          </Button>
+        )}
+      </>
+    );
+  if (!may("chat")) return <p class="quiet">{t("chat.readOnly")}</p>;
+  return (
+    <Composer onSend={(content, key) => say(store, team, content, key)} disabled={!team} stop={stop}>
+      <TeamChoice teams={teams.value} value={team} onValue={setChosen} />
+    </Composer>
+  );
+}
+
+export function Conversation({ id, owner, branch }: { id: string; owner: string | null; branch: number | null }) {
+  const theirs = owner === me.value?.user ? null : owner;
+  const store = useMemo(() => new ThreadStore(id, theirs, branch), [id, theirs, branch]);
+  useEffect(() => {
+    void store.begin();
+    const look = () => document.hidden || void store.refresh();
+    document.addEventListener("visibilitychange", look);
+    return () => (document.removeEventListener("visibilitychange", look), store.end());
+  }, [store]);
+  if (store.error.value !== null) return <Problem error={store.error.value} retry={() => location.reload()} />;
+  if (store.thread.value === null) return <Loading />;
+  return (
+    <div class="conversation">
+      <Head store={store} />
+      <Log key={`${id}/${branch}`} store={store} />
+      <div class="foot">
+        {branch === null ? (
+          <>
+            <Outcome store={store} />
+            <Foot store={store} />
+          </>
+        ) : (
+          <div class="row left-branch">
+            <p>{t("chat.left", { branch: nameOf(branch) })}</p>
+            <ContinueHere store={store} branch={branch} />
+            <Button onClick={() => search({ branch: null })}>{t("chat.back")}</Button>
+          </div>
+        )}
+      </div>
+    </div>
+  );
+}

@@ -1,0 +1,228 @@
+"""The console's chat: what people see of an answer while it is made, and what they can do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+import httpx
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.conditions import MaxMessageTermination
+from autogen_agentchat.teams import RoundRobinGroupChat
+from playwright.async_api import Browser, Locator, Page, expect
+
+from drsai_backend import RunContext
+from tests.console.conftest import Open
+from tests.support.commands import Command, Commands
+from tests.support.listening import listening_socket
+from tests.support.model_server import ModelServer, Reply, ToolCall
+
+HOSTILE = [
+    "<img src=x onerror=alert(1)>",
+    "<script>alert(1)</script>",
+    "[a](javascript:alert(1)) ![b](http://elsewhere.example/x.png)",
+    "\u202egnp.exe\u202c \ufffd",
+    '"><svg onload=alert(1)>',
+    "[[`${alert(1)}`]] {{constructor.constructor('alert(1)')()}}",
+]
+ENDLESS = Reply("Half of it" + " and on" * 3000, chunk_delay=0.02)
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def pair(context: RunContext) -> RoundRobinGroupChat:
+    agents = [
+        AssistantAgent(name, context.model_client(), system_message=f"I am {name}.", model_client_stream=True)
+        for name in ("writer", "critic")
+    ]
+    return RoundRobinGroupChat([*agents], termination_condition=MaxMessageTermination(3))
+
+
+async def look(x: str) -> str:
+    """Looks."""
+    return x
+
+
+def solo(context: RunContext) -> AssistantAgent:
+    client = context.model_client()
+    return AssistantAgent("solo", client, tools=[look], reflect_on_tool_use=True, model_client_stream=True)
+
+
+def blocks(page: Page) -> Locator:
+    return page.get_by_role("article")
+
+
+def status_of(page: Page, status: str) -> Locator:
+    return page.locator(".page-head").get_by_text(status)
+
+
+async def say(page: Page, text: str) -> None:
+    field = page.get_by_role("textbox", name="Message").last
+    await field.fill(text)
+    await expect(page.get_by_role("button", name="Send").last).to_be_enabled()
+    await field.press("Enter")
+
+
+async def test_two_agents_answer_and_a_reload_shows_the_same(opened: Open, model: ModelServer) -> None:
+    model.script(
+        "I am writer.", [Reply("# Rain\n\nIt `falls`.\n\n| a | b |\n|---|---|\n| 1 | 2 |", reasoning="drops first")]
+    )
+    model.script("I am critic.", ["Good. ```py\nprint(1)\n```"])
+    console = await opened({"pair": pair})
+    page = await console.open("chat")
+    field = page.get_by_role("textbox", name="Message")
+    await expect(field).to_be_focused()
+    await field.fill("Write")
+    await field.press("Shift+Enter")
+    await field.press_sequentially("about rain")
+    # The Enter that ends the composition of a character sends nothing.
+    await field.evaluate(
+        "each => each.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter', isComposing: true, bubbles: true}))"
+    )
+    await expect(field).to_have_value("Write\nabout rain")
+    await field.press("Enter")
+    await expect(blocks(page).nth(2)).to_contain_text("print(1)")
+    for _ in range(2):
+        await expect(blocks(page)).to_have_count(3)
+        await expect(blocks(page).nth(0)).to_contain_text("Write\nabout rain")
+        await expect(blocks(page).nth(1).get_by_text("writer", exact=True)).to_be_visible()
+        await expect(blocks(page).nth(1).get_by_role("heading", name="Rain")).to_be_visible()
+        await expect(blocks(page).nth(1).get_by_role("cell", name="2")).to_be_visible()
+        await expect(blocks(page).nth(1).get_by_text("drops first")).to_be_hidden()  # folded
+        await expect(blocks(page).nth(2).get_by_text("critic", exact=True)).to_be_visible()
+        await expect(page.get_by_role("textbox", name="Message")).to_be_focused()
+        await page.reload()
+    await blocks(page).nth(1).get_by_text("Thoughts").click()
+    await expect(blocks(page).nth(1).get_by_text("drops first")).to_be_visible()
+    await expect(page.get_by_role("complementary").get_by_role("link", name="Write about rain")).to_have_attribute(
+        "aria-current", "page"
+    )
+    await console.is_accessible()
+
+
+async def test_an_answer_is_stopped_edited_and_gone_back_to(opened: Open, model: ModelServer) -> None:
+    model.script(None, [ENDLESS, "second answer", "third answer"])
+    console = await opened({"solo": solo})
+    page = await console.open("chat")
+    await say(page, "first question")
+    await expect(blocks(page).nth(1)).to_contain_text("Half of it")
+    await page.get_by_role("button", name="Stop").click()
+    await expect(status_of(page, "Stopped")).to_be_visible()
+    await expect(blocks(page).nth(1)).to_contain_text("Half of it")
+    await blocks(page).nth(0).hover()
+    await blocks(page).nth(0).get_by_role("button", name="Edit").click()
+    await blocks(page).nth(0).get_by_role("textbox").fill("better question")
+    await console.is_accessible()
+    await blocks(page).nth(0).get_by_role("textbox").press("Enter")
+    await expect(blocks(page).nth(1)).to_contain_text("second answer")
+    await expect(blocks(page)).to_have_count(2)
+    assert model.requests[-1].last == "better question"
+    # Answered again: the same question on one more branch.
+    await blocks(page).nth(1).hover()
+    await blocks(page).nth(1).get_by_role("button", name="Answer again").click()
+    await expect(blocks(page).nth(1)).to_contain_text("third answer")
+    assert model.requests[-1].last == "better question"
+    await page.get_by_role("button", name="Branches").click()
+    tree = page.get_by_role("dialog")
+    await expect(tree.get_by_role("listitem")).to_have_count(3)
+    await console.is_accessible()
+    first = tree.get_by_role("listitem").filter(has_text="First line").first
+    await first.get_by_role("button", name="Show").first.click()
+    await expect(page.get_by_text("You see First line, which the chat has left.")).to_be_visible()
+    await expect(blocks(page).nth(0)).to_contain_text("first question")
+    await page.reload()
+    await expect(blocks(page).nth(1)).to_contain_text("Half of it")
+    await page.get_by_role("button", name="Continue here").click()
+    await expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+    await expect(blocks(page).nth(0)).to_contain_text("first question")
+    assert "branch" not in page.url
+
+
+async def test_what_anybody_writes_is_text(opened: Open, model: ModelServer) -> None:
+    word = "w" * 100_000
+    said = "\n\n".join([*HOSTILE, word])
+    model.script(None, [Reply(tool_calls=[ToolCall("look", {"x": "\n".join(HOSTILE)}, id="c1")]), said])
+    console = await opened({"solo": solo}, context={"viewport": {"width": 390, "height": 800}})
+    page = await console.open("chat/" + "%2F".join(["a", "%3Cimg%20src%3Dx%3E", "..b"]))
+    await expect(page.get_by_role("alert")).to_be_visible()  # No such thread; nothing of its name is markup.
+    await page.goto(f"{console.url}/console/chat")
+    await page.locator("input[type=file]").set_input_files(
+        [
+            {"name": HOSTILE[0] + ".txt", "mimeType": "text/plain", "buffer": HOSTILE[1].encode()},
+            {"name": "p.png", "mimeType": "image/png", "buffer": PIXEL},
+        ]
+    )
+    await expect(page.get_by_text(HOSTILE[0] + ".txt")).to_be_visible()
+    await expect(page.get_by_role("button", name="Send")).to_be_disabled()
+    await say(page, said)
+    await expect(blocks(page).nth(1)).to_contain_text("<script>alert(1)</script>")
+    await expect(status_of(page, "Completed")).to_be_visible()
+    await page.reload()
+    await expect(blocks(page).nth(1)).to_contain_text("<script>alert(1)</script>")
+    await expect(blocks(page).nth(0).get_by_role("img")).to_have_count(1)
+    await blocks(page).nth(1).get_by_text("look").click()
+    await expect(blocks(page).nth(1).get_by_text("Result")).to_be_visible()
+    assert await page.locator("main script, main svg, main a[href^='javascript:'], main img[src^='http']").count() == 0
+    assert await page.evaluate("document.querySelector('main').scrollWidth <= innerWidth")
+    async with page.expect_download() as started:
+        await blocks(page).nth(0).get_by_role("button", name=".txt").click()
+    download = await (await started.value).path()
+    assert download.read_bytes() == HOSTILE[1].encode()
+    await console.is_accessible()
+    assert console.faults == []
+
+
+async def test_a_server_that_is_killed_and_started_again_under_the_page(
+    browser: Browser, commands: Commands, model: ModelServer, migrated_sqlite: str, tmp_path: Path
+) -> None:
+    model.script(None, [ENDLESS, "The whole answer."])
+    with listening_socket() as free:
+        port = free.getsockname()[1]
+    environment = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "k", "DRSAI_DATABASE_URL": migrated_sqlite}
+
+    async def serve() -> Command:
+        process = commands.start("serve", "--port", str(port), cwd=tmp_path, env=environment)
+        await asyncio.to_thread(process.base_url)
+        return process
+
+    process = await serve()
+    page = await (await browser.new_context(locale="en")).new_page()
+    await page.goto(f"http://127.0.0.1:{port}/console/chat")
+    await say(page, "question")
+    await expect(blocks(page).nth(1)).to_contain_text("Half of it")
+    await page.evaluate("window.isSame = true")
+    await asyncio.to_thread(process.die)
+    await expect(page.get_by_role("alert")).to_contain_text("The server cannot be reached")
+    await serve()
+    await expect(blocks(page).nth(1)).to_contain_text("The whole answer.")
+    await expect(blocks(page).nth(1)).not_to_contain_text("Half of it")
+    await expect(page.get_by_role("alert")).to_have_count(0)
+    await expect(status_of(page, "Completed")).to_be_visible()
+    await expect(blocks(page)).to_have_count(2)
+    assert await page.evaluate("window.isSame")
+
+
+async def test_a_long_thread_is_read_backwards(opened: Open) -> None:
+    console = await opened({"solo": solo})
+    messages = [{"role": ("user", "assistant")[n % 2], "content": f"message {n}"} for n in range(450)]
+    async with httpx.AsyncClient(base_url=console.url) as http:
+        body: dict[str, Any] = {"model": "solo", "messages": messages}
+        assert (await http.post("/v1/threads/long%2Fone/history", json=body)).status_code == 200
+    page = await console.open("chat/long%2Fone")
+    await expect(blocks(page).get_by_text("message 449", exact=True)).to_be_in_viewport()
+    assert await blocks(page).count() <= 200
+    log = page.locator(".log")
+    for _ in range(8):
+        if await blocks(page).get_by_text("message 0", exact=True).count():
+            break
+        before = await blocks(page).count()
+        await log.evaluate("each => each.scrollTo(0, 0)")
+        await expect(blocks(page)).not_to_have_count(before)
+    await log.evaluate("each => each.scrollTo(0, 0)")
+    await expect(blocks(page).get_by_text("message 0", exact=True)).to_be_in_viewport()
+    await expect(blocks(page)).to_have_count(450)
+    await page.get_by_role("button", name="To the newest").click()
+    await expect(blocks(page).get_by_text("message 449", exact=True)).to_be_in_viewport()
