@@ -15,6 +15,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from drsai_backend import DrSai
+from drsai_backend.datamodel.owner import Owner
 from tests.support.listening import PromptServer, listening_socket
 from tests.support.model_server import ModelServer
 from tests.support.threads import settings
@@ -53,6 +54,15 @@ class Console:
         await self.page.goto(f"{self.url}/console/{path}")
         await expect(self.page.locator("main")).to_be_visible()
         return self.page
+
+    async def sign_in(self, path: str, user: str, *scopes: str) -> Page:
+        """Show an address below `/console/` as `user`, with a new key of these scopes, where keys are needed."""
+        made = await self.drsai.keys.create(Owner("default", user), [*scopes])
+        page = await self.open(path)
+        await page.get_by_label("API key or token").fill(made.key.get_secret_value())
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("navigation", name="Main")).to_be_visible()
+        return page
 
     async def is_accessible(self) -> None:
         """Assert that axe finds nothing against what is shown."""
@@ -107,7 +117,8 @@ async def opened(browser: Browser, migrated_sqlite: str, model: ModelServer) -> 
                 await serving
 
             stack.push_async_callback(end)
-            shown = await browser.new_context(**{"locale": "en", **(context or {})})
+            options: dict[str, Any] = {"locale": "en", **(context or {})}
+            shown = await browser.new_context(**options)
             stack.push_async_callback(shown.close)
             console = Console(await shown.new_page(), f"http://127.0.0.1:{port.getsockname()[1]}", drsai)
             console.watch(console.page)

@@ -66,10 +66,14 @@ export function Table<T extends { id: string | null }>({ label, columns, listing
   return (
     <div class="table" ref={box} onScroll={look} onKeyDown={move} tabIndex={-1} role="table" aria-label={label} aria-rowcount={hasMore ? -1 : rows.length + 1} style={{ "--columns": template }}>
       <div class="table-head" role="row" aria-rowindex={1}>
-        {onSelect && <span role="columnheader" />}
+        {onSelect && (
+          <span role="columnheader">
+            <span class="unseen">{t("do.select")}</span>
+          </span>
+        )}
         {columns.map((each, n) => (
           <span key={each.name} role="columnheader" class={cells[n]}>
-            {each.head}
+            {each.head || <span class="unseen">{t("do.actions")}</span>}
           </span>
         ))}
       </div>
@@ -78,7 +82,7 @@ export function Table<T extends { id: string | null }>({ label, columns, listing
           <div key={row.id} class="table-row" role="row" aria-rowindex={from + n + 2} data-row={from + n} style={{ transform: `translateY(${(from + n) * ROW}px)` }}>
             {onSelect && (
               <span role="cell">
-                <input type="checkbox" aria-label={t("do.open")} checked={selected?.has(row.id ?? "") ?? false} onChange={(event) => onSelect(row.id ?? "", event.currentTarget.checked)} />
+                <input type="checkbox" aria-label={t("do.select")} checked={selected?.has(row.id ?? "") ?? false} onChange={(event) => onSelect(row.id ?? "", event.currentTarget.checked)} />
               </span>
             )}
             {columns.map((each, place) => (

@@ -41,6 +41,8 @@ export const common = {
   "do.clear": ["Clear", "清除"],
   "do.type": ["Type {name} to confirm", "输入 {name} 以确认"],
   "do.download": ["Download", "下载"],
+  "do.actions": ["Actions", "操作"],
+  "do.select": ["Select", "选择"],
   "do.open": ["Open", "打开"],
   "state.loading": ["Loading", "正在加载"],
   "state.empty": ["Nothing here yet", "暂无内容"],

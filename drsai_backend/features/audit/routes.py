@@ -64,7 +64,7 @@ _ENTRY: Final = {
         "subject": {"type": "string", "description": "The id of what it was done to."},
         "owner": {**_TEXT, "description": "The user whom that belongs to."},
         "thread_id": _TEXT,
-        "detail": {"type": ["object", "null"]},
+        "detail": {"type": ["object", "null"], "additionalProperties": True},
         "request_id": _TEXT,
     },
 }

@@ -31,6 +31,9 @@ After = Annotated[str | None, after_of(ENVIRONMENT)]
 AfterVersion = Annotated[str | None, after_of(VERSION_PATTERN)]
 Version = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="An older version; default: what holds.")]
 _CONFIG: Final = schema_of(ConfigInfo, "config")
+_IN_FULL: Final = schema_of(
+    ConfigInfo, "config", settable={"type": "array", "items": {"type": "string"}, "description": "What can be stored."}
+)
 _EXPECTED: Final = "The version that holds now, 0 for none; 409 if it is another. null: whichever."
 
 
@@ -62,10 +65,10 @@ def config_routes(config: Config, web: Web) -> APIRouter:
         """What is stored of settings, an environment each, by name."""
         return page_response(await config.list(after, limit), _shown)
 
-    @router.get("/{environment}", responses=answers(200, _CONFIG))
+    @router.get("/{environment}", responses=answers(200, _IN_FULL))
     async def get_config(environment: Environment, who: Admin, version: Version = None) -> Response:
-        """What is stored for an environment, or an older version of it."""
-        return json_response(_shown(await config.get(environment, version)))
+        """What is stored for an environment, or an older version of it, and what can be stored."""
+        return json_response({**_shown(await config.get(environment, version)), "settable": [*LIVE]})
 
     @router.patch("/{environment}", responses=answers(200, _CONFIG), openapi_extra=described(ConfigBody))
     async def set_config(environment: Environment, request: Request, who: Admin) -> Response:

@@ -43,6 +43,7 @@ _KEY: Final = {
         "object": {"const": "api_key"},
         "user": {"type": "string"},
         "tenant": {"type": "string"},
+        "name": {"type": ["string", "null"], "description": "What people call it."},
         "scopes": {"type": "array", "items": {"type": "string"}},
         "roles": {"type": "array", "items": {"type": "string"}},
         "created_at": {"type": "integer", "description": "Unix time in seconds, as all that end in `_at`."},

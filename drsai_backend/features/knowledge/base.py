@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, Field
 
@@ -126,6 +126,14 @@ class Passage(BaseModel):
     page: int | None = Field(default=None, description="Of a PDF or a presentation, from 1.")
     headings: list[str] = Field(default_factory=list, description="Of the sections it is in, the outermost first.")
     cosine: float | None = Field(default=None, description="Of its vector and the question's.")
+    place: int = Field(default=0, description="Of the part of the file's content that it is; later ones have more.")
+
+
+class Part(NamedTuple):
+    """What was read of a file, but for what the part before has already; `place` sorts the parts."""
+
+    place: int
+    text: str
 
 
 class Findings(BaseModel):

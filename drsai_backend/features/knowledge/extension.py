@@ -20,6 +20,7 @@ from drsai_backend.features.knowledge.base import (
     Findings,
     NewFile,
     NewStore,
+    Part,
     Question,
     Reindexing,
     StoreFile,
@@ -188,11 +189,11 @@ class Knowledge(ForAgents):
         """Take a file out of a store; it stays a file of the user's. Raises NotFound."""
         await self._act(partial(rows.detach, owner=owner, store_id=store_id, file_id=file_id))
 
-    async def content(self, owner: Owner, store_id: str, file_id: str) -> tuple[StoreFile, Sequence[str]]:
+    async def content(self, owner: Owner, store_id: str, file_id: str) -> tuple[StoreFile, Sequence[Part]]:
         """A file, and the text that was read of it, in parts that follow each other. Raises NotFound."""
         file, entries = await self._read(partial(rows.content_of, owner=owner, store_id=store_id, file_id=file_id))
         # What a chunk repeats of the one before stands there.
-        return file, [each.text[-int(each.place["new"]) :] for each in entries]
+        return file, [Part(each.place["order"], each.text[-int(each.place["new"]) :]) for each in entries]
 
     async def get_batch(self, owner: Owner, store_id: str, batch_id: str) -> FileBatch:
         """A batch of files. Raises NotFound."""

@@ -180,7 +180,7 @@ def _file_routes(knowledge: Knowledge, bodies: Bodies) -> APIRouter:
                 "file_id": file.file_id,
                 "filename": file.filename,
                 "attributes": file.attributes,
-                "data": [{"type": "text", "text": text} for text in parts],
+                "data": [{"type": "text", "text": part.text, "place": part.place} for part in parts],
                 "has_more": False,
                 "next_page": None,
             }

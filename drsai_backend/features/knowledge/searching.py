@@ -140,4 +140,5 @@ def _passage(hit: Hit, there: FoundIn) -> Passage:
         page=hit.place.get("page"),
         headings=hit.place["headings"],
         cosine=hit.cosine,
+        place=hit.place["order"],
     )

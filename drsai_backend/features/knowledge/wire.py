@@ -256,7 +256,7 @@ def findings_object(found: Findings) -> JsonObject:
 
 
 def _passage_object(passage: Passage) -> JsonObject:
-    same = ("file_id", "filename", "score", "attributes", "page", "headings", "cosine")
+    same = ("file_id", "filename", "score", "attributes", "page", "headings", "cosine", "place")
     return {**{name: getattr(passage, name) for name in same}, "content": [{"type": "text", "text": passage.text}]}
 
 
@@ -267,6 +267,12 @@ _COUNTS: Final = {
     "type": "object",
     "required": ["in_progress", "completed", "failed", "cancelled", "total"],
     "properties": dict.fromkeys(("in_progress", "completed", "failed", "cancelled", "total"), _NUMBER),
+}
+_ATTRIBUTES: Final = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
+_PART: Final[JsonObject] = {
+    "type": "object",
+    "required": ["type", "text"],
+    "properties": {"type": {"const": "text"}, "text": _TEXT},
 }
 _STATUS: Final = {"enum": ["in_progress", "completed", "failed", "cancelled"]}
 
@@ -284,10 +290,14 @@ STORE: Final = _schema(
         "usage_bytes": {**_NUMBER, "description": "Of the text of its chunks."},
         "file_counts": _COUNTS,
         "status": {"enum": ["in_progress", "completed", "expired"]},
-        "expires_after": {"type": ["object", "null"]},
+        "expires_after": {
+            "type": ["object", "null"],
+            "required": ["anchor", "days"],
+            "properties": {"anchor": {"const": "last_active_at"}, "days": _NUMBER},
+        },
         "expires_at": _TIME,
         "last_active_at": _TIME,
-        "metadata": {"type": "object"},
+        "metadata": {"type": "object", "additionalProperties": _TEXT},
         "chunks": _NUMBER,
         "embedding_model": {"type": ["string", "null"], "description": "Null: keywords find all."},
         "embedding_anew": {"type": ["string", "null"], "description": "The model that takes its place."},
@@ -300,11 +310,21 @@ FILE: Final = _schema(
         "usage_bytes": _NUMBER,
         "vector_store_id": _TEXT,
         "status": _STATUS,
-        "last_error": {"type": ["object", "null"], "description": "Why it has failed: `code`, `message`."},
+        "last_error": {
+            "type": ["object", "null"],
+            "required": ["code", "message"],
+            "properties": {"code": _TEXT, "message": _TEXT},
+            "description": "Why it has failed.",
+        },
         "chunking_strategy": {"type": "object"},
-        "attributes": {"type": "object"},
+        "attributes": _ATTRIBUTES,
         "filename": _TEXT,
-        "chunks": {"type": "object", "description": "How many there are (`total`), and can be found (`done`)."},
+        "chunks": {
+            "type": "object",
+            "required": ["done", "total"],
+            "properties": {"done": _NUMBER, "total": _NUMBER},
+            "description": "How many there are (`total`), and can be found (`done`).",
+        },
         "notes": {"type": "array", "items": _TEXT, "description": "What of it could not be read."},
     },
 )
@@ -316,7 +336,19 @@ CONTENT: Final = {
     "required": ["object", "data", "has_more", "next_page"],
     "properties": {
         "object": {"const": "vector_store.file_content.page"},
-        "data": {"type": "array", "items": {"type": "object"}},
+        "data": {
+            "type": "array",
+            "items": {
+                **_PART,
+                "properties": {
+                    **_PART["properties"],
+                    "place": {
+                        "type": "integer",
+                        "description": "Later parts have more; passages say theirs.",
+                    },
+                },
+            },
+        },
         "has_more": {"const": False},
         "next_page": {"type": "null"},
     },
@@ -336,11 +368,12 @@ FINDINGS: Final = {
                     "file_id": _TEXT,
                     "filename": _TEXT,
                     "score": {"type": "number"},
-                    "attributes": {"type": "object"},
+                    "attributes": _ATTRIBUTES,
                     "page": {"type": ["integer", "null"]},
                     "headings": {"type": "array", "items": _TEXT},
                     "cosine": {"type": ["number", "null"]},
-                    "content": {"type": "array", "items": {"type": "object"}},
+                    "place": {"type": "integer", "description": "Of the part of the file's content that it is."},
+                    "content": {"type": "array", "items": _PART},
                 },
             },
         },

@@ -83,7 +83,19 @@ _MEMORY: Final[JsonObject] = {
         "shared": {"type": "boolean", "description": "It belongs to all users of the tenant."},
         "importance": {"type": "number"},
         "origin": {"enum": ["run", "api", "tool"]},
-        "sources": {"type": "array", "items": {"type": "object"}, "description": "Messages, and the words in them."},
+        "sources": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["thread_id", "run_id", "seq", "quote"],
+                "properties": {
+                    **{name: {"type": "string"} for name in ("thread_id", "run_id", "quote")},
+                    **{name: {"type": ["string", "null"]} for name in ("user_id", "said_by")},
+                    "seq": {"type": "integer"},
+                },
+            },
+            "description": "Messages, and the words in them.",
+        },
         "valid_from": {"type": "integer", "description": "Unix time in seconds, as all times."},
         "valid_to": {**_TIME, "description": "Until when it was true."},
         "created_at": {"type": "integer"},

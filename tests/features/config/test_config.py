@@ -441,7 +441,7 @@ async def test_over_http(make: Make) -> None:
         assert [(each["id"], each["version"]) for each in versions] == [("prod", 2), ("prod", 1)]
         back = await http.post(f"{at}/rollback", json={"to": 1, "version": 2})
         assert (back.json()["version"], back.json()["restores"]) == (3, 1)
-        assert (await http.get(at, params={"version": 2})).json() == versions[0]
+        assert (await http.get(at, params={"version": 2})).json() == {**versions[0], "settable": [*LIVE]}
         assert [each["id"] for each in (await http.get("/v1/config")).json()["data"]] == ["prod"]
     assert drsai.settings.max_turns == 200, "another environment"
 

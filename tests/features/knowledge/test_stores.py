@@ -41,6 +41,7 @@ async def test_a_text_is_attached_read_and_found(client: openai.AsyncOpenAI) -> 
     assert 0 < store.usage_bytes < 1000
     content = await client.vector_stores.files.content(file_id, vector_store_id=store.id)
     assert [(part.type, part.text) for part in content.data] == [("text", HANDBOOK.strip())]
+    assert [part.model_extra for part in content.data] == [{"place": found.data[0].model_extra["place"]}]
 
 
 async def test_a_store_is_made_listed_changed_and_deleted(client: openai.AsyncOpenAI) -> None:

@@ -1,12 +1,11 @@
-import { PageHead } from "../../ui/page";
-import { Empty } from "../../ui/state";
-import { t } from "../../words";
+import { path, query } from "../../route";
+import { Memories } from "./memories";
+import { OneMemory } from "./memory";
+import "./memory.css";
 
+/** `/memory`, `/memory/MEMORY`; with `?shared=1` of what all users share. */
 export default function Memory() {
-  return (
-    <div class="page">
-      <PageHead title={t("nav.memory")} />
-      <Empty />
-    </div>
-  );
+  const id = path.value[1];
+  const shared = query.value.get("shared") === "1";
+  return id === undefined ? <Memories key={String(shared)} shared={shared} /> : <OneMemory key={id} id={id} shared={shared} />;
 }

@@ -1,12 +1,63 @@
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import type { Scope } from "../../api/shapes";
+import { path, to } from "../../route";
+import { may } from "../../session";
+import { Tabs } from "../../ui/controls";
 import { PageHead } from "../../ui/page";
-import { Empty } from "../../ui/state";
-import { t } from "../../words";
+import { Empty, Loading } from "../../ui/state";
+import { t, type Word } from "../../words";
+import { Audit } from "./audit";
+import { Bounds } from "./bounds";
+import { Keys } from "./keys";
+import { Settings } from "./settings";
+import { Switches } from "./switches";
+import { Users } from "./users";
+import { Webhooks } from "./webhooks";
+import "./operations.css";
 
+interface Tab {
+  name: string;
+  word: Word;
+  /** One of these is enough. */
+  needs: readonly Scope[];
+  Shown: ComponentType;
+}
+
+/** A tab with plots, which are loaded with it. */
+function later(load: () => Promise<ComponentType>): ComponentType {
+  return function Later() {
+    const [Shown, setShown] = useState<ComponentType | null>(null);
+    useEffect(() => void load().then((made) => setShown(() => made)), []);
+    return Shown ? <Shown /> : <Loading />;
+  };
+}
+
+const Overview = later(async () => (await import("./overview")).Overview);
+const Usage = later(async () => (await import("./usage")).Usage);
+
+const TABS: readonly Tab[] = [
+  { name: "overview", word: "ops.overview", needs: ["metrics:read", "runs:admin"], Shown: Overview },
+  { name: "usage", word: "ops.usage", needs: ["threads:read"], Shown: Usage },
+  { name: "limits", word: "ops.limits", needs: ["admin"], Shown: Bounds },
+  { name: "switches", word: "ops.switches", needs: ["runs:admin"], Shown: Switches },
+  { name: "settings", word: "ops.settings", needs: ["config:admin"], Shown: Settings },
+  { name: "keys", word: "ops.keys", needs: ["admin"], Shown: Keys },
+  { name: "users", word: "ops.users", needs: ["admin"], Shown: Users },
+  { name: "audit", word: "ops.audit", needs: ["admin"], Shown: Audit },
+  { name: "webhooks", word: "ops.webhooks", needs: ["webhooks:read"], Shown: Webhooks },
+];
+
+/** `/operations/TAB`; without a tab the first one that is allowed. */
 export default function Operations() {
+  const tabs = TABS.filter(({ needs }) => needs.some((scope) => may(scope)));
+  const name = path.value[1];
+  const current = name === undefined ? tabs[0] : tabs.find((each) => each.name === name);
   return (
     <div class="page">
-      <PageHead title={t("nav.operations")} />
-      <Empty />
+      <PageHead title={current ? `${t("nav.operations")}: ${t(current.word)}` : t("nav.operations")} />
+      <Tabs label={t("nav.operations")} tabs={tabs.map((each) => ({ href: to(["operations", each.name]), text: t(each.word), current: each === current }))} />
+      {current ? <current.Shown key={current.name} /> : <Empty title={t("app.notFound")} />}
     </div>
   );
 }
