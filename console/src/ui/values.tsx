@@ -63,10 +63,14 @@ export function bytes(value: number): string {
   return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
 }
 
+/** What costs less is not shown as nothing. */
+const LEAST = 0.0001;
+
 /** An amount; null: not known, which is not nothing. */
 export function money(value: number | null | undefined, currency = "USD"): string {
   if (value === null || value === undefined) return "–";
-  return new Intl.NumberFormat(locale(), { style: "currency", currency, maximumFractionDigits: value < 1 ? 4 : 2 }).format(value);
+  const shown = (amount: number) => new Intl.NumberFormat(locale(), { style: "currency", currency, maximumFractionDigits: amount < 1 ? 4 : 2 }).format(amount);
+  return value > 0 && value < LEAST ? `< ${shown(LEAST)}` : shown(value);
 }
 
 export function Status({ status }: { status: RunStatus }) {
