@@ -1,4 +1,5 @@
 /** What waits for whoever looks: questions and approvals of their runs, and those for their roles. */
+import { useEffect, useRef } from "preact/hooks";
 import { api, data } from "../../api/client";
 import type { Page, Question as Entry } from "../../api/shapes";
 import { to } from "../../route";
@@ -7,6 +8,7 @@ import { Button } from "../../ui/controls";
 import { paged, useListing } from "../../ui/load";
 import { PageHead } from "../../ui/page";
 import { Empty, Loading, Problem } from "../../ui/state";
+import { tell } from "../../ui/toast";
 import { Time } from "../../ui/values";
 import { t } from "../../words";
 import { Question, type Asked } from "./question";
@@ -42,7 +44,17 @@ export default function Approvals() {
     OFTEN,
   );
   const { rows, error, loading, hasMore } = listing;
-  const done = (id: string) => listing.change((old) => old.filter((each) => each.id !== id));
+  const before = useRef<readonly Waiting[]>([]);
+  const done = (id: string) => {
+    before.current = before.current.filter((each) => each.id !== id);
+    listing.change((old) => old.filter((each) => each.id !== id));
+  };
+  // What goes without having been answered here was answered elsewhere: whoever was about to is told.
+  useEffect(() => {
+    const gone = before.current.filter((each) => !rows.some((other) => other.id === each.id));
+    for (const each of gone.slice(0, 3)) tell(`${(each.title || each.thread_id).slice(0, 80)}: ${t("ask.stale")}`, "problem");
+    before.current = rows;
+  }, [rows]);
   return (
     <div class="page approvals">
       <PageHead title={t("nav.approvals")}>{rows.length > 0 && <span class="badge">{t("approvals.waiting", { n: hasMore ? `${rows.length}+` : rows.length })}</span>}</PageHead>

@@ -169,7 +169,7 @@ export function Question({ asked, thread, owner, onDone }: QuestionProps) {
   };
   const Form = asked.kind === "tool_retry" ? Retry : asked.type === "approval" ? Decision : asked.type === "tool_results" ? Results : Text;
   return (
-    <section class="question" aria-label={kindOf(asked.kind)}>
+    <div class="question" role="group" aria-label={kindOf(asked.kind)}>
       <header class="row">
         <span class="badge">{kindOf(asked.kind)}</span> <bdi class="speaker">{asked.source}</bdi>
         {asked.deadline && <Deadline at={asked.deadline} />}
@@ -184,6 +184,6 @@ export function Question({ asked, thread, owner, onDone }: QuestionProps) {
         </div>
       )}
       {asked.for_others ? <p class="quiet">{t("ask.forOthers")}</p> : may("chat") ? <Form asked={asked} give={give} /> : <p class="quiet">{t("ask.mayNot")}</p>}
-    </section>
+    </div>
   );
 }
