@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httpx
 import pytest
 import sqlalchemy as sa
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
@@ -14,10 +15,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from drsai_backend import DrSai, Thread
-from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.access.principal import ROLES, Principal, Scope
 from drsai_backend.datamodel import JournalEntry, RunStatus, ThreadBranch, ThreadSnapshot
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, Forbidden, InsufficientScope, InvalidRequest, NotFound, ThreadBusy
+from drsai_backend.features.travel import routes as travel_routes
 from drsai_backend.runs import InputMessage
 from drsai_backend.runs.requests import ForkOf
 from drsai_backend.runs.threads.travel import TurnView
@@ -374,3 +376,38 @@ async def test_a_fork_whose_thread_is_deleted_meanwhile(make: Make, monkeypatch:
         await drsai.engine.start(
             *asks("pair", [InputMessage("user", "two")], thread_id="f", fork_of=ForkOf(NAME, Place()))
         )
+
+
+async def test_the_state_after_a_turn_is_shown_to_its_owner_alone(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    drsai = await make(TEAMS)
+    await say(drsai, "one")
+    await say(drsai, "two")
+
+    def as_user(name: str) -> httpx.AsyncClient:
+        who = Principal(name, scopes=ROLES["user"])
+        transport = httpx.ASGITransport(app=drsai.app(lambda _: who, is_open=True))
+        return httpx.AsyncClient(transport=transport, base_url="http://test")
+
+    async with as_user("anonymous") as owner, as_user("bob") as bob:
+        for turn in (1, 2, 4):
+            shown = (await owner.get(f"/v1/threads/t/state?turn={turn}")).json()
+            assert shown == {
+                "object": "thread.state",
+                "turn": turn,
+                "reason": None,
+                "state": await state_after(drsai, turn),
+            }
+        now = (await owner.get("/v1/threads/t/state")).json()
+        assert (now["turn"], now["state"]) == (None, await state_after(drsai, 4))
+        assert (await owner.get("/v1/threads/t/state?turn=0")).json()["state"] is None
+        refused = await owner.get("/v1/threads/t/state?turn=99")
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "turn")
+        shared = await owner.post("/v1/threads/t/shares", json={"with_user": "bob", "right": "write"})
+        assert shared.is_success
+        assert (await bob.get("/v1/threads/t/turns?owner=anonymous")).is_success
+        assert (await bob.get("/v1/threads/t/state?owner=anonymous")).status_code == 400
+        assert (await bob.get("/v1/threads/t/state")).status_code == 404
+        monkeypatch.setattr(travel_routes, "_LONGEST_STATE", 100)
+        long = (await owner.get("/v1/threads/t/state?turn=1")).json()
+        assert long["state"] is None
+        assert "drsai threads state" in long["reason"]

@@ -4,10 +4,14 @@ import { useMemo } from "preact/hooks";
 import { t } from "../words";
 
 const AROUND = 3;
+/** Milliseconds, and lines, after which two texts are too different to be compared in a page. */
+const PATIENCE = 2000;
+const MOST = 5000;
 const WORDS = { "+": "diff.added", "-": "diff.removed" } as const;
 
 export function Diff({ before, after, label }: { before: string; after: string; label: string }) {
-  const hunks = useMemo(() => structuredPatch("", "", before, after, "", "", { context: AROUND }).hunks, [before, after]);
+  const hunks = useMemo(() => structuredPatch("", "", before, after, "", "", { context: AROUND, timeout: PATIENCE })?.hunks, [before, after]);
+  if (!hunks || hunks.reduce((sum, hunk) => sum + hunk.lines.length, 0) > MOST) return <p class="quiet">{t("diff.long")}</p>;
   if (hunks.length === 0) return <p class="quiet">{t("diff.equal")}</p>;
   return (
     <div class="diff" role="group" aria-label={label} tabIndex={0}>

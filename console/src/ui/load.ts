@@ -45,9 +45,12 @@ export function useLoaded<T>(load: () => Promise<T>, keys: readonly unknown[], s
   useEffect(() => {
     set(null);
     reload();
-    const timer = seconds ? setInterval(() => document.hidden || reload(), seconds * 1000) : undefined;
-    return () => (current.current++, clearInterval(timer));
+    return () => void current.current++;
   }, [reload]);
+  useEffect(() => {
+    const timer = seconds ? setInterval(() => document.hidden || reload(), seconds * 1000) : undefined;
+    return () => clearInterval(timer);
+  }, [reload, seconds]);
   return { value, error, loading, reload, set };
 }
 
@@ -102,10 +105,9 @@ export function useListing<T extends { id: string | null }>(page: (after: string
     void ask(null, (made) =>
       setRows((old) => {
         const fresh = new Map(made.data.map((row) => [row.id, row]));
-        const kept = old.filter((row) => !fresh.has(row.id));
         // Of what was on the first page and is no more, only what lies behind its end is still there.
-        const lost = old.findIndex((row) => row.id === made.data.at(-1)?.id);
-        return made.has_more ? [...made.data, ...kept.filter((row) => lost < 0 || old.indexOf(row) > lost)] : made.data;
+        const end = old.findIndex((row) => row.id === made.data.at(-1)?.id);
+        return made.has_more ? [...made.data, ...old.filter((row, place) => place > end && !fresh.has(row.id))] : made.data;
       }),
     );
   }, [ask]);

@@ -5,6 +5,15 @@ import { language, t } from "../words";
 
 const locale = () => (language.value === "zh" ? "zh-CN" : "en");
 
+const formats = new Map<string, unknown>();
+
+/** A formatter of the language that was chosen. To make one takes longer than a hundred uses of it. */
+function format<T>(kind: string, make: (locale: string) => T): T {
+  const key = `${kind} ${locale()}`;
+  if (!formats.has(key)) formats.set(key, make(locale()));
+  return formats.get(key) as T;
+}
+
 /** Now, in Unix seconds, as far as what is shown needs it: every second. */
 export const now = signal(Date.now() / 1000);
 setInterval(() => document.hidden || (now.value = Date.now() / 1000), 1000);
@@ -20,7 +29,7 @@ const STEPS = [
 function ago(at: number): string {
   const gone = now.value - at;
   for (const [unit, long] of STEPS)
-    if (Math.abs(gone) >= long) return new Intl.RelativeTimeFormat(locale(), { numeric: "auto", style: "short" }).format(-Math.trunc(gone / long), unit);
+    if (Math.abs(gone) >= long) return format("ago", (of) => new Intl.RelativeTimeFormat(of, { numeric: "auto", style: "short" })).format(-Math.trunc(gone / long), unit);
   return t("time.now");
 }
 
@@ -30,7 +39,7 @@ export function Time({ at }: { at: number | string | null | undefined }) {
   const seconds = typeof at === "string" ? Date.parse(at) / 1000 : at;
   const date = new Date(seconds * 1000);
   return (
-    <time dateTime={date.toISOString()} title={date.toLocaleString(locale())}>
+    <time dateTime={date.toISOString()} title={format("date", (of) => new Intl.DateTimeFormat(of, { dateStyle: "medium", timeStyle: "medium" })).format(date)}>
       {ago(seconds)}
     </time>
   );
@@ -45,6 +54,12 @@ export function duration(seconds: number): string {
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} m`;
 }
 
+/** A moment as Unix milliseconds, to the millisecond. */
+export function clock(at: number): string {
+  const parts = { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hour12: false } as const;
+  return format("clock", (of) => new Intl.DateTimeFormat(of, parts)).format(at);
+}
+
 /** How long something has taken, or takes by now where it is not over. */
 export function Lasting({ from, until }: { from: number | null | undefined; until: number | null | undefined }) {
   if (from === null || from === undefined) return <span class="quiet">–</span>;
@@ -53,7 +68,8 @@ export function Lasting({ from, until }: { from: number | null | undefined; unti
 
 export function count(value: number | null | undefined): string {
   if (value === null || value === undefined) return "–";
-  return new Intl.NumberFormat(locale(), value >= 10_000 ? { notation: "compact", maximumFractionDigits: 1 } : {}).format(value);
+  const short = value >= 10_000;
+  return format(short ? "short" : "count", (of) => new Intl.NumberFormat(of, short ? { notation: "compact", maximumFractionDigits: 1 } : {})).format(value);
 }
 
 export function bytes(value: number): string {
@@ -69,7 +85,8 @@ const LEAST = 0.0001;
 /** An amount; null: not known, which is not nothing. */
 export function money(value: number | null | undefined, currency = "USD"): string {
   if (value === null || value === undefined) return "–";
-  const shown = (amount: number) => new Intl.NumberFormat(locale(), { style: "currency", currency, maximumFractionDigits: amount < 1 ? 4 : 2 }).format(amount);
+  const places = value < 1 ? 4 : 2;
+  const shown = (amount: number) => format(`${currency} ${places}`, (of) => new Intl.NumberFormat(of, { style: "currency", currency, maximumFractionDigits: places })).format(amount);
   return value > 0 && value < LEAST ? `< ${shown(LEAST)}` : shown(value);
 }
 

@@ -73,6 +73,7 @@ export const agents = {
   "diff.added": ["Added", "新增"],
   "diff.removed": ["Removed", "删除"],
   "diff.equal": ["Both are equal.", "两者相同。"],
+  "diff.long": ["They are too long and too different to be compared here.", "内容过长且差异过大，无法在此对比。"],
   "team.of": ["Team {name}", "团队 {name}"],
   "team.graph": ["Who takes part, and who speaks after whom", "参与者及其发言顺序"],
   "team.hint": ["Choose an agent to see how it is defined.", "选择一个智能体以查看其定义。"],

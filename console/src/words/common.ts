@@ -43,6 +43,7 @@ export const common = {
   "do.download": ["Download", "下载"],
   "do.actions": ["Actions", "操作"],
   "do.select": ["Select", "选择"],
+  "do.selectOne": ["Select {name}", "选择 {name}"],
   "do.open": ["Open", "打开"],
   "state.loading": ["Loading", "正在加载"],
   "state.empty": ["Nothing here yet", "暂无内容"],

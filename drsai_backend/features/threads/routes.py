@@ -90,7 +90,7 @@ class _ThreadName(PathConvertor):
         f"(?<!/{part})"
         for part in (
             *("messages", "runs", "events", "cancel", "pause", "resume", "retry", "input", "shares"),
-            *("turns", "branches", "fork", "rewind", "history", "memory"),
+            *("turns", "branches", "fork", "rewind", "history", "memory", "state"),
         )
     )
 

@@ -1,5 +1,5 @@
-"""The routes `/v1/threads/{thread_id}/turns`, `…/branches`, `…/fork`, `…/rewind` and `…/history` show a thread's past,
-take it back to it, and give it another one."""
+"""The routes `/v1/threads/{thread_id}/turns`, `…/branches`, `…/state`, `…/fork`, `…/rewind` and `…/history` show a
+thread's past, take it back to it, and give it another one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 from pydantic import ConfigDict, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
@@ -42,6 +43,18 @@ _ONE: Final[list[JsonObject]] = [{"required": [name], "properties": {name: {"typ
 _NONE: Final[JsonObject] = {"properties": {name: {"type": "null"} for name in _PLACES}}
 _TURN: Final = schema_of(TurnView, "thread.turn")
 _BRANCH: Final = schema_of(BranchView, "thread.branch")
+_STATE: Final[JsonObject] = {
+    "type": "object",
+    "required": ["object", "turn", "state", "reason"],
+    "properties": {
+        "object": {"const": "thread.state"},
+        "turn": {"type": ["integer", "null"], "description": "After which turn; null: as it is now."},
+        "state": {"type": ["object", "null"], "description": "What `team.save_state()` returned; null: nothing yet."},
+        "reason": {"type": ["string", "null"], "description": "Why it is not shown, where it is too long."},
+    },
+}
+_LONGEST_STATE: Final = 8 * 1024 * 1024
+_TOO_LONG: Final = "the state is longer than 8 MiB: `drsai threads state` prints it"
 
 
 class PlaceBody(UserBody):
@@ -131,6 +144,21 @@ def routes(web: Web) -> APIRouter:
         """The branches of a thread, oldest first; one that was never rewound has one."""
         page = await engine.branches(who, named(who, thread_id, owner), after=after, limit=limit)
         return page_response(page, _branch)
+
+    @router.get("/{thread_id:path}/state", responses=answers(200, _STATE))
+    async def get_state(
+        thread_id: ThreadId,
+        who: Reader,
+        turn: Annotated[int | None, Query(ge=0, le=_MOST, description="After this turn. Default: now.")] = None,
+    ) -> Response:
+        """What the agents of your own thread remember, or remembered after a turn: their saved state. With whom it is
+        shared is not shown it."""
+        state = await engine.state(who, thread_id, Place(turn=turn))
+        shown: JsonObject = {"object": "thread.state", "turn": turn, "reason": None}
+        response = await run_in_threadpool(json_response, {**shown, "state": state})
+        if len(response.body) <= _LONGEST_STATE:
+            return response
+        return json_response({**shown, "state": None, "reason": _TOO_LONG})
 
     @router.post(
         "/{thread_id:path}/fork",

@@ -243,6 +243,18 @@ class StoredThreads:
         self.check_open()
         return await self._travel.branches(who, thread_id, after=after, limit=limit)
 
+    async def state(self, who: Principal, thread_id: str, place: Place) -> JsonObject | None:
+        """Return what the agents of a thread of the user's own remembered at a place, as `team.save_state()` did there.
+        None: nothing yet. With whom the thread is shared is not shown it.
+
+        Raises:
+            NotFound: no such thread of the user.
+            InvalidRequest: there is no such place, or its turns were not kept; `param` is the field of the place.
+            StateError: what is stored of it is damaged, or of a later version.
+        """
+        self.check_open()
+        return await self._travel.state(who.owner.thread(thread_id), place)
+
     async def fork(
         self,
         who: Principal,

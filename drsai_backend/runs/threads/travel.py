@@ -20,6 +20,7 @@ from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InsufficientScope
+from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.runs.requests import new_thread_id
 from drsai_backend.runs.start.plan import last_messages
@@ -88,6 +89,10 @@ class Travel:
         name = await self._rights.thread(who, named, Right.READ)
         found = await self._database.read(lambda session: list_branches(session, head_of(session, name), after, limit))
         return found.map(BranchView.model_validate)
+
+    async def state(self, name: ThreadName, place: Place) -> JsonObject | None:
+        """See `Engine.state`."""
+        return await self._database.read(lambda session: travel.state_at(session, name, place))
 
     async def fork(
         self, who: Principal, named: Named, place: Place, *, thread_id: str | None, to_user: str | None

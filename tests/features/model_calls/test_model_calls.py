@@ -137,6 +137,7 @@ async def test_what_is_told_is_what_the_endpoint_has_got(drsai: DrSai, model: Mo
         ["thread.run.call", "desk", None, "gpt-4o-mini", 2, 7, 1, True],
         ["thread.run.call", "desk", None, "gpt-4o-mini", 2, 100, 10, True],
     ]
+    assert [each["answered_ms"] // 1000 for each in found] == [each["created_at"] for each in found]
     told = [json.loads(detail) for detail in details]
     assert [json.dumps(each["request"]) for each in told] == [*map(json.dumps, got)], "in the same order, too"
     assert [(each["form"], each["left_out"], each["reason"]) for each in told] == [("openai", 0, None)] * 2

@@ -1,0 +1,55 @@
+/** The log of a run as it is told: every event, and its JSON. */
+import { useMemo } from "preact/hooks";
+import { query, search } from "../../route";
+import { Field, Select } from "../../ui/controls";
+import { Json } from "../../ui/json";
+import { count } from "../../ui/values";
+import { t } from "../../words";
+import { Inspector } from "./inspector";
+import type { Heard, Log } from "./log";
+
+/** What an event says, in a line. */
+function lineOf({ event, pieces }: Heard): string {
+  const [name, told] = [event["name"] ?? event["message_type"] ?? event["status"], event["content"] ?? event["text"] ?? event["result"] ?? event["arguments"] ?? event["stop_reason"]];
+  const failed = (event["error"] as { message?: string } | undefined)?.message;
+  return [pieces > 1 ? `×${pieces}` : "", name, told ?? failed].filter((each) => typeof each === "string" && each).join(" ").slice(0, 300);
+}
+
+export function Events({ log, live }: { log: Log; live: boolean }) {
+  const type = query.value.get("type") ?? "";
+  const text = query.value.get("text") ?? "";
+  const types = useMemo(() => [...new Set(log.heard.map((each) => each.event.type))].sort(), [log.heard]);
+  const shown = useMemo(() => {
+    const sought = text.toLowerCase();
+    return log.heard.filter((each) => (!type || each.event.type === type) && (!sought || JSON.stringify(each.event).toLowerCase().includes(sought)));
+  }, [log.heard, type, text]);
+  return (
+    <>
+      <div class="filters" role="search">
+        <Select label={t("runs.eventType")} value={type} options={[["", t("runs.all")], ...types.map((each) => [each, each] as const)]} onValue={(chosen) => search({ type: chosen || null })} />
+        <Field label={t("do.search")} type="search" value={text} onValue={(value) => search({ text: value || null })} />
+        <span class="quiet">{t("of.rows", { n: count(shown.length) })}</span>
+      </div>
+      <Inspector
+        label={t("runs.tab.events")}
+        class="events"
+        rows={shown}
+        idOf={(each) => each.id}
+        live={live}
+        row={(each) => (
+          <>
+            <code class="quiet">{each.event.id ?? "–"}</code> <span class={`kind ${each.event.type === "error" ? "error" : ""}`}>{each.event.type}</span>{" "}
+            <bdi class="quiet">{typeof each.event["source"] === "string" ? each.event["source"] : ""}</bdi>{" "}
+            <bdi>{lineOf(each)}</bdi>
+          </>
+        )}
+        detail={(each) => (
+          <div class="stack">
+            <h2>{each.event.type}</h2>
+            <Json value={each.event} depth={3} />
+          </div>
+        )}
+      />
+    </>
+  );
+}

@@ -1,0 +1,93 @@
+/** What a run tells, as it comes, and its model calls. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { api, data } from "../../api/client";
+import { follow, type ServerEvent } from "../../api/events";
+import type { Call } from "../../api/shapes";
+import { allOf, paged } from "../../ui/load";
+
+/** An event, and when this page heard it (Unix milliseconds). `pieces`: so many deltas are one entry. */
+export interface Heard {
+  id: string;
+  at: number;
+  event: ServerEvent;
+  pieces: number;
+}
+
+export interface Log {
+  heard: readonly Heard[];
+  error: unknown;
+}
+
+const FLUSH = 120;
+/** Entries that are kept: of a longer log the newest. */
+const MOST = 20_000;
+
+function isPiece(event: ServerEvent): boolean {
+  return event.type === "delta" || event.type === "thought";
+}
+
+/** Follow a run's log. `live`: whether the run is under way; a log that has ended is read on when it is again. */
+export function useLog(runId: string, live: boolean): Log {
+  const [log, setLog] = useState<Log>({ heard: [], error: null });
+  const heard = useRef<Heard[]>([]);
+  const wakes = useRef(0);
+  const was = useRef(live);
+  if (live && !was.current) wakes.current++;
+  was.current = live;
+  useEffect(() => {
+    const stop = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const flush = () => {
+      timer = undefined;
+      setLog({ heard: [...heard.current], error: null });
+    };
+    const hear = (event: ServerEvent) => {
+      const all = heard.current;
+      const last = all.at(-1);
+      if (last && isPiece(event) && last.event.type === event.type && last.event["message_id"] === event["message_id"] && last.event["source"] === event["source"])
+        all[all.length - 1] = { ...last, pieces: last.pieces + 1, event: { ...event, text: `${String(last.event["text"])}${String(event["text"])}` } };
+      else all.push({ id: `${all.length}`, at: Date.now(), event, pieces: 1 });
+      if (all.length > MOST) all.splice(0, all.length - MOST);
+      timer ??= setTimeout(flush, FLUSH);
+    };
+    const after = heard.current.findLast((each) => each.event.id !== null)?.event.id ?? null;
+    follow(`/v1/runs/${encodeURIComponent(runId)}/events`, hear, stop.signal, after).catch((error: unknown) => setLog((old) => ({ ...old, error })));
+    return () => (stop.abort(), clearTimeout(timer));
+  }, [runId, wakes.current]);
+  return log;
+}
+
+const PAUSE = 3000;
+
+/** The model calls of a run, in the order of their answers; while it is live, those that are answered meanwhile. */
+export function useCalls(runId: string, live: boolean): { calls: readonly Call[]; error: unknown; loading: boolean } {
+  const [calls, setCalls] = useState<readonly Call[]>([]);
+  const [error, setError] = useState<unknown>(null);
+  const [loading, setLoading] = useState(true);
+  const last = useRef<string | null>(null);
+  useEffect(() => {
+    let is = true;
+    let busy = false;
+    const read = async () => {
+      if (busy || document.hidden) return;
+      busy = true;
+      try {
+        const path = { run_id: runId };
+        const found = await allOf((after) => data(api.GET("/v1/runs/{run_id}/calls", { params: { path, query: paged(after ?? last.current) } })));
+        if (!is) return;
+        last.current = found.at(-1)?.call_id ?? last.current;
+        if (found.length) setCalls((old) => [...old, ...found]);
+        setError(null);
+      } catch (failed) {
+        if (is) setError(failed);
+      } finally {
+        busy = false;
+        if (is) setLoading(false);
+      }
+    };
+    void read();
+    const timer = live ? setInterval(read, PAUSE) : undefined;
+    return () => ((is = false), clearInterval(timer));
+  }, [runId, live]);
+  return { calls, error, loading };
+}

@@ -1,0 +1,56 @@
+/** A run's place in its thread: its turns, its branch, its messages. */
+import { ApiError, api, data } from "../../api/client";
+import type { Branch, Message, Page, Run, Turn } from "../../api/shapes";
+import { allOf } from "../../ui/load";
+
+const PAGE = 100;
+
+export function branchesOf(thread: string): Promise<Branch[]> {
+  const path = { thread_id: thread };
+  return allOf((after) => data(api.GET("/v1/threads/{thread_id}/branches", { params: { path, query: { limit: PAGE, ...(after === null ? {} : { after: Number(after) }) } } })));
+}
+
+/** The branch that a run is on; null: its thread has one only. */
+export async function branchOf(run: Run): Promise<number | null> {
+  const branches = await branchesOf(run.thread_id);
+  const seq = run.first_seq ?? 0;
+  if (branches.length < 2) return null;
+  return (branches.find((each) => each.first_seq <= seq && seq <= each.last_seq) ?? branches.find((each) => each.is_current))?.number ?? null;
+}
+
+/** A page of the messages of a thread, on a branch. */
+export function messagesOf(thread: string, branch: number | null, after: number): Promise<Page<Message>> {
+  const query = { after, limit: PAGE, ...(branch === null ? {} : { branch }) };
+  return data(api.GET("/v1/threads/{thread_id}/messages", { params: { path: { thread_id: thread }, query } }));
+}
+
+export interface Past {
+  turns: readonly Turn[];
+  /** The turn before the first of them; 0: the thread's beginning. */
+  before: number;
+}
+
+/** The turns of a run. They are looked for from the first turn on of which a model call is known. */
+export async function pastOf(run: Run): Promise<Past> {
+  const path = { thread_id: run.thread_id };
+  const [branch, calls] = await Promise.all([
+    branchOf(run),
+    data(api.GET("/v1/runs/{run_id}/calls", { params: { path: { run_id: run.run_id }, query: { limit: 1 } } })).catch((error: unknown) => {
+      // Who reads a shared thread is not shown its calls.
+      if (error instanceof ApiError && error.status === 404) return null;
+      throw error;
+    }),
+  ]);
+  let after = Math.max(0, (calls?.data[0]?.turn ?? 0) - 3);
+  const past: { turns: Turn[]; before: number } = { turns: [], before: 0 };
+  for (;;) {
+    const page = await data(api.GET("/v1/threads/{thread_id}/turns", { params: { path, query: { after, limit: PAGE, ...(branch === null ? {} : { branch }) } } }));
+    for (const turn of page.data) {
+      if (turn.run_id === run.run_id) past.turns.push(turn);
+      else if (past.turns.length) return past;
+      else past.before = turn.turn;
+    }
+    if (page.next === null) return past;
+    after = Number(page.next);
+  }
+}

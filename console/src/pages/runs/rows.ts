@@ -1,0 +1,133 @@
+/** Runs as the list shows them: one's own, or, for operators, those of all users of the tenant. */
+import { api, data, post } from "../../api/client";
+import type { AnyRun, Page, Run, Status } from "../../api/shapes";
+import type { paths } from "../../api/schema";
+import { may } from "../../session";
+import { paged } from "../../ui/load";
+
+export type Verb = "cancel" | "pause" | "resume" | "retry";
+export const VERBS: readonly Verb[] = ["cancel", "pause", "resume", "retry"];
+/** The statuses of runs that a verb changes. */
+const CHANGES: Record<Verb, readonly Status[]> = { cancel: ["created", "running", "awaiting_input", "paused"], pause: ["running"], resume: ["paused"], retry: ["error"] };
+export const can = (verb: Verb, status: Status) => CHANGES[verb].includes(status);
+/** Whether something may still happen by itself. */
+export const isLive = (status: Status) => status === "created" || status === "running";
+
+export interface Row {
+  id: string;
+  team: string;
+  status: Status;
+  /** Null: one's own. */
+  user: string | null;
+  thread: string;
+  attempt: number;
+  createdAt: number;
+  /** Of a run that runs: from when on its duration is counted. */
+  since: number | null;
+  seconds: number;
+  turns: number;
+  tokens: number | null;
+  /** Why it failed, or the bound that ended it. */
+  reason: string | null;
+}
+
+export function rowOf(run: Run | AnyRun): Row {
+  const runs = run.status === "running";
+  // The list of all runs counts to now; one's own says what is stored.
+  const since = "tenant" in run ? Date.now() / 1000 - run.seconds : (run.started_at ?? run.created_at);
+  return {
+    id: run.run_id,
+    team: run.team,
+    status: run.status,
+    user: "tenant" in run ? run.user : null,
+    thread: run.thread_id,
+    attempt: run.attempt ?? 1,
+    createdAt: run.created_at,
+    since: runs ? since : null,
+    seconds: run.seconds ?? 0,
+    turns: run.turns ?? 0,
+    tokens: run.usage?.["total_tokens"] ?? null,
+    reason: run.error_message ?? run.stop_code ?? null,
+  };
+}
+
+/** What can be looked for, by the names that it has in the address and in the API. */
+export const FILTERS = ["status", "team", "user", "thread", "error_code", "error", "from", "to", "slower_than"] as const;
+export type Filter = (typeof FILTERS)[number];
+export type Filters = Partial<Record<Filter | "order", string>>;
+const NUMBERS: readonly string[] = ["from", "to", "slower_than"];
+type Wanted = NonNullable<paths["/v1/admin/runs"]["get"]["parameters"]["query"]>;
+
+/** The filters of an address, as far as whoever asks may use them. */
+export function filtersOf(query: URLSearchParams): Filters {
+  const known = may("runs:admin") ? [...FILTERS, "order"] : ["status"];
+  return Object.fromEntries([...query].filter(([name, value]) => known.includes(name) && value)) as Filters;
+}
+
+export function wanted(filters: Filters): Wanted {
+  return Object.fromEntries(Object.entries(filters).map(([name, value]) => [name, NUMBERS.includes(name) ? Number(value) : value])) as Wanted;
+}
+
+export async function pageOf(filters: Filters, after: string | number | null): Promise<Page<Row>> {
+  const place = paged(after);
+  const found: Page<Run | AnyRun> = may("runs:admin")
+    ? await data(api.GET("/v1/admin/runs", { params: { query: { ...wanted(filters), ...place } } }))
+    : await data(api.GET("/v1/runs", { params: { query: { ...place, ...(filters.status ? { status: filters.status as Status } : {}) } } }));
+  return { ...found, data: found.data.map(rowOf) };
+}
+
+/** Whether somebody may do that with runs, be it their own or those of others. */
+export const mayDo = (verb: Verb) => may("runs:admin") || may(verb === "cancel" ? "runs:cancel" : "threads:write");
+
+/** Do something with a run, as an operator or as its owner. Throws ApiError where the server refuses. */
+export async function steer(verb: Verb, run: Pick<Row, "id" | "thread">): Promise<void> {
+  const id = encodeURIComponent(run.id);
+  if (may("runs:admin")) await post(`/v1/admin/runs/${id}/${verb}`, {});
+  else if (verb === "cancel") await post(`/v1/runs/${id}/cancel`, {});
+  else {
+    // A thread's own verbs are about its newest run.
+    const newest = await data(api.GET("/v1/threads/{thread_id}/runs", { params: { path: { thread_id: run.thread }, query: { limit: 1 } } }));
+    if (newest.data[0]?.run_id !== run.id) throw new Error(`${run.id}: not the newest run of its thread`);
+    await post(`/v1/threads/${encodeURIComponent(run.thread)}/${verb}`, {});
+  }
+}
+
+export interface Outcome {
+  id: string;
+  team: string;
+  outcome: "done" | "asked" | "refused" | "found";
+  reason: string | null;
+}
+
+export interface Steered {
+  found: number;
+  data: (AnyRun & Outcome)[];
+}
+
+/** Do something with all runs that are wanted, up to 1,000; `dry`: only count and list them. */
+export async function steerAll(verb: Verb, filters: Filters, dry: boolean): Promise<Steered> {
+  const { order: _, ...of } = wanted(filters);
+  return (await (await post(`/v1/admin/runs/${verb}`, { ...of, limit: 1000, dry_run: dry })).json()) as Steered;
+}
+
+const AT_ONCE = 8;
+
+/** Do something with each of these runs, and tell what became of each. */
+export async function steerEach(verb: Verb, rows: readonly Row[]): Promise<Outcome[]> {
+  const outcomes: Outcome[] = [];
+  const left = [...rows.entries()];
+  const work = async () => {
+    for (let next = left.shift(); next; next = left.shift()) {
+      const [place, row] = next;
+      const told = { id: row.id, team: row.team };
+      try {
+        await steer(verb, row);
+        outcomes[place] = { ...told, outcome: row.status === "running" ? "asked" : "done", reason: null };
+      } catch (error) {
+        outcomes[place] = { ...told, outcome: "refused", reason: error instanceof Error ? error.message : String(error) };
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  return outcomes;
+}

@@ -1,0 +1,276 @@
+"""The page of runs: many of them, one that is watched while it runs, fails, or loses its worker, and what can be done
+with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from autogen_agentchat.conditions import MaxMessageTermination
+from autogen_core.tools import FunctionTool
+from playwright.async_api import Page, expect
+
+from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, RunStatus
+from drsai_backend.datamodel import utcnow
+from drsai_backend.datamodel.owner import Owner
+from tests.console.conftest import Console, Open
+from tests.features.all_runs.conftest import store
+from tests.support.commands import Commands
+from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.threads import QUICK
+
+HOSTILE = '<img src=x onerror="document.title=1">\u202e[x](javascript:alert(1))'
+TEAM = HOSTILE.replace("\u202e", "")
+"""Names are of characters that are printed."""
+MANY = 10_000
+
+
+async def ask(console: Console, team: str, text: str, thread: str = "t", **more: Any) -> str:
+    """Send a message; returns its run. Waits for the answer, unless it is asked for in the background."""
+    async with httpx.AsyncClient(base_url=console.url, timeout=60) as http:
+        body = {"model": team, "thread_id": thread, "messages": [{"role": "user", "content": text}], **more}
+        answer = await http.post("/v1/chat/completions", json=body)
+        return answer.headers["x-run-id"]
+
+
+async def rows_of(page: Page) -> int:
+    return await page.locator(".table-row, .rows-row").count()
+
+
+async def test_ten_thousand_runs_are_listed_and_scrolled(opened: Open) -> None:
+    console = await opened(**QUICK)
+    now = utcnow()
+    made = [
+        {
+            "tenant": "default",
+            "user": "anonymous",
+            "thread": f"t{number % 20}",
+            "team": TEAM if number == 0 else "crew",
+            "status": RunStatus.ERROR if number % 500 == 0 else RunStatus.COMPLETED,
+            "error_message": f"Team 'crew' failed (model_timeout): {HOSTILE} " + "x" * 100_000 if number == 0 else None,
+            "created_at": now - timedelta(seconds=number),
+        }
+        for number in range(MANY)
+    ]
+    await console.drsai.database.write(lambda session: store(session, made))
+    page = await console.open("runs")
+    table = page.get_by_role("table", name="Runs")
+    await expect(table.get_by_role("link", name="run_000000")).to_contain_text("<img src=x")
+    await console.is_accessible()
+    # The end is scrolled to again and again, as it moves away with each page that comes.
+    await table.evaluate(
+        """async (table) => {
+            while (!table.querySelector("[href$='run_009999']")) {
+                table.scrollTop = table.scrollHeight;
+                await new Promise(requestAnimationFrame);
+            }
+        }"""
+    )
+    await expect(table).to_have_attribute("aria-rowcount", str(MANY + 1))
+    assert await rows_of(page) < 100
+    await page.get_by_label("Status").select_option("error")
+    await expect(table).to_have_attribute("aria-rowcount", str(MANY // 500 + 1))
+    await page.reload()
+    await expect(table).to_have_attribute("aria-rowcount", str(MANY // 500 + 1))
+    await page.get_by_role("link", name="Errors").click()
+    groups = page.get_by_role("table", name="Errors")
+    await expect(groups.get_by_role("row")).to_have_count(3)
+    await expect(groups).to_contain_text("<img src=x")
+    await console.is_accessible()
+    await groups.get_by_role("link", name="model_timeout").click()
+    await expect(table.get_by_role("link", name="run_000000")).to_be_visible()
+    assert "error_code=model_timeout" in page.url
+    await expect(table).to_have_attribute("aria-rowcount", "2")
+    await table.get_by_role("link", name="run_000000").click()
+    await expect(page.locator("main")).to_contain_text("model_timeout")
+    await console.is_accessible()
+
+
+def gated(done: asyncio.Event) -> Callable[[RunContext], RoundRobinGroupChat]:
+    """A team that looks twice, in vain and not, and then waits for `done`."""
+
+    async def look(where: str) -> str:
+        if where == "fails":
+            raise ValueError(HOSTILE)
+        await done.wait()
+        return "found"
+
+    def crew(context: RunContext) -> RoundRobinGroupChat:
+        tools = [FunctionTool(look, "Look somewhere.")]
+        agent = AssistantAgent("ann", context.model_client(), tools=tools, reflect_on_tool_use=True)
+        return RoundRobinGroupChat([agent], termination_condition=MaxMessageTermination(20), max_turns=3)
+
+    return crew
+
+
+def looks(request: ModelRequest) -> Reply | str:
+    results = [each for each in request.messages if each["role"] == "tool"]
+    if request.tools and len(results) < 2:
+        return Reply(tool_calls=[ToolCall("look", {"where": "there" if results else "fails"})])
+    return "Nothing there."
+
+
+async def test_a_run_is_watched_while_it_runs(opened: Open, model: ModelServer) -> None:
+    done = asyncio.Event()
+    model.script(None, looks)
+    console = await opened({"crew": gated(done)}, calls_keep="true")
+    run = await ask(console, "crew", HOSTILE, background=True)
+    page = await console.open(f"runs/{run}")
+    line = page.get_by_role("listbox", name="Timeline")
+    await expect(line.get_by_role("option", name="look ann").nth(1)).to_be_visible()
+    before = await line.get_by_role("option").count()
+    await page.get_by_role("button", name="First error").click()
+    details = page.get_by_role("complementary", name="Details")
+    await expect(details).to_contain_text("<img src=x")
+    await expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    await console.is_accessible()
+    done.set()
+    await expect(line.get_by_role("option", name="end Completed")).to_be_visible()
+    await expect(line.get_by_role("option", name="model gpt-4o-mini")).to_have_count(5)
+    await expect(line.get_by_role("option", name="Turn 3")).to_be_visible()
+    assert await line.get_by_role("option").count() > before
+    await line.focus()
+    await line.press("Home")
+    await expect(details.get_by_role("heading", name="Attempt 1")).to_be_visible()
+    # The log, and one event of it.
+    await page.get_by_role("link", name="Events").click()
+    await page.get_by_label("Type").select_option("end")
+    await page.get_by_role("listbox", name="Events").get_by_role("option").click()
+    await expect(details).to_contain_text("finish_reason")
+    await page.get_by_label("Type").select_option("")
+    await page.get_by_label("Search").fill("javascript")
+    await expect(page.get_by_role("listbox", name="Events").get_by_role("option").first).to_contain_text("<img")
+    await console.is_accessible()
+    # What a model was sent, and how two calls differ.
+    await page.get_by_role("link", name="Model calls").click()
+    calls = page.get_by_role("listbox", name="Model calls")
+    await calls.get_by_role("option").nth(1).click()
+    await expect(details.get_by_role("listitem").filter(has_text="<img src=x").first).to_be_visible()
+    await details.get_by_role("button", name="Difference").click()
+    await expect(details.get_by_role("group", name="Difference")).to_contain_text("Added: ")
+    await details.get_by_role("button", name="Raw JSON").click()
+    await expect(details).to_contain_text("gpt-4o-mini")
+    await console.is_accessible()
+    await page.get_by_role("link", name="Messages").click()
+    await page.get_by_role("option", name="ToolCallRequestEvent").first.click()
+    await expect(details).to_contain_text("arguments")
+    assert (await page.title()) != "1"
+
+
+async def test_turns_are_compared_forked_and_gone_back_to(opened: Open, model: ModelServer) -> None:
+    model.script(None, lambda request: f"Heard {len(request.messages)}.")
+    console = await opened(context={"color_scheme": "dark"})
+    first = await ask(console, "assistant", "One.")
+    second = await ask(console, "assistant", "Two.")
+    page = await console.open(f"runs/{second}?tab=state")
+    details = page.get_by_role("complementary", name="Details")
+    await page.get_by_role("option", name="Turn 2").click()
+    change = details.get_by_role("group", name="State")
+    await expect(change.locator(".came", has_text="content: Two.").first).to_be_visible()
+    await expect(change.locator(".came", has_text="One.")).to_have_count(0)
+    await console.is_accessible()
+    # Back to the first run's turn, from where another message goes on.
+    await console.open(f"runs/{first}?tab=state&at=1")
+    await details.get_by_role("button", name="Go back to here").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Go back to here").click()
+    await expect(page.get_by_text("The thread is back there.")).to_be_visible()
+    third = await ask(console, "assistant", "Three.")
+    await console.open(f"runs/{third}?tab=branches")
+    left, right = page.get_by_role("region", name="Branch 0"), page.get_by_role("region", name="Branch 1")
+    await expect(left).to_contain_text("Two.")
+    await expect(left).not_to_contain_text("Three.")
+    await expect(right).to_contain_text("Three.")
+    await expect(page.get_by_text("They part after message 2.")).to_be_visible()
+    await console.is_accessible()
+    # The messages of a run on a branch that was left.
+    await console.open(f"runs/{second}?tab=messages")
+    await expect(page.get_by_role("option", name="Two.")).to_be_visible()
+    await page.get_by_role("button", name="Run again on a copy").click()
+    await expect(page.locator(".page-head code")).not_to_have_text(second)
+    await expect(page.get_by_role("option", name="input Two.")).to_be_visible()
+    copies = await console.drsai.list_threads(limit=10)
+    assert len(copies.items) == 2
+    await page.get_by_role("link", name="Model calls").click()
+    await page.get_by_role("listbox", name="Model calls").get_by_role("option").first.click()
+    await expect(details).to_contain_text("DRSAI_CALLS_KEEP")
+
+
+async def test_many_are_cancelled_and_each_outcome_told(opened: Open, model: ModelServer) -> None:
+    model.script(None, lambda _: Reply("Late.", delay=600))
+    console = await opened(**QUICK)
+    made = [await ask(console, "assistant", "Wait.", f"t{number}", background=True) for number in range(4)]
+    page = await console.open("runs?status=running")
+    table = page.get_by_role("table", name="Runs")
+    await expect(table.get_by_role("checkbox")).to_have_count(4)
+    for run in made[:2]:
+        await page.get_by_label(f"Select {run}").check()
+    await expect(page.get_by_text("2 selected")).to_be_visible()
+    await page.get_by_role("button", name="Cancel run").click()
+    dialog = page.get_by_role("dialog", name="Cancel runs")
+    await expect(dialog).to_contain_text("2 runs can be changed so.")
+    await console.is_accessible()
+    await dialog.get_by_role("button", name="Cancel run").click()
+    await expect(dialog.get_by_role("status")).to_contain_text("2 ")
+    await expect(dialog.get_by_role("listitem")).to_have_count(2)
+    await dialog.get_by_role("button", name="Close").click()
+    await expect(table.get_by_role("checkbox")).to_have_count(2)
+    await page.get_by_role("button", name="Cancel run").click()
+    await expect(dialog).to_contain_text("2 runs can be changed so.")
+    await dialog.get_by_role("button", name="Cancel run").click()
+    await expect(dialog.get_by_role("listitem")).to_have_count(2)
+    await dialog.get_by_role("button", name="Close").click()
+    await expect(page.get_by_text("No run is like that.")).to_be_visible()
+    runs = await console.drsai.list_runs(None, limit=10)
+    assert {run.status for run in runs.items} == {RunStatus.STOPPED}
+
+
+async def test_a_run_whose_worker_is_killed_goes_on_under_the_eyes(
+    opened: Open, model: ModelServer, commands: Commands, migrated_sqlite: str, tmp_path: Path
+) -> None:
+    is_killed = asyncio.Event()
+    model.script(None, lambda _: "Done." if is_killed.is_set() else Reply("Late.", delay=600))
+    console = await opened(**QUICK)
+    environment = {"DRSAI_DATABASE_URL": migrated_sqlite, "OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "k"}
+    environment |= {"DRSAI_SECRET_KEY": "test", "DRSAI_LEASE_SECONDS": "1", "DRSAI_HEARTBEAT_SECONDS": "0.3"}
+    worker = commands.start("serve", "--port", "0", cwd=tmp_path, env=environment)
+    url = await asyncio.to_thread(worker.base_url)
+    async with httpx.AsyncClient(timeout=60) as http:
+        body = {"model": "assistant", "thread_id": "t", "messages": [{"role": "user", "content": "Go."}]}
+        asking = asyncio.create_task(http.post(f"{url}/chat/completions", json=body))
+        page = await console.open("runs")
+        await page.get_by_role("link", name="assistant run_").click()
+        line = page.get_by_role("listbox", name="Timeline")
+        await expect(line.get_by_role("option", name="Attempt 1")).to_be_visible()
+        await page.evaluate("window.isTheSame = true")
+        is_killed.set()
+        worker.kill()
+        with pytest.raises(httpx.HTTPError):
+            await asking
+    await expect(line.get_by_role("option", name="Attempt 2")).to_be_visible(timeout=30_000)
+    await expect(line.get_by_role("option", name="Done.")).to_be_visible()
+    await expect(page.locator(".fact-line")).to_contain_text("Completed")
+    assert await page.evaluate("window.isTheSame")
+
+
+async def test_others_runs_show_nothing_of_what_was_said(opened: Open, model: ModelServer) -> None:
+    model.script(None, lambda _: "A secret.")
+    console = await opened(auth="required")
+    run = (await console.drsai.user("ann").run("assistant", "Tell.")).run_id
+    for role, name in (("operator", "olga"), ("viewer", "ann")):
+        made = await console.drsai.keys.create(Owner("default", name), [role])
+        page = await console.open(f"runs/{run}")
+        await page.get_by_label("API key or token").fill(made.key.get_secret_value())
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.locator(".fact-line")).to_contain_text("Completed")
+        if role == "operator":
+            await expect(page.get_by_text("for its owner only")).to_be_visible()
+            await expect(page.get_by_role("listbox")).to_have_count(0)
+        else:
+            await expect(page.get_by_role("option", name="A secret.")).to_be_visible()
+            await expect(page.get_by_role("button", name="Run again on a copy")).to_have_count(0)
+        await page.get_by_role("button", name="Sign out").click()
