@@ -40,34 +40,58 @@ export function Form({ children, onSubmit, submit = t("do.save"), kind = "primar
   );
 }
 
-interface ConfirmProps {
-  children: ComponentChildren;
+interface DialogButtonProps {
+  /** What is in the dialog; `close` closes it. */
+  children: (close: () => void) => ComponentChildren;
   title: string;
-  text: string;
-  /** What is to be typed first, as for what takes much with it. */
-  name?: string;
-  kind?: "plain" | "danger" | "ghost";
+  /** On the button, where that is not the title. */
+  text?: ComponentChildren;
+  kind?: "plain" | "primary" | "danger" | "ghost";
   label?: string;
-  onYes: () => Promise<unknown>;
+  wide?: boolean;
 }
 
-/** A button that asks before it does what cannot be taken back. */
-export function ConfirmButton({ children, title, text, name, kind = "plain", label, onYes }: ConfirmProps) {
+/** A button that opens a dialog. */
+export function DialogButton({ children, title, text = title, kind = "plain", label, wide = false }: DialogButtonProps) {
   const [open, setOpen] = useState(false);
-  const [typed, setTyped] = useState("");
+  const close = () => setOpen(false);
   return (
     <>
-      <Button kind={kind} {...(label ? { label } : {})} onClick={() => (setTyped(""), setOpen(true))}>
-        {children}
+      <Button kind={kind} {...(label ? { label } : {})} onClick={() => setOpen(true)}>
+        {text}
       </Button>
       {open && (
-        <Dialog title={title} onClose={() => setOpen(false)}>
-          <Form kind="danger" submit={title} disabled={name !== undefined && typed !== name} onSubmit={() => onYes().then(() => setOpen(false))}>
-            <p class="text">{text}</p>
-            {name !== undefined && <Field label={t("do.type", { name })} value={typed} onValue={setTyped} autofocus />}
-          </Form>
+        <Dialog title={title} onClose={close} wide={wide}>
+          {children(close)}
         </Dialog>
       )}
     </>
+  );
+}
+
+interface SureProps {
+  title: string;
+  text: string;
+  /** What is to be typed first, as for what takes much with it. */
+  name?: string | undefined;
+  onYes: () => Promise<unknown>;
+}
+
+function Sure({ title, text, name, onYes }: SureProps) {
+  const [typed, setTyped] = useState("");
+  return (
+    <Form kind="danger" submit={title} disabled={name !== undefined && typed !== name} onSubmit={onYes}>
+      <p class="text">{text}</p>
+      {name !== undefined && <Field label={t("do.type", { name })} value={typed} onValue={setTyped} autofocus />}
+    </Form>
+  );
+}
+
+/** A button that asks before it does what cannot be taken back. */
+export function ConfirmButton({ children, text, name, onYes, ...button }: SureProps & Omit<DialogButtonProps, "children" | "text"> & { children: ComponentChildren }) {
+  return (
+    <DialogButton {...button} text={children}>
+      {(close) => <Sure title={button.title} text={text} name={name} onYes={() => onYes().then(close)} />}
+    </DialogButton>
   );
 }

@@ -78,7 +78,7 @@ export function Table<T extends { id: string | null }>({ label, columns, listing
   const move = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     const row = (event.target as Element).closest<HTMLElement>("[data-row]");
-    if (!step || !row) return;
+    if (!step || !row || (event.target as Element).closest("dialog")) return;
     const next = box.current?.querySelector<HTMLElement>(`[data-row="${Number(row.dataset["row"]) + step}"]`);
     if (!next) return;
     event.preventDefault();

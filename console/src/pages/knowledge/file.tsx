@@ -3,8 +3,8 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { api, data } from "../../api/client";
 import { query, to } from "../../route";
 import { may } from "../../session";
-import { Area, Button, Dialog } from "../../ui/controls";
-import { Form } from "../../ui/form";
+import { Area } from "../../ui/controls";
+import { DialogButton, Form } from "../../ui/form";
 import { useLoaded } from "../../ui/load";
 import { PageHead } from "../../ui/page";
 import { Empty, Loading, Problem } from "../../ui/state";
@@ -51,7 +51,6 @@ export function FileText({ store, file }: { store: string; file: string }) {
   const info = useLoaded(() => data(api.GET("/v1/vector_stores/{vector_store_id}/files/{file_id}", { params })), [store, file], 3);
   const state = info.value?.status;
   const content = useLoaded(() => data(api.GET("/v1/vector_stores/{vector_store_id}/files/{file_id}/content", { params })), [store, file, state]);
-  const [changing, setChanging] = useState(false);
   const shown = info.value;
   if (shown === null) return info.error === null ? <Loading /> : <Problem error={info.error} retry={info.reload} />;
   return (
@@ -59,7 +58,9 @@ export function FileText({ store, file }: { store: string; file: string }) {
       <PageHead title={shown.filename}>
         <div class="actions">
           <a href={to(["knowledge", store])}>{t("kn.store")}</a>
-          {may("knowledge:write") && <Button onClick={() => setChanging(true)}>{t("kn.changeAttributes")}</Button>}
+          {may("knowledge:write") && (
+            <DialogButton title={t("kn.changeAttributes")}>{(close) => <AttributesForm file={shown} onDone={(made) => (info.set(made), close())} />}</DialogButton>
+          )}
         </div>
       </PageHead>
       <p class="actions">
@@ -75,11 +76,6 @@ export function FileText({ store, file }: { store: string; file: string }) {
       )}
       {content.error !== null && <Problem error={content.error} retry={content.reload} />}
       {content.value ? content.value.data.length ? <Parts parts={content.value.data} place={query.value.get("place")} /> : <Empty title={t("kn.noText")} /> : content.loading && <Loading />}
-      {changing && (
-        <Dialog title={t("kn.changeAttributes")} onClose={() => setChanging(false)}>
-          <AttributesForm file={shown} onDone={(made) => (info.set(made), setChanging(false))} />
-        </Dialog>
-      )}
     </div>
   );
 }

@@ -1,10 +1,9 @@
 /** One store: its files as they are read, or a search in it. */
-import { useState } from "preact/hooks";
 import { api, data } from "../../api/client";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Button, Dialog, Tabs } from "../../ui/controls";
-import { ConfirmButton } from "../../ui/form";
+import { Tabs } from "../../ui/controls";
+import { ConfirmButton, DialogButton } from "../../ui/form";
 import { useLoaded } from "../../ui/load";
 import { PageHead } from "../../ui/page";
 import { Loading, Problem } from "../../ui/state";
@@ -17,7 +16,6 @@ import { nameOf, StoreForm, StoreStatus } from "./stores";
 export function Store({ id, searching }: { id: string; searching: boolean }) {
   const params = { path: { vector_store_id: id } };
   const store = useLoaded(() => data(api.GET("/v1/vector_stores/{vector_store_id}", { params })), [id], 3);
-  const [changing, setChanging] = useState(false);
   const shown = store.value;
   if (shown === null) return store.error === null ? <Loading /> : <Problem error={store.error} retry={store.reload} />;
   const mine = may("knowledge:write") && !shown.shared;
@@ -30,7 +28,9 @@ export function Store({ id, searching }: { id: string; searching: boolean }) {
       <PageHead title={nameOf(shown)}>
         {mine && (
           <div class="actions">
-            <Button onClick={() => setChanging(true)}>{t("do.edit")}</Button>
+            <DialogButton title={t("kn.change")} text={t("do.edit")}>
+              {(close) => <StoreForm store={shown} onDone={(made) => (store.set(made), close())} />}
+            </DialogButton>
             <ConfirmButton title={t("kn.delete")} text={t("kn.deleteText", { name: nameOf(shown) })} onYes={remove}>
               {t("do.delete")}
             </ConfirmButton>
@@ -55,11 +55,6 @@ export function Store({ id, searching }: { id: string; searching: boolean }) {
         ]}
       />
       {searching ? <Search store={id} /> : <Files store={id} mine={mine} onChange={store.reload} />}
-      {changing && (
-        <Dialog title={t("kn.change")} onClose={() => setChanging(false)}>
-          <StoreForm store={shown} onDone={(made) => (store.set(made), setChanging(false))} />
-        </Dialog>
-      )}
     </div>
   );
 }

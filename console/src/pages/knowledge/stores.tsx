@@ -4,8 +4,8 @@ import { api, data } from "../../api/client";
 import type { Listed } from "../../api/shapes";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Area, Button, Dialog, Field } from "../../ui/controls";
-import { Form } from "../../ui/form";
+import { Area, Field } from "../../ui/controls";
+import { DialogButton, Form } from "../../ui/form";
 import { paged, useListing } from "../../ui/load";
 import { PageHead } from "../../ui/page";
 import { Empty } from "../../ui/state";
@@ -57,16 +57,16 @@ export function StoreForm({ store, onDone }: { store?: StoreEntry; onDone: (stor
 }
 
 export function Stores() {
-  const [making, setMaking] = useState(false);
   const listing = useListing<StoreEntry>((after) => data(api.GET("/v1/vector_stores", { params: { query: paged(after) } })), [], 5);
-  const make = may("knowledge:write") && (
-    <Button kind="primary" onClick={() => setMaking(true)}>
-      {t("kn.new")}
-    </Button>
-  );
   return (
     <div class="page">
-      <PageHead title={t("nav.knowledge")}>{make}</PageHead>
+      <PageHead title={t("nav.knowledge")}>
+        {may("knowledge:write") && (
+          <DialogButton kind="primary" title={t("kn.new")}>
+            {() => <StoreForm onDone={(made) => go(to(["knowledge", made.id]))} />}
+          </DialogButton>
+        )}
+      </PageHead>
       <Table
         label={t("kn.stores")}
         columns={columns()}
@@ -78,11 +78,6 @@ export function Stores() {
           </Empty>
         }
       />
-      {making && (
-        <Dialog title={t("kn.new")} onClose={() => setMaking(false)}>
-          <StoreForm onDone={(made) => go(to(["knowledge", made.id]))} />
-        </Dialog>
-      )}
     </div>
   );
 }

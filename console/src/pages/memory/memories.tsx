@@ -4,12 +4,12 @@ import { api, ApiError, blob, data } from "../../api/client";
 import type { Listed } from "../../api/shapes";
 import { query, search, to } from "../../route";
 import { may } from "../../session";
-import { Button, Dialog, Field, Select, Tabs } from "../../ui/controls";
-import { ConfirmButton } from "../../ui/form";
+import { Button, Field, Select, Tabs } from "../../ui/controls";
+import { ConfirmButton, DialogButton } from "../../ui/form";
 import { paged, useListing, useLoaded } from "../../ui/load";
 import { PageHead } from "../../ui/page";
 import { save } from "../../ui/save";
-import { Empty } from "../../ui/state";
+import { Empty, Problem } from "../../ui/state";
 import { Table, type Column } from "../../ui/table";
 import { tell } from "../../ui/toast";
 import { Time } from "../../ui/values";
@@ -36,7 +36,7 @@ const columns = (): Column<MemoryEntry & { score?: number }>[] => [
 function Learning() {
   const settings = useLoaded(() => data(api.GET("/v1/memories/settings")), []);
   const now = settings.value;
-  if (now === null) return null;
+  if (now === null) return settings.error === null ? null : <Problem error={settings.error} retry={settings.reload} />;
   if (now.note) return <p class="quiet">{now.note}</p>;
   const change = async (learns: boolean) => {
     try {
@@ -61,7 +61,6 @@ export function Memories({ shared }: { shared: boolean }) {
   const kind = KINDS.find((each) => each === query.value.get("kind"));
   const scope = query.value.get("scope") ?? "";
   const [question, setQuestion] = useState(asked);
-  const [adding, setAdding] = useState(false);
   const of = { shared, ...(scope ? { scope } : {}) };
   const page = async (after: string | number | null) => {
     if (!asked) return await data(api.GET("/v1/memories", { params: { query: { ...of, ...(kind ? { kind } : {}), ...paged(after) } } }));
@@ -93,9 +92,9 @@ export function Memories({ shared }: { shared: boolean }) {
         {!unknown && (
           <div class="actions">
             {mayWrite(shared) && (
-              <Button kind="primary" onClick={() => setAdding(true)}>
-                {t("mem.new")}
-              </Button>
+              <DialogButton kind="primary" title={t("mem.new")}>
+                {(close) => <MemoryForm shared={shared} onDone={() => (close(), listing.reload())} />}
+              </DialogButton>
             )}
             <Button onClick={download}>{t("mem.export")}</Button>
             {mayForget(shared) && (
@@ -126,11 +125,6 @@ export function Memories({ shared }: { shared: boolean }) {
           </form>
           <Table label={t("nav.memory")} columns={shownColumns} listing={listing} href={(row) => to(["memory", row.id], { shared: shared ? "1" : null })} empty={empty} />
         </>
-      )}
-      {adding && (
-        <Dialog title={t("mem.new")} onClose={() => setAdding(false)}>
-          <MemoryForm shared={shared} onDone={() => (setAdding(false), listing.reload())} />
-        </Dialog>
       )}
     </div>
   );

@@ -1,10 +1,8 @@
 /** One memory: the words that it comes from, and all its versions. */
-import { useState } from "preact/hooks";
 import { api, data } from "../../api/client";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Button, Dialog } from "../../ui/controls";
-import { ConfirmButton } from "../../ui/form";
+import { ConfirmButton, DialogButton } from "../../ui/form";
 import { useLoaded } from "../../ui/load";
 import { PageHead } from "../../ui/page";
 import { Loading, Problem } from "../../ui/state";
@@ -49,7 +47,6 @@ function Version({ memory }: { memory: MemoryEntry }) {
 export function OneMemory({ id, shared }: { id: string; shared: boolean }) {
   const params = { path: { memory_id: id }, query: { shared } };
   const history = useLoaded(() => data(api.GET("/v1/memories/{memory_id}/history", { params })), [id, shared]);
-  const [changing, setChanging] = useState(false);
   const memory = history.value?.data[0];
   if (memory === undefined) return history.error === null ? <Loading /> : <Problem error={history.error} retry={history.reload} />;
   const list = to(["memory"], { shared: shared ? "1" : null });
@@ -62,7 +59,11 @@ export function OneMemory({ id, shared }: { id: string; shared: boolean }) {
       <PageHead title={t("mem.text")}>
         <div class="actions">
           <a href={list}>{t(shared ? "mem.shared" : "mem.mine")}</a>
-          {mayWrite(shared) && <Button onClick={() => setChanging(true)}>{t("do.edit")}</Button>}
+          {mayWrite(shared) && (
+            <DialogButton title={t("mem.edit")} text={t("do.edit")}>
+              {(close) => <MemoryForm memory={memory} shared={shared} onDone={() => (close(), history.reload())} />}
+            </DialogButton>
+          )}
           {mayForget(shared) && (
             <ConfirmButton kind="danger" title={t("mem.forget")} text={t("mem.forgetText")} onYes={forget}>
               {t("mem.forget")}
@@ -100,11 +101,6 @@ export function OneMemory({ id, shared }: { id: string; shared: boolean }) {
           <Version key={each.version_id} memory={each} />
         ))}
       </ol>
-      {changing && (
-        <Dialog title={t("mem.edit")} onClose={() => setChanging(false)}>
-          <MemoryForm memory={memory} shared={shared} onDone={() => (setChanging(false), history.reload())} />
-        </Dialog>
-      )}
     </div>
   );
 }

@@ -1,9 +1,9 @@
 /** What was done in the tenant, by whom. */
-import { useState } from "preact/hooks";
 import { api, data } from "../../api/client";
 import type { Listed } from "../../api/shapes";
 import { query, search } from "../../route";
-import { Button, Dialog, Field, Select } from "../../ui/controls";
+import { Field, Select } from "../../ui/controls";
+import { DialogButton } from "../../ui/form";
 import { Json } from "../../ui/json";
 import { paged, useListing } from "../../ui/load";
 import { Table, type Column } from "../../ui/table";
@@ -18,7 +18,6 @@ const DAY = 86_400;
 const secondsOf = (day: string) => Math.round(Date.parse(`${day}T00:00:00`) / 1000);
 
 export function Audit() {
-  const [opened, setOpened] = useState<Entry | null>(null);
   const given = (name: string) => query.value.get(name) ?? "";
   const [user, thread, from, to] = [given("user"), given("thread"), given("from"), given("to")];
   const kind = KINDS.find((each) => each === given("kind"));
@@ -42,9 +41,9 @@ export function Audit() {
       head: "",
       width: "6rem",
       cell: (row) => (
-        <Button kind="ghost" label={`${t("do.open")}: ${row.id}`} onClick={() => setOpened(row)}>
-          {t("do.open")}
-        </Button>
+        <DialogButton kind="ghost" label={`${t("do.open")}: ${row.id}`} title={row.action} text={t("do.open")} wide>
+          {() => <Json value={row} />}
+        </DialogButton>
       ),
     },
   ];
@@ -58,11 +57,6 @@ export function Audit() {
         <Field label={t("ops.to")} type="date" value={to} onValue={(value) => search({ to: value || null })} />
       </div>
       <Table label={t("ops.audit")} columns={columns} listing={listing} />
-      {opened && (
-        <Dialog title={opened.action} onClose={() => setOpened(null)} wide>
-          <Json value={opened} />
-        </Dialog>
-      )}
     </>
   );
 }

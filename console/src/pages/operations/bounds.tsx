@@ -2,8 +2,8 @@
 import { useState } from "preact/hooks";
 import { api, data } from "../../api/client";
 import type { Page } from "../../api/shapes";
-import { Button, Dialog, Field, Select } from "../../ui/controls";
-import { ConfirmButton, Form } from "../../ui/form";
+import { Field, Select } from "../../ui/controls";
+import { ConfirmButton, DialogButton, Form } from "../../ui/form";
 import { paged, useListing, type Listing } from "../../ui/load";
 import { Empty } from "../../ui/state";
 import { Table, type Column } from "../../ui/table";
@@ -84,9 +84,9 @@ function RuleForm({ bound, rule, onDone }: { bound: Bound; rule: Rule | undefine
 }
 
 function Rules({ bound }: { bound: Bound }) {
-  const [changing, setChanging] = useState<Rule | "new" | null>(null);
   const listing: Listing<Rule> = useListing<Rule>(bound.list, [bound], 30);
   const one = t(bound.name === "limits" ? "ops.limit" : "ops.budget");
+  const form = (rule?: Rule) => (close: () => void) => <RuleForm bound={bound} rule={rule} onDone={() => (close(), listing.reload())} />;
   const remove = async (rule: Rule) => {
     await bound.remove({ [`of_${rule.kind}`]: rule.name });
     listing.reload();
@@ -112,9 +112,9 @@ function Rules({ bound }: { bound: Bound }) {
       cell: (row) =>
         row.kind !== "tenant" && (
           <>
-            <Button kind="ghost" label={`${t("do.edit")}: ${row.name}`} onClick={() => setChanging(row)}>
-              {t("do.edit")}
-            </Button>
+            <DialogButton kind="ghost" label={`${t("do.edit")}: ${row.name}`} title={one} text={t("do.edit")}>
+              {form(row)}
+            </DialogButton>
             <ConfirmButton kind="ghost" label={`${t("ops.remove")}: ${row.name}`} title={t("ops.remove")} text={t("ops.removeText", { name: row.name })} onYes={() => remove(row)}>
               ×
             </ConfirmButton>
@@ -126,14 +126,9 @@ function Rules({ bound }: { bound: Bound }) {
     <section class="half" aria-label={t(`ops.${bound.name}Of`)}>
       <div class="page-head">
         <h2>{t(`ops.${bound.name}Of`)}</h2>
-        <Button onClick={() => setChanging("new")}>{one}</Button>
+        <DialogButton title={one}>{form()}</DialogButton>
       </div>
       <Table label={t(`ops.${bound.name}Of`)} columns={columns} listing={listing} empty={<Empty title={t("ops.noBounds")} />} />
-      {changing && (
-        <Dialog title={one} onClose={() => setChanging(null)}>
-          <RuleForm bound={bound} rule={changing === "new" ? undefined : changing} onDone={() => (setChanging(null), listing.reload())} />
-        </Dialog>
-      )}
     </section>
   );
 }

@@ -71,7 +71,12 @@ export function Plot({ title, times, lines, show, bars = false }: PlotProps) {
     watcher.observe(place);
     return () => (watcher.disconnect(), made.destroy());
   }, [names, bars, theme.value, scheme]);
-  useEffect(() => plot.current?.setData([[...times], ...lines.map((line) => [...line.values])]), [times, lines, theme.value, scheme]);
+  useEffect(() => {
+    // Of one moment alone uPlot would show years.
+    const [first, ...more] = times;
+    const before = first !== undefined && more.length === 0 ? [first - (bars ? 86_400 : SHORTEST)] : [];
+    plot.current?.setData([[...before, ...times], ...lines.map((line) => [...before.map(() => null), ...line.values])]);
+  }, [times, lines, theme.value, scheme]);
   const shown = at !== null && at < times.length ? at : times.length - 1;
   return (
     <figure class="plot card">

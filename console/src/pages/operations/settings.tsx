@@ -3,8 +3,8 @@ import { useState } from "preact/hooks";
 import { api, data } from "../../api/client";
 import type { Got, Listed } from "../../api/shapes";
 import { query, search } from "../../route";
-import { Area, Button, Dialog, Field, Select } from "../../ui/controls";
-import { ConfirmButton, Form } from "../../ui/form";
+import { Area, Button, Field, Select } from "../../ui/controls";
+import { ConfirmButton, DialogButton, Form } from "../../ui/form";
 import { paged, useListing, useLoaded } from "../../ui/load";
 import { Empty, Loading, Problem } from "../../ui/state";
 import { Time } from "../../ui/values";
@@ -92,15 +92,23 @@ function History({ config, onDone }: { config: Config; onDone: () => void }) {
   );
 }
 
+function EnvironmentForm({ onDone }: { onDone: () => void }) {
+  const [environment, setEnvironment] = useState("");
+  return (
+    <Form submit={t("do.open")} onSubmit={async () => (search({ environment }), onDone())}>
+      <Field label={t("ops.environment")} value={environment} onValue={setEnvironment} required autofocus />
+    </Form>
+  );
+}
+
 export function Settings() {
   const environment = query.value.get("environment") ?? "default";
   const known = useLoaded(() => data(api.GET("/v1/config", { params: { query: { limit: 100 } } })), []);
   const config = useLoaded(() => data(api.GET("/v1/config/{environment}", { params: { path: { environment } } })), [environment]);
-  const [changing, setChanging] = useState<string | null>(null);
-  const [naming, setNaming] = useState<string | null>(null);
   const now = config.value;
   const names = [...new Set(["default", environment, ...(known.value?.data ?? []).map((each) => each.environment)])];
-  const changed = () => (setChanging(null), config.reload(), known.reload());
+  const changed = () => (config.reload(), known.reload());
+  const form = (name: string) => (close: () => void) => now && <SettingForm config={now} name={name} onDone={() => (close(), changed())} />;
   const unset = async (name: string) => {
     await data(api.PATCH("/v1/config/{environment}", { params: { path: { environment } }, body: { values: { [name]: null }, version: now?.version ?? null } }));
     changed();
@@ -109,11 +117,11 @@ export function Settings() {
     <div class="scroll">
       <div class="filters">
         <Select label={t("ops.environment")} value={environment} options={names.map((each) => [each, each] as const)} onValue={(value) => search({ environment: value })} />
-        <Button onClick={() => setNaming("")}>{t("ops.otherEnvironment")}</Button>
+        <DialogButton title={t("ops.otherEnvironment")}>{(close) => <EnvironmentForm onDone={close} />}</DialogButton>
         {now && (
-          <Button kind="primary" onClick={() => setChanging("")}>
-            {t("ops.set")}
-          </Button>
+          <DialogButton kind="primary" title={t("ops.set")}>
+            {form("")}
+          </DialogButton>
         )}
         <span class="quiet">{t("ops.settingsHow")}</span>
       </div>
@@ -130,9 +138,9 @@ export function Settings() {
               </dt>,
               <dd key={`${name} value`} class="actions">
                 <code class="text">{shown(value)}</code>
-                <Button kind="ghost" label={`${t("do.edit")}: ${name}`} onClick={() => setChanging(name)}>
-                  {t("do.edit")}
-                </Button>
+                <DialogButton kind="ghost" label={`${t("do.edit")}: ${name}`} title={t("ops.set")} text={t("do.edit")}>
+                  {form(name)}
+                </DialogButton>
                 <ConfirmButton kind="ghost" label={`${t("ops.unset")}: ${name}`} title={t("ops.unset")} text={t("ops.unsetText", { name })} onYes={() => unset(name)}>
                   ×
                 </ConfirmButton>
@@ -141,18 +149,6 @@ export function Settings() {
           </dl>
           <History config={now} onDone={changed} />
         </>
-      )}
-      {changing !== null && now && (
-        <Dialog title={t("ops.set")} onClose={() => setChanging(null)}>
-          <SettingForm config={now} name={changing} onDone={changed} />
-        </Dialog>
-      )}
-      {naming !== null && (
-        <Dialog title={t("ops.otherEnvironment")} onClose={() => setNaming(null)}>
-          <Form submit={t("do.open")} onSubmit={async () => (search({ environment: naming }), setNaming(null))}>
-            <Field label={t("ops.environment")} value={naming} onValue={setNaming} required autofocus />
-          </Form>
-        </Dialog>
       )}
     </div>
   );

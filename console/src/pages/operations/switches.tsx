@@ -2,8 +2,8 @@
 import { useState } from "preact/hooks";
 import { api, data } from "../../api/client";
 import type { Listed } from "../../api/shapes";
-import { Area, Button, Dialog, Field, Select } from "../../ui/controls";
-import { ConfirmButton, Form } from "../../ui/form";
+import { Area, Field, Select } from "../../ui/controls";
+import { ConfirmButton, DialogButton, Form } from "../../ui/form";
 import { paged, useListing } from "../../ui/load";
 import { Empty } from "../../ui/state";
 import { Table, type Column } from "../../ui/table";
@@ -35,7 +35,6 @@ function OffForm({ onDone }: { onDone: () => void }) {
 }
 
 export function Switches() {
-  const [making, setMaking] = useState(false);
   const listing = useListing<Switch>((after) => data(api.GET("/v1/switches", { params: { query: paged(after) } })), [], 10);
   const on = async (row: Switch) => {
     const query = { kind: row.kind as Kind, ...(row.kind === "tenant" ? {} : { name: row.name }) };
@@ -69,17 +68,12 @@ export function Switches() {
   return (
     <>
       <div class="actions">
-        <Button kind="primary" onClick={() => setMaking(true)}>
-          {t("ops.off.do")}
-        </Button>
+        <DialogButton kind="primary" title={t("ops.off.do")}>
+          {(close) => <OffForm onDone={() => (close(), listing.reload())} />}
+        </DialogButton>
         <span class="quiet">{t("ops.switchHow")}</span>
       </div>
       <Table label={t("ops.switches")} columns={columns} listing={listing} empty={<Empty title={t("ops.allOn")} />} />
-      {making && (
-        <Dialog title={t("ops.off.do")} onClose={() => setMaking(false)}>
-          <OffForm onDone={() => (setMaking(false), listing.reload())} />
-        </Dialog>
-      )}
     </>
   );
 }
