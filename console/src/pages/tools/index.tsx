@@ -1,12 +1,13 @@
-import { PageHead } from "../../ui/page";
-import { Empty } from "../../ui/state";
-import { t } from "../../words";
+/** The tools that agents may have: `/tools`, and `/tools/NAME` of one that the tenant has registered. */
+import { path, query } from "../../route";
+import { ToolList } from "./list";
+import { NewTool } from "./new";
+import { ToolPage } from "./page";
+import "../agents/agents.css";
+import "./tools.css";
 
 export default function Tools() {
-  return (
-    <div class="page">
-      <PageHead title={t("nav.tools")} />
-      <Empty />
-    </div>
-  );
+  const name = path.value[1];
+  if (name !== undefined) return <ToolPage key={name} name={name} />;
+  return query.value.has("new") ? <NewTool /> : <ToolList />;
 }
