@@ -55,7 +55,7 @@ export function Versions({ stored, onRolledBack }: { stored: Definition; onRolle
     <input type="radio" name={side} aria-label={t(`agents.${side}`, { version: each })} checked={each === current} onChange={() => search({ [side]: String(each) })} />
   );
   return (
-    <div class="versions">
+    <div class="agent-versions">
       <table>
         <thead>
           <tr>

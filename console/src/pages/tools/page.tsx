@@ -23,7 +23,7 @@ function Statistics({ of: { calls, failures, p50_seconds: half, p95_seconds: mos
     [t("tools.since"), <Time at={since} />],
   ] as const;
   return (
-    <dl class="figures">
+    <dl class="tool-figures">
       {figures.map(([name, value]) => (
         <div class="card" key={name}>
           <dt class="quiet">{name}</dt>

@@ -123,5 +123,5 @@ export default function EditorField({ label, text, format, onText, troubles = []
     view.dispatch({ selection: { anchor: Math.min(shown.from, view.state.doc.length) }, scrollIntoView: true });
     view.focus();
   }, [shown]);
-  return <div class="editor" ref={place} />;
+  return <div class="code-editor" ref={place} />;
 }
