@@ -130,7 +130,7 @@ class Hooks:
         calls_made: returns statements that store model calls.
         charged: returns what a request is charged, if anything.
         exchanges: say of a team whether `calls_made` is to have what its models are sent and answer.
-        drawn: returns what draws the model calls of a run, if anything.
+        drawn: returns what draws the model calls of a run, if anything. Features come and go in it.
         tables: tables of features whose rows belong to a user, by their columns `tenant` and `user_id`.
     """
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from drsai_backend.database import Database, DatabaseManager
     from drsai_backend.database.backends.prepared import Charge, Step
     from drsai_backend.database.followed import Watch
-    from drsai_backend.database.hooks import Asked, CallsOf, Draw, EndedRun, MadeCall
+    from drsai_backend.database.hooks import Asked, CallsOf, Draw, Drawn, EndedRun, MadeCall
     from drsai_backend.datamodel.owner import Owner, ThreadName
     from drsai_backend.json_types import JsonObject
     from drsai_backend.models import ModelClientFactory
@@ -80,6 +80,8 @@ class Host:
         embeddings: those of the configured endpoint; None: there are none.
         models: makes model clients; None: outside of a `DrSai`.
         on_settings: called with the names of settings that have changed while the process runs.
+        drawn: the hooks `draw` that are asked, by the names of extensions: one that draws nothing for anybody takes its
+            own out. Where there is none, nothing is called before a model call.
     """
 
     db: DatabaseManager
@@ -95,6 +97,7 @@ class Host:
     embeddings: Embeddings | None = None
     models: ModelClientFactory | None = None
     on_settings: list[Callable[[Collection[str]], None]] = field(default_factory=list[Any], init=False)
+    drawn: dict[str, Drawn] = field(default_factory=dict[str, Any], init=False)
 
     def settings_changed(self, names: Collection[str]) -> None:
         """Settings have changed while the process runs, and `settings` has them: tell all that went by them."""
@@ -260,8 +263,8 @@ class Extension:
 
     def draw(self, owner: Owner, key_id: str | None, thread: ThreadName, run_id: str) -> Draw | None:
         """Return what draws each model call of a run before it is made: a run of this process is about to begin, or to
-        go on. None: nothing does. Where a call cannot be drawn, the run is paused where it stands, for that reason.
-        `owner`: who asks, with the key `key_id`, if with one."""
+        go on. None: nothing does, and it is asked again before the next call. Where a call cannot be drawn, the run is
+        paused where it stands, for that reason. `owner`: who asks, with the key `key_id`, if with one."""
         return None
 
     def user_deleted(self, session: Session, owner: Owner) -> int:

@@ -69,6 +69,8 @@ class Extensions:
 
     def hooks(self) -> Hooks:
         """Return those of their hooks that do anything."""
+        drawn = self._host.drawn
+        drawn |= {each.name: each.draw for each in self._overriding("draw") if each.is_on}
         return Hooks(
             {each.name: each.run_ended for each in self._overriding("run_ended") if each.is_on},
             {each.name: each.user_deleted for each in self._overriding("user_deleted")},
@@ -84,7 +86,7 @@ class Extensions:
             {each.name: each.calls_made for each in self._overriding("calls_made") if each.is_on},
             {each.name: each.charge for each in self._overriding("charge") if each.is_on},
             [each.wants_exchanges for each in self._overriding("wants_exchanges") if each.is_on],
-            {each.name: each.draw for each in self._overriding("draw") if each.is_on},
+            drawn,
         )
 
     def on_requests(self) -> tuple[Sequence[Came], Sequence[Known], Sequence[Streams]]:

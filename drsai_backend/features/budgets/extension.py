@@ -49,8 +49,6 @@ _SELDOM: Final = 60.0
 """Seconds between two looks else."""
 _PAGE: Final = 500
 """Runs that one look reads."""
-_AGAIN: Final = timedelta(minutes=10)
-"""When a run is tried again although nobody has set a budget: what others had reserved may be free by then."""
 Bounding = Callable[["Owner", "str | None", "ThreadName", datetime], "BudgetList | None"]
 """Returns the budgets that count for who asked, with which key, on which thread, at a moment; None: there are none."""
 
@@ -83,6 +81,13 @@ class Budgets(Rules):
         from cachetools import LRUCache
 
         return LRUCache(10_000)
+
+    def _changed(self) -> None:
+        super()._changed()
+        if self._bounds_some:
+            self.host.drawn[self.name] = self.draw
+        else:
+            self.host.drawn.pop(self.name, None)
 
     # --- before a call ------------------------------------------------------------------------------------------------
 
@@ -316,7 +321,7 @@ class Resuming:
             if resumed >= most:
                 self._after = run.thread_key - 1
                 break
-            is_due = run.at < max(self._changed, day) or run.at < at - _AGAIN
+            is_due = run.at < max(self._changed, day) or run.again_at < at
             if not is_due or any(each.lacks(taken[each.key], Spend(1, 1), BESIDE) for each in budgets):
                 continue
             for each in budgets:  # What it will reserve, nobody knows yet.

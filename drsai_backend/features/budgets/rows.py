@@ -10,7 +10,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -32,6 +32,9 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.runs.threads.queries import of_status
 
+AGAIN: Final = timedelta(minutes=10)
+"""After so long at least a run is tried again although nobody has set a budget: what others had reserved may be free by
+then."""
 _state, _rule = table_of(BudgetState), table_of(BudgetRule)
 _run, _thread = table_of(Run), table_of(Thread)
 _SPENT: Final = Spend._fields
@@ -197,7 +200,8 @@ def tell_used(session: Session, told: Sequence[BudgetInfo], at: datetime) -> Non
 
 
 class PausedRun(NamedTuple):
-    """A run that is paused for a budget. `at`: since when; `principal`: who asked, as `Principal.dump` says it."""
+    """A run that is paused for a budget. `at`: since when; `principal`: who asked, as `Principal.dump` says it;
+    `seconds`: how long it has run since `started_at`."""
 
     name: ThreadName
     thread_key: int
@@ -205,13 +209,23 @@ class PausedRun(NamedTuple):
     epoch: int
     principal: Mapping[str, Any] | None
     at: datetime
+    started_at: datetime
+    seconds: float
+
+    @property
+    def again_at(self) -> datetime:
+        """When it is tried again although nothing has changed: after as long as it was paused before, ten minutes at
+        least, so that one which needs more than there is is tried ever more seldom."""
+        paused = self.at - self.started_at - timedelta(seconds=self.seconds)
+        return self.at + max(AGAIN, paused)
 
 
 def paused(session: Session, after: int, limit: int) -> list[PausedRun]:
     """Return so many runs that are paused for a budget, behind a thread, in the order of their threads. Those that a
     person has paused have no such code."""
     t, r = _thread.c, _run.c
-    query = sa.select(t.tenant, t.user_id, t.thread_id, t.id, r.run_id, r.epoch, r.principal, r.updated_at)
+    columns = (r.run_id, r.epoch, r.principal, r.updated_at, r.started_at, r.seconds)
+    query = sa.select(t.tenant, t.user_id, t.thread_id, t.id, *columns)
     query = query.join(_run, r.thread_key == t.id).where(
         of_status(RunStatus.PAUSED), r.stop_code == BudgetReached.code, r.thread_key > after
     )

@@ -416,8 +416,9 @@ class RunModelClient(ChatCompletionClient):
             where = None if self._openai is None else self._where
             texts = TextCalls(ask, self._text_form, options, self.rules.no_stop, where, self._agent.rendered)
             ask, options, messages = texts.asked, texts.options, texts.rendered(messages)
-        if self.meter.reserve is not None:
-            prompt = estimate_tokens(messages, tools=cast("Sequence[Tool | ToolSchema]", options.get("tools") or ()))
+        if self.meter.reserves and self.meter.reserve is not None:
+            tools = cast("Sequence[Tool | ToolSchema]", options.get("tools") or ())
+            prompt = partial(estimate_tokens, messages, tools=tools)
             made.reserved = await self.meter.reserve(self._where[1], prompt, self._longest(options))
         while True:
             notes.returns_thoughts = rules.reasoning

@@ -4,7 +4,7 @@ have used."""
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypedDict
@@ -162,9 +162,10 @@ class AnsweredCall(CallRecord, total=False):
     exchange: bytes
 
 
-Reserve: TypeAlias = Callable[[str, int, "int | None"], Awaitable[Callable[[bool], None]]]
-"""Takes the name of a model, the estimated tokens of a prompt, and those of the longest answer; None: nobody says. What
-it returns is called at the end of the call, with whether there is an answer; what it raises ends the run instead."""
+Reserve: TypeAlias = Callable[[str, Callable[[], int], "int | None"], Awaitable["Callable[[bool], None] | None"]]
+"""Takes the name of a model, what estimates the tokens of a prompt, and those of the longest answer; None: nobody says.
+What it returns, if anything, is called at the end of the call, with whether there is an answer; what it raises ends the
+run instead."""
 
 
 @dataclass(slots=True)
@@ -202,6 +203,8 @@ class UsageMeter:
     """For whom models are asked; empty: it is not known."""
     reserve: Reserve | None = field(default=None, compare=False, repr=False)
     """Awaited before every model call of the run, with its model and what it may use (`Reserve`)."""
+    reserves: Collection[str] = field(default=(), compare=False, repr=False)
+    """For what: it is not asked where, and for as long as, there is nothing."""
 
     def add(self, usage: RequestUsage, details: Mapping[str, int] | None = None) -> None:
         """Count one finished call."""

@@ -59,6 +59,7 @@ class RunWriter:
         hooks: are told of model calls and of the end, in the transactions that store them.
         whose: says in log lines whose thread it is.
         usage_before: what the run had used before it was resumed after a question or a pause.
+        paused_by: for which bound the run was paused that is resumed here, which webhooks were told; None: for none.
         messages: what the team has said in this run so far, in order.
         journal_debt: what its journal entries add to `Thread.journal_debt`.
     """
@@ -78,6 +79,7 @@ class RunWriter:
     on_events: Callable[[], None] | None = None
     hooks: Hooks = NO_HOOKS
     whose: Mapping[str, str] = field(default_factory=dict[str, str])
+    paused_by: str | None = None
     messages: list[Message] = field(default_factory=list[Message])
     journal_debt: int = 0
     _said: str | None = None
@@ -187,7 +189,10 @@ class RunWriter:
             shown=told_late,
         )
         cut = await self._cut(end)
-        end.raises_events = self.on_events is not None
+        # One that is paused again for the same bound, before it has done anything, was told already.
+        is_as_before = end.stop_code == self.paused_by and not (self.journal_debt or self.bounds.meter.calls)
+        is_told = end.status is RunStatus.PAUSED and self.paused_by is not None and is_as_before
+        end.raises_events = self.on_events is not None and not is_told
         try:
             self._complete(end, ended, cut)
             self.lease = await self._end_run(end, [*heard, *cut])

@@ -29,7 +29,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.agents import RunBound, bind
 from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, OutputsContext
 from drsai_backend.catalog import Recipe
-from drsai_backend.database.hooks import Draw, Hooks
+from drsai_backend.database.hooks import Draw, Drawn
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.documents.excerpts import REST
@@ -38,7 +38,7 @@ from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.models import CallRecord, RunModelClient, UsageMeter, facade, run_client_of
 from drsai_backend.models.calls.run_client import AgentCalls
 from drsai_backend.models.calls.seen_images import SeenImages
-from drsai_backend.models.endpoints.answers import AnsweredCall, Reserve
+from drsai_backend.models.endpoints.answers import AnsweredCall
 from drsai_backend.runs.events import ModelAnswered, ModelAsked, ModelFailed
 from drsai_backend.runs.execution.bounds import Bounds
 from drsai_backend.runs.failures import safe_message
@@ -121,8 +121,8 @@ async def build(
     broker = InputBroker(list(plan.answers or []), asker=principal)
     context.meter.check = partial(_may_ask, bounds, broker)
     context.meter.tenant = principal.tenant
-    if services.hooks.drawn:
-        context.meter.reserve = _reserving(services.hooks, principal, given.name, run_id, broker)
+    context.meter.reserves = services.hooks.drawn
+    context.meter.reserve = Reserving(services.hooks.drawn, principal, given.name, run_id, broker)
     log_context.bind_run(given.name.thread_id, run_id)
     mcp_host.set(services.mcp)  # for the task of the run
     tree = await build_team_of(services, given.recipe, context, held)
@@ -317,32 +317,53 @@ def _may_ask(bounds: Bounds, broker: InputBroker) -> None:
         raise broker.end(reached) from None
 
 
-def _reserving(hooks: Hooks, who: Principal, name: ThreadName, run_id: str, broker: InputBroker) -> Reserve | None:
-    """Return what reserves the model calls of a run; None: nothing does."""
-    draws: list[Draw] = []
-    for hook in hooks.drawn.values():
-        if (draw := hook(who.owner, who.key_id, name, run_id)) is not None:
-            draws.append(draw)
-    return partial(_reserve, draws, broker) if draws else None
+class Reserving:
+    """Reserves the model calls of a run: whatever draws any has a say, also what came after the run began.
 
+    Args:
+        drawn: the hooks that draw, as they are at each call.
+        who: who asked.
+        name: the thread.
+        run_id: the run.
+        broker: ends it.
+    """
 
-async def _reserve(
-    draws: Sequence[Draw], broker: InputBroker, model: str, prompt: int, answer: int | None
-) -> Callable[[bool], None]:
-    """A model is about to be asked for so many tokens: draw them. Returns what is called at the end of the call."""
-    ends: list[Callable[[bool], None]] = []
+    def __init__(
+        self, drawn: Mapping[str, Drawn], who: Principal, name: ThreadName, run_id: str, broker: InputBroker
+    ) -> None:
+        self._drawn, self._of, self._broker = drawn, (who, name, run_id), broker
+        self._draws: dict[str, Draw] = {}
+        if drawn:
+            self._look()
 
-    def ended(is_answered: bool) -> None:
-        for end in ends:
-            end(is_answered)
+    def _look(self) -> None:
+        """Find what draws calls now, and did not before."""
+        who, thread, run_id = self._of
+        for name, hook in self._drawn.items():
+            if name not in self._draws and (draw := hook(who.owner, who.key_id, thread, run_id)) is not None:
+                self._draws[name] = draw
 
-    try:
-        for draw in draws:
-            ends.append(await draw(model, prompt, answer))
-    except BudgetReached as reached:
-        ended(False)
-        raise broker.report(RunPaused(reached.code, reached.message)) from None
-    return ended
+    async def __call__(
+        self, model: str, prompt: Callable[[], int], answer: int | None
+    ) -> Callable[[bool], None] | None:
+        """See `Reserve`: a model is about to be asked."""
+        self._look()
+        if not self._draws:
+            return None
+        ends: list[Callable[[bool], None]] = []
+
+        def ended(is_answered: bool) -> None:
+            for end in ends:
+                end(is_answered)
+
+        try:
+            tokens = prompt()
+            for draw in [*self._draws.values()]:
+                ends.append(await draw(model, tokens, answer))
+        except BudgetReached as reached:
+            ended(False)
+            raise self._broker.report(RunPaused(reached.code, reached.message)) from None
+        return ended
 
 
 def inject(

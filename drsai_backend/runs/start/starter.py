@@ -229,10 +229,11 @@ class RunStarter:
             raise
         head, live = write.head, built.live
         live.is_suspect = given.resume.is_suspect
-        usage_before: dict[str, int] = {}
+        usage_before, paused_by = dict[str, int](), None
         if head is not None and made.resumes and thread is not None and thread.run is not None:
             waited = head.status is RunStatus.AWAITING_INPUT
             usage_before = thread.run["usage" if waited else "usage_before"] or {}
+            paused_by = thread.run["stop_code"]
         built.transcript.came_in(loaded.task or ())
         built.bounds.short_forms = self.short_forms
         writer = RunWriter(
@@ -252,6 +253,7 @@ class RunStarter:
             on_events=None if isinstance(write, NewRun) else services.on_events,
             hooks=services.hooks,
             whose=services.settings.logged(given.name.tenant, given.name.user_id),
+            paused_by=paused_by,
         )
         execution = Execution(writer, built.session, task=loaded.task, pending=loaded.pending)
         attempt = write.attempt if isinstance(write, ResumedRun) else 1

@@ -257,3 +257,48 @@ async def test_it_is_off_where_there_is_none(make: Make) -> None:
     assert "_ledger" not in vars(drsai.budgets)
     assert await asking(drsai).statuses(1) == [200]
     assert "_ledger" not in vars(drsai.budgets)
+
+
+async def test_a_run_under_way_meets_a_budget_that_is_set_meanwhile(make: Make, model: ModelServer) -> None:
+    """At its next model call, though there was none when it began; and it goes on once there is more."""
+    drsai = await make({"pair": pair})
+    ann, gate, few = drsai.user("ann", tenant="acme"), threading.Event(), ModelParams(max_tokens=30)
+
+    async def answer(_: ModelRequest) -> Reply:
+        await asyncio.to_thread(gate.wait)
+        return Reply("Fine.", prompt_tokens=100, completion_tokens=10)
+
+    model.script(None, answer)
+    run = await ann.start("pair", "x", thread_id="t", params=few)
+    await until(lambda: _asked(model, 1))
+    await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=CALL + 20)
+    gate.set()
+    await run.wait()
+    assert (await ann.get_run(run.run_id)).status is RunStatus.PAUSED
+    assert len(model.requests) == 1
+    assert (await used(drsai))[0] == CALL, "what it had asked before counts, too"
+    await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=100_000)
+
+    async def is_done() -> bool:
+        return (await ann.get_run(run.run_id)).status is RunStatus.COMPLETED
+
+    await until(is_done)
+    assert (await used(drsai))[0] == 2 * CALL
+
+
+async def _asked(model: ModelServer, many: int) -> bool:
+    return len(model.requests) == many
+
+
+async def test_nothing_is_estimated_where_there_is_no_budget(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor after the last one was removed."""
+
+    def never(*_: object, **__: object) -> int:
+        raise AssertionError
+
+    drsai = await make({"pair": pair})
+    await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=100_000)
+    assert await asking(drsai).statuses(1, model="pair") == [200]
+    await drsai.budgets.remove("user", "ann", tenant="acme")
+    monkeypatch.setattr("drsai_backend.models.calls.run_client.estimate_tokens", never)
+    assert await asking(drsai).statuses(1, model="pair") == [200]

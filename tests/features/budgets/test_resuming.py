@@ -9,19 +9,23 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 from pydantic import SecretStr
+from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai, RunStatus
-from drsai_backend.datamodel import Run, table_of, utcnow
+from drsai_backend.datamodel import Run, WebhookDelivery, table_of, utcnow
+from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.budgets import extension
 from drsai_backend.features.budgets.base import periods
 from drsai_backend.features.budgets.extension import BATCH, Resuming
+from drsai_backend.features.budgets.rows import PausedRun
+from drsai_backend.models import ModelParams
 from tests.features.budgets.conftest import CALL, STATE, Make, asking, used
 from tests.features.budgets.test_budgets import pair
 from tests.support.model_server import ModelServer
 from tests.support.teams.crew import Crew
 from tests.support.threads import LATE, settings, until
 
-_run = table_of(Run)
+_run, _delivery = table_of(Run), table_of(WebhookDelivery)
 MANY = 20
 FEW = {"model": "pair", "max_tokens": 30}
 
@@ -64,7 +68,7 @@ async def test_it_needs_a_change_and_room(make: Make, model: ModelServer) -> Non
     # The day is over, and what was used is that of yesterday.
     yesterday = utcnow() - timedelta(days=1)
 
-    def go_back(session: sa.orm.Session) -> None:
+    def go_back(session: Session) -> None:
         session.connection().execute(sa.update(STATE).values(period=periods(yesterday)["day"]))
         session.connection().execute(sa.update(_run).values(updated_at=yesterday))
 
@@ -140,3 +144,47 @@ async def test_many_do_not_use_a_small_rest_up_together(
 
     await until(are_done)
     assert len(model.requests) == 2 * MANY
+
+
+@pytest.mark.usefixtures("never")
+async def test_a_run_that_needs_more_than_there_is_is_told_of_once(make: Make) -> None:
+    """However often it is tried again, which is ever more seldom; and again once it has done something."""
+    drsai = await make({"pair": pair}, budget_user={"tokens_day": 2 * CALL}, allowed_addresses=["127.0.0.1"])
+    ann, params = drsai.user("ann", tenant="acme"), ModelParams(max_tokens=CALL)
+    await drsai.webhooks.make_secret(Owner("acme", "ann"))
+    await ann.start("pair", "x", thread_id="t", params=params, background=True, webhook_url="https://127.0.0.1:9/")
+
+    async def is_paused() -> bool:
+        return (await statuses(drsai)) == {RunStatus.PAUSED: 1}
+
+    async def told() -> int:
+        paused = sa.select(sa.func.count()).where(_delivery.c.type == "run.paused")
+        return await drsai.database.read(lambda session: session.execute(paused).scalar_one())
+
+    def later(session: Session) -> None:
+        """It is as if it had been paused for half an hour."""
+        before = utcnow() - timedelta(minutes=30)
+        session.connection().execute(sa.update(_run).values(started_at=before, updated_at=before))
+
+    await until(is_paused)
+    assert await told() == 1
+    for _ in range(2):
+        await drsai.database.write(later)
+        assert await looking(drsai).look() == 1
+        await until(is_paused)
+        assert await looking(drsai).look() == 0
+    assert await told() == 1
+    await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=100_000)
+    assert await looking(drsai).look() == 1
+    await rest(drsai)
+    assert (await statuses(drsai)) == {RunStatus.COMPLETED: 1}
+
+
+def test_it_is_tried_again_ever_more_seldom() -> None:
+    began = utcnow()
+    run = PausedRun(Owner("acme", "ann").thread("t"), 1, "run_1", 1, None, began, began - timedelta(hours=3), 10_800)
+    waits: list[float] = []
+    for _ in range(5):
+        waits.append((run.again_at - run.at).total_seconds() / 60)
+        run = run._replace(at=run.again_at)
+    assert waits == [10, 10, 20, 40, 80]
