@@ -773,6 +773,16 @@ class SyncConfig:
             Conflict: what is stored is not `version`.
         """
 
+    def delete(self, environment: str, *, version: int | None = None, actor: Actor = PROGRAM) -> None:
+        """Delete all that was stored for an environment, its history included. Processes of it, if there are any, go by
+        their variables within two seconds. Arguments as those of `set`.
+
+        Raises:
+            InvalidRequest: there can be none of that name.
+            NotFound: nothing is stored for it.
+            Conflict: it is that of this process, or what is stored is not `version`.
+        """
+
 class SyncDrSai(SyncCaller):
     """The calls of a `DrSai` for programs without asyncio, from any thread. Use it as `with drsai.sync as sync`.
 

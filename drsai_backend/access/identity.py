@@ -21,6 +21,11 @@ class Keys(Protocol):
         """Whether one was ever made."""
         ...
 
+    @property
+    def had_none(self) -> bool:
+        """Whether none was when that was looked at last."""
+        ...
+
 
 class Tokens(Protocol):
     """JSON Web Tokens, as `drsai_backend.access.tokens.TokenVerifier` checks them."""
@@ -48,6 +53,11 @@ class Authenticator:
     async def is_required(self) -> bool:
         """Whether who asks needs a key or a token now."""
         return self.required or await self._keys.any_exist()
+
+    @property
+    def was_open(self) -> bool:
+        """Whether nobody needed a key or a token when that was looked at last."""
+        return not self.required and self._keys.had_none
 
     async def identify(self, credential: str | None) -> Principal | None:
         """Return who brings this key or token. None: it does not matter, for no key is needed here.

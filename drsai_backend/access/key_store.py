@@ -188,6 +188,11 @@ class ApiKeys:
             self._missed_at = time.monotonic()
         return self._exist
 
+    @property
+    def had_none(self) -> bool:
+        """Whether no key was ever made, as far as that was seen last."""
+        return not self._exist and self._missed_at > -math.inf
+
     async def check(self, text: str) -> Principal:
         """Return who asks with this key.
 

@@ -27,7 +27,7 @@ from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.middleware import ANSWER_HEADERS
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
-from drsai_backend.errors import InsufficientScope, InvalidRequest, Unauthenticated
+from drsai_backend.errors import DatabaseUnavailable, InsufficientScope, InvalidRequest, Unauthenticated
 from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.runs.threads.rights import Named
 
@@ -147,6 +147,11 @@ class Access:
         if caller is not None and needed is not None:
             caller.require(needed)
         return caller
+
+    @property
+    def was_open(self) -> bool:
+        """Whether everybody could ask when that was looked at last."""
+        return self._identify is None and self._authenticator.was_open
 
     @contextmanager
     def streaming(self, who: Principal) -> Generator[None]:
@@ -322,11 +327,18 @@ def allowed_caller(scope: Scope) -> Dependency:
     return Depends(caller_of(scope))
 
 
-def caller_of(scope: Scope) -> Callable[[Request], Awaitable[Principal | None]]:
-    """Return what `allowed_caller` depends on."""
+def caller_of(scope: Scope, *, though_away: bool = False) -> Callable[[Request], Awaitable[Principal | None]]:
+    """Return what `allowed_caller` depends on. `though_away`: a server that was open is so for this while its database
+    cannot say whether there are keys by now."""
 
     async def caller(request: Request) -> Principal | None:
-        return await access_of(request).authenticate(request.scope, scope)
+        access = access_of(request)
+        try:
+            return await access.authenticate(request.scope, scope)
+        except DatabaseUnavailable:
+            if though_away and access.was_open:
+                return None
+            raise
 
     return _declaring(scope, caller)
 

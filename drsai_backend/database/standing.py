@@ -8,10 +8,12 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.datamodel import Worker, table_of, utcnow
+from drsai_backend.database.runs.statements import now_of
+from drsai_backend.database.runs.workers import living
+from drsai_backend.datamodel import table_of, utcnow
 from drsai_backend.datamodel.work import WorkJob
 
-_worker, _job = table_of(Worker), table_of(WorkJob)
+_job = table_of(WorkJob)
 
 
 class Standing(NamedTuple):
@@ -30,10 +32,10 @@ class Standing(NamedTuple):
 
 def standing(session: Session) -> Standing:
     """Return it as it is now."""
-    alive = sa.select(sa.func.count()).where(_worker.c.alive_until >= utcnow())
+    now = session.scalars(sa.select(now_of(session.get_bind().dialect.name)), {"now": utcnow()}).one()
     due = sa.select(sa.func.count()).where(_job.c.next_at.is_not(None))
     failed = sa.select(sa.func.count()).where(_job.c.next_at.is_(None))
-    return Standing(*(session.scalar(each) or 0 for each in (alive, due, failed)))
+    return Standing(*(session.scalar(each) or 0 for each in (living(now), due, failed)))
 
 
 def clock(session: Session) -> datetime:

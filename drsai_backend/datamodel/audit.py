@@ -70,6 +70,7 @@ class Action(StrEnum):
     SWITCHED_ON = "switch.on"
     CONFIG_CHANGED = "config.changed"
     CONFIG_ROLLED_BACK = "config.rolled_back"
+    CONFIG_DELETED = "config.deleted"
     SECRETS_ROTATED = "secrets.rotated"
     AUDIT_PRUNED = "audit.pruned"
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from weakref import finalize
+
 from autogen_core.models import ChatCompletionClient
 from pydantic import SecretStr
 
@@ -28,7 +31,7 @@ from drsai_backend.models.fallback.client import ProfileClient
 from drsai_backend.models.fallback.target import Target
 from drsai_backend.models.openai import OpenAIProvider
 from drsai_backend.models.profiles.load import load_profiles
-from drsai_backend.models.profiles.providers import Providers
+from drsai_backend.models.profiles.providers import Place, Providers
 from drsai_backend.models.profiles.schema import Profiles
 
 
@@ -75,6 +78,8 @@ class ModelClientFactory:
         self.breakers = Breakers()
         self._targets: dict[str, Target] = {}
         self._made: dict[str, ProfileClient] = {}
+        self._former = Counter[Place]()
+        """Targets of profiles that are not so any more, which runs under way have, by their connections."""
         self._seconds = settings.model_timeout
         self.cache = self._make_cache(self.profiles)
         if settings.require_model and self.is_demo:
@@ -96,7 +101,18 @@ class ModelClientFactory:
         self.cache = self.cache or self._make_cache(profiles)
         self.profiles = profiles
         self._made.clear()
-        self._targets.clear()
+        for name, former in [*self._targets.items()]:
+            if former.profile != profiles.profiles.get(name):
+                del self._targets[name]
+                self._former[place := self._clients.place(former.profile)] += 1
+                finalize(former, self._left, place).atexit = False
+
+    def _left(self, place: Place) -> None:
+        """The last run is over that had a former target: its connections go, unless another one has them, too."""
+        self._former[place] -= 1
+        here = (self._clients.place(each.profile) for each in self._targets.values())
+        if not self._former[place] and place not in here:
+            self._clients.leave(place)
 
     @property
     def is_demo(self) -> bool:

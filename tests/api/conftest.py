@@ -31,6 +31,8 @@ except ImportError:
 class NoKeys:
     """No key was ever made."""
 
+    had_none = True
+
     async def check(self, text: str) -> Principal:
         raise Unauthenticated("there is no such key")
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from drsai_backend import DrSai
+from drsai_backend.database.standing import standing
+from drsai_backend.datamodel import Worker, table_of, utcnow
 from tests.cli.serving import TEAMS, ask
 from tests.support.commands import Command, Commands
 from tests.support.model_server import Failure, ModelServer
+from tests.support.teams.crew import Crew
+from tests.support.threads import LATE, settings
 
 SERVERS = """
 mcpServers:
@@ -148,3 +154,15 @@ def test_secrets_of_another_key(commands: Commands, tmp_path: Path, database_url
         )
     ]
     assert told == ["ok", "warning", "failed"]
+
+
+async def test_an_idle_worker_is_alive(database_url: str) -> None:
+    """Its leases are not renewed while it has none."""
+    worker = table_of(Worker)
+    async with DrSai({"crew": Crew()}, database_url, settings=settings(**LATE)) as drsai:
+        over = sa.update(worker).values(alive_until=utcnow() - timedelta(minutes=1))
+        await drsai.database.write(lambda session: session.execute(over))
+        assert (await drsai.database.read(standing)).workers == 1
+        gone = sa.update(worker).values(seen_at=utcnow() - timedelta(minutes=1))
+        await drsai.database.write(lambda session: session.execute(gone))
+        assert (await drsai.database.read(standing)).workers == 0

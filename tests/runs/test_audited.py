@@ -233,6 +233,7 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
     await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=10**9)
     for turns in (300, 400):
         await drsai.config.set({"max_turns": turns})
+    await drsai.config.set({"max_turns": 1}, "test")
     await _refuse_entries(drsai)
     before = await _stored(drsai)
     ann = Principal("ann", "acme")
@@ -263,6 +264,7 @@ async def test_no_act_is_stored_without_its_entry(make: Make) -> None:
         "switch.off": lambda: drsai.switches.off("team", "none", message="Not now."),
         "switch.on": lambda: drsai.switches.on("team", "none"),
         "config.changed": lambda: drsai.config.set({"max_turns": 500}),
+        "config.deleted": lambda: drsai.config.delete("test"),
         "config.rolled_back": lambda: drsai.config.roll_back(1),
         "knowledge.deleted": lambda: knowledge.delete(Owner("acme", "ann"), store.store_id),
         "file.deleted": lambda: drsai.files.delete(Owner("acme", "ann"), file.file_id),

@@ -52,6 +52,11 @@ def look_around(session: Session, patience: timedelta) -> set[str]:
     return known[0].intersection(*known) if known else set()
 
 
+def living(now: datetime) -> sa.Select[int]:
+    """Return what counts the workers that live, idle ones included, whose leases need not be renewed."""
+    return sa.select(sa.func.count()).where(_worker.c.seen_at > now - GAP)
+
+
 def _now(connection: sa.Connection) -> datetime:
     return connection.execute(sa.select(now_of(connection.dialect.name)), {"now": utcnow()}).scalar_one()
 

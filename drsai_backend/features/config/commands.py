@@ -98,6 +98,20 @@ def rollback(
     tell(f"{in_line(made.environment)} is version {made.version}, equal to {to}", made, as_json=as_json)
 
 
+@app.command()
+def remove(
+    environment: Annotated[str, typer.Argument(metavar="ENVIRONMENT", help="Another one than DRSAI_ENVIRONMENT.")],
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete all that was stored for an environment, its history included."""
+    from drsai_backend.datamodel.audit import CLI
+
+    with opened(database_url) as drsai:
+        drsai.config.delete(environment, actor=CLI)
+    tell(f"{in_line(environment)} is removed", {"environment": environment, "deleted": True}, as_json=as_json)
+
+
 def _change(values: dict[str, str | None], environment: str | None, database_url: str | None, *, as_json: bool) -> None:
     from drsai_backend.datamodel.audit import CLI
 

@@ -15,7 +15,7 @@ from drsai_backend import log_context
 from drsai_backend.config.live import LiveSettings, check_live, read_environment, read_live
 from drsai_backend.database.followed import Followed
 from drsai_backend.datamodel.audit import PROGRAM, Actor
-from drsai_backend.errors import ConfigurationError, InvalidRequest
+from drsai_backend.errors import ConfigurationError, Conflict, InvalidRequest
 from drsai_backend.features.base import Extension
 from drsai_backend.features.config import rows
 from drsai_backend.models.prices import load_prices
@@ -118,6 +118,21 @@ class Configuring(Extension):
         )
         await self._followed.refresh()
         return made
+
+    async def delete(self, environment: str, *, version: int | None = None, actor: Actor = PROGRAM) -> None:
+        """Delete all that was stored for an environment, its history included. Processes of it, if there are any, go by
+        their variables within two seconds. Arguments as those of `set`.
+
+        Raises:
+            InvalidRequest: there can be none of that name.
+            NotFound: nothing is stored for it.
+            Conflict: it is that of this process, or what is stored is not `version`.
+        """
+        name = read_environment(environment)
+        if name == self.host.settings.environment:
+            text = f"environment {name!r} is in use here (DRSAI_ENVIRONMENT): unset its settings instead"
+            raise Conflict(text, param="environment")
+        await self.host.database.act(partial(rows.delete_config, environment=name, expected=version, actor=actor))
 
     def _environment(self, name: str | None) -> str:
         """Return the environment that is meant. Raises InvalidRequest: it cannot be one."""

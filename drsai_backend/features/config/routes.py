@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
-from drsai_backend.api.http.json import answers, json_response, page_of, page_response
+from drsai_backend.api.http.json import answers, deleted, deletion, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.api.joining import Web
@@ -30,6 +30,7 @@ Environment = Annotated[
 After = Annotated[str | None, after_of(ENVIRONMENT)]
 AfterVersion = Annotated[str | None, after_of(VERSION_PATTERN)]
 Version = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="An older version; default: what holds.")]
+Replaced = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="The version that holds now, or 409.")]
 _CONFIG: Final = schema_of(ConfigInfo, "config")
 _IN_FULL: Final = schema_of(
     ConfigInfo, "config", settable={"type": "array", "items": {"type": "string"}, "description": "What can be stored."}
@@ -76,6 +77,12 @@ def config_routes(config: Config, web: Web) -> APIRouter:
         body = await read_fields(web.bodies, request, ConfigBody)
         made = await config.set(body.values, environment, version=body.version, actor=who.actor)
         return json_response(_shown(made))
+
+    @router.delete("/{environment}", responses=answers(200, deletion("config.deleted")))
+    async def delete_config(environment: Environment, who: Admin, version: Replaced = None) -> Response:
+        """Delete all that was stored for an environment, its history included. 409 for the one of this server."""
+        await config.delete(environment, version=version, actor=who.actor)
+        return deleted(environment, "config.deleted")
 
     @router.get("/{environment}/versions", responses=answers(200, page_of(_CONFIG)))
     async def list_config_versions(

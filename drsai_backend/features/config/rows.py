@@ -34,7 +34,7 @@ configs: Final = Documents(
     lock="config",
     created=Action.CONFIG_CHANGED,
     changed=Action.CONFIG_CHANGED,
-    deleted=Action.CONFIG_CHANGED,
+    deleted=Action.CONFIG_DELETED,
     full="there are {} environments",
     most_versions=1_000,
     kept=timedelta(days=36_500),
@@ -88,6 +88,12 @@ def roll_back(session: Session, environment: str, to: int, expected: int | None,
     before = _alone_with(session, environment, expected)
     older = configs.get(session, _PLACES, environment, to, param="to")
     return _stored(session, before, older.definition["values"], actor, to)
+
+
+def delete_config(session: Session, environment: str, expected: int | None, actor: Actor) -> None:
+    """Delete all versions of an environment. Raises NotFound: nothing is stored, and Conflict as `set_config`."""
+    configs.delete(session, OF_ALL, environment, actor=actor, expected=expected)
+    session.connection().execute(sa.delete(_config).where(_config.c.name == environment))
 
 
 def _alone_with(session: Session, environment: str, expected: int | None) -> ConfigInfo:

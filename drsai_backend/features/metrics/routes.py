@@ -37,7 +37,7 @@ def metrics_routes(metrics: Metrics) -> APIRouter:
             200: {"description": "All metrics.", "content": _TEXT},
             404: {"description": "Nothing is counted here.", "content": ERROR_CONTENT},
         },
-        dependencies=[Depends(caller_of(Scope.METRICS_READ))],
+        dependencies=[Depends(caller_of(Scope.METRICS_READ, though_away=True))],
     )
     async def get_metrics(request: Request) -> Response:
         """What this server counts, and how things stand in its database, of all tenants: as Prometheus reads it."""

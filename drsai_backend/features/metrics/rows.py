@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.runs.statements import lease_ends, now_of
-from drsai_backend.database.runs.workers import GAP
-from drsai_backend.datamodel import QueuedInput, Run, Thread, WebhookDelivery, Worker, WorkJob, table_of, utcnow
+from drsai_backend.database.runs.workers import living
+from drsai_backend.datamodel import QueuedInput, Run, Thread, WebhookDelivery, WorkJob, table_of, utcnow
 from drsai_backend.datamodel.lifecycle import FINAL, WAITING
 from drsai_backend.features.metrics.base import Key, bounded
 
@@ -23,7 +23,7 @@ NEWEST: Final = 10_000
 """Of so many runs those that are over are counted."""
 MOST: Final = 100_000
 """Rows of one kind that are counted at most."""
-_run, _thread, _worker = table_of(Run), table_of(Thread), table_of(Worker)
+_run, _thread = table_of(Run), table_of(Thread)
 _queued, _job, _delivery = table_of(QueuedInput), table_of(WorkJob), table_of(WebhookDelivery)
 # In the words of partial indexes.
 _RUNNING: Final = _run.c.status == sa.literal_column("'running'")
@@ -42,8 +42,7 @@ def standing(session: Session) -> dict[Key, float]:
 
     found += [(("drsai_runs", row[0], row[1].value), row[2]) for row in connection.execute(_runs())]
     found += [(("drsai_leases", row[0]), row[1]) for row in connection.execute(_leases(dialect, now))]
-    alive = sa.select(sa.func.count()).where(_worker.c.seen_at > now - GAP)
-    found.append((("drsai_workers",), connection.execute(alive).scalar_one()))
+    found.append((("drsai_workers",), connection.execute(living(now)).scalar_one()))
     for table, where, name, oldest in (
         (_queued, sa.true(), "drsai_queued_inputs", "drsai_queued_oldest_seconds"),
         (_delivery, _delivery.c.next_at.is_not(None), "drsai_webhooks_waiting", "drsai_webhooks_oldest_seconds"),

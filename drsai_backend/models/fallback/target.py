@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage, ModelInfo
@@ -103,9 +103,9 @@ class Target:
         self.takes_key = providers.uses_request_key(profile)
         self._limiter = Limiter(profile.limits)
         self._endpoint = providers.endpoint(profile)
-        self._providers = providers
         self._breakers = breakers
-        self._made = lru_cache(_KEYS)(self._make)
+        # Without this object in it: as the last run ends that has a former profile, its target goes.
+        self._made = lru_cache(_KEYS)(partial(providers.client, name, profile))
         self._unstrict = profile.can.strict_tools is False
         said = {key: value for key, value in profile.parameters.items() if key in PARAMETERS}
         self._said = {key: value for key, value in said.items() if key != "response_format"}
@@ -119,9 +119,6 @@ class Target:
     def client(self, api_key: SecretStr | None) -> ChatCompletionClient:
         """The model's client, with a request's own key where that is sent there."""
         return self._made(api_key if self.takes_key else None)
-
-    def _make(self, api_key: SecretStr | None) -> ChatCompletionClient:
-        return self._providers.client(self.name, self.profile, api_key)
 
     def breaker(self, api_key: SecretStr | None) -> Breaker:
         """Return the breaker of its endpoint, which other profiles may share. A request's own key has one of its own:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from autogen_core.models import ChatCompletionClient, ModelInfo
 from openai import AsyncOpenAI, Timeout
@@ -26,6 +27,8 @@ from drsai_backend.models.profiles.schema import ENDPOINTS, KEYS, Profile
 if TYPE_CHECKING:
     from drsai_backend.models.endpoints.anthropic import NotingAnthropic
 
+Place: TypeAlias = tuple[str, ...]
+"""What profiles have in common that share connections."""
 _ARGUMENTS: Final = frozenset(CompletionCreateParamsNonStreaming.__annotations__) | {"extra_body", "extra_headers"}
 _ANTHROPIC_URL: Final = "https://api.anthropic.com"
 _CLAUDE: Final[ModelInfo] = {**UNKNOWN_MODEL, "vision": True, "family": "claude", "multiple_system_messages": False}
@@ -44,7 +47,8 @@ class Providers:
         self._settings = settings
         self._forms = forms
         self._default = default
-        self._pools: dict[tuple[str, ...], AsyncOpenAI | NotingAnthropic] = {}
+        self._pools: dict[Place, AsyncOpenAI | NotingAnthropic] = {}
+        self._closing = set[asyncio.Task[None]]()
 
     def endpoint(self, profile: Profile) -> str:
         """The address that a profile's calls go to; for `default` and `demo` a word."""
@@ -57,6 +61,14 @@ class Providers:
                 return profile.endpoint or _ANTHROPIC_URL
             case provider:
                 return profile.endpoint or ENDPOINTS[provider]
+
+    def place(self, profile: Profile) -> Place:
+        """Return by what the connections of a profile are found."""
+        more = str(profile.prompt_cache) if profile.provider == "anthropic" else profile.api_version or ""
+        return profile.provider, self.endpoint(profile), more, str(self._seconds(profile))
+
+    def _seconds(self, profile: Profile) -> float:
+        return profile.timeout or self._settings.model_timeout
 
     def uses_request_key(self, profile: Profile) -> bool:
         """Whether a request's own key is sent: to the endpoint of the settings, which it is for, and to no other."""
@@ -99,10 +111,9 @@ class Providers:
     def _openai(self, name: str, profile: Profile, given: SecretStr | None) -> ChatCompletionClient:
         from drsai_backend.models.endpoints.chat import NotingAzure, NotingOpenAI
 
-        url, model = self.endpoint(profile), profile.model or ""
+        url, model, seconds = self.endpoint(profile), profile.model or "", self._seconds(profile)
         secret = (given and usable_key(given)) or self._key(name, profile)
-        seconds = str(profile.timeout or self._settings.model_timeout)
-        place = (profile.provider, url, profile.api_version or "", seconds)
+        place = self.place(profile)
         pool = cast("AsyncOpenAI | None", self._pools.get(place))
         if pool is None:
             make = (
@@ -112,7 +123,7 @@ class Providers:
             )
             pool = self._pools[place] = make(
                 api_key="none",  # each client brings its own; local servers want some
-                timeout=Timeout(float(seconds), connect=min(CONNECT_SECONDS, float(seconds))),
+                timeout=Timeout(seconds, connect=min(CONNECT_SECONDS, seconds)),
                 max_retries=0,  # `retries` of the profile counts
                 http_client=client_of(self._settings),
             )
@@ -133,8 +144,7 @@ class Providers:
 
         from drsai_backend.models.endpoints.anthropic import NotingAnthropic, PooledAnthropicClient
 
-        url, seconds = self.endpoint(profile), profile.timeout or self._settings.model_timeout
-        place = ("anthropic", url, str(seconds), str(profile.prompt_cache))
+        url, seconds, place = self.endpoint(profile), self._seconds(profile), self.place(profile)
         pool = cast("NotingAnthropic | None", self._pools.get(place))
         if pool is None:
             timeout = anthropic.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
@@ -185,11 +195,20 @@ class Providers:
         }
         return info_of(profile.model or "", said, _CLAUDE if profile.provider == "anthropic" else UNKNOWN_MODEL)
 
+    def leave(self, place: Place) -> None:
+        """Close the connections of a place that nobody uses any more; outside of an event loop, `close` does."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if (pool := self._pools.pop(place, None)) is not None:
+            self._closing.add(closing := loop.create_task(pool.close()))
+            closing.add_done_callback(self._closing.discard)
+
     async def close(self) -> None:
         """Close all connections."""
         pools, self._pools = self._pools, {}
-        for pool in pools.values():
-            await pool.close()
+        await asyncio.gather(*self._closing, *(pool.close() for pool in pools.values()))
 
 
 def _arguments(parameters: JsonObject) -> JsonObject:

@@ -236,7 +236,7 @@ async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
             "item_id": "msg_t2",
             "delivery_id": "evt_ann",
             "name": "ask",
-            "environment": "default",
+            "environment": "test",
             "memory_id": (await drsai.extension(Memory).add(ann, NewMemory(text=SECRET))).memory_id,
             "file_id": (await drsai.files.create(Owner("acme", "ann"), "a.txt", b"ann")).file_id,
         }
@@ -246,7 +246,7 @@ async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
         names |= {"vector_store_id": store, "batch_id": batch.batch_id}
         registrar = Principal("ann", tenant="acme", scopes=frozenset(Scope))
         await drsai.engine.tools.register(registrar, ToolSpec("ask", "http", TOOL))
-        await drsai.config.set({"max_turns": 250})
+        await drsai.config.set({"max_turns": 250}, "test")
         for replaces in (False, True):
             await drsai.engine.agents.put(registrar, DefinitionSpec("ask", AGENT), replaces=replaces)
         hook = {"run_id": result.run_id, "url": "https://127.0.0.1/", "endpoint": "https://127.0.0.1:443"}

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import re
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -36,7 +37,7 @@ from drsai_backend.log_context import AddIds
 from drsai_backend.runs.engine import Engine
 from tests.examples.processes import ROOT
 from tests.support.commands import Commands
-from tests.support.model_server import ModelServer
+from tests.support.model_server import ModelRequest, ModelServer
 from tests.support.scripted import ScriptedClient
 from tests.support.threads import LATE, settings, until
 
@@ -186,6 +187,30 @@ async def test_what_cannot_be_stored(make: Make, values: dict[str, Any], param: 
         assert bad.value.param == "environment"
 
 
+async def test_an_environment_is_deleted_with_its_history(make: Make) -> None:
+    """And processes of it go by their variables again; the next change is the first."""
+    drsai, test = await make(), await make(environment="test", max_turns=9)
+    for turns in (2, 3):
+        await drsai.config.set({"max_turns": turns}, "test")
+    await until(lambda: _is(test, 3))
+    for name, version, error in (("test", 1, Conflict), ("default", None, Conflict), ("none", None, NotFound)):
+        with pytest.raises(error):
+            await drsai.config.delete(name, version=version)
+    with pytest.raises(Conflict, match="is in use here"):
+        await test.config.delete("test")
+    assert await rows(drsai) == 2
+    await drsai.config.delete("test", version=2, actor=OLGA)
+    assert await rows(drsai) == 0
+    await until(lambda: _is(test, 9))
+    assert (await drsai.config.get("test")).version == 0
+    with pytest.raises(NotFound):
+        await drsai.config.history("test")
+    [entry] = (await drsai.audit.list(None, action="config.deleted")).items
+    assert (entry.subject, entry.actor, entry.detail) == ("test", "olga", {"version": 2})
+    assert (await drsai.config.set({"max_turns": 4}, "test")).version == 1
+    await until(lambda: _is(test, 4))
+
+
 # --- what holds ------------------------------------------------------------------------------------------------------
 
 
@@ -288,6 +313,51 @@ async def test_profiles(make: Make, model: ModelServer, caplog: pytest.LogCaptur
     await drsai.config.set({"profile_overrides": lacking})
     assert "what profile_overrides says does not hold here" in caplog.text
     await drsai.user("ann").run("plain", "Hello.", thread_id="t")
+
+
+async def _asked(model: ModelServer, many: int) -> bool:
+    return len(model.requests) == many
+
+
+async def test_connections_of_a_former_profile_close_with_its_last_run(make: Make, model: ModelServer) -> None:
+    gates = {"a": threading.Event(), "b": threading.Event()}
+
+    async def answer(request: ModelRequest) -> str:
+        await asyncio.to_thread(gates[request.last].wait)
+        return "Fine."
+
+    model.script(None, answer)
+    drsai = await make()
+    pools: dict[Any, Any] = drsai.models._clients._pools
+
+    async def store(seconds: float) -> None:
+        profile = {"provider": "ollama", "endpoint": model.base_url, "model": "m", "timeout": seconds}
+        await drsai.config.set({"profile_overrides": {"profiles": {"house": profile}, "default": "house"}})
+
+    await store(50)
+    runs = [asyncio.create_task(drsai.user("ann").run("plain", text, thread_id=text)) for text in gates]
+    await until(lambda: _asked(model, 2))
+    [former] = pools.values()
+    await store(60)
+    for run, gate in zip(runs, gates.values(), strict=True):
+        assert not former.is_closed()
+        gate.set()
+        assert (await run).text == "Fine."
+
+    async def is_closed() -> bool:
+        return former.is_closed()
+
+    await until(is_closed)
+    assert former not in pools.values()
+    # What the same profile has stays open, whatever else is changed.
+    assert (await drsai.user("ann").run("plain", "a", thread_id="c")).text == "Fine."
+    [now] = pools.values()
+    stored = (await drsai.config.get()).values["profile_overrides"]
+    stored["profiles"]["other"] = {"provider": "ollama", "endpoint": "http://127.0.0.1:9/v1", "model": "m"}
+    await drsai.config.set({"profile_overrides": stored})
+    assert (await drsai.user("ann").run("plain", "a", thread_id="c")).text == "Fine."
+    assert [*pools.values()] == [now]
+    assert not now.is_closed()
 
 
 async def test_what_a_newer_release_has_stored_is_passed_over(make: Make, caplog: pytest.LogCaptureFixture) -> None:
@@ -443,6 +513,13 @@ async def test_over_http(make: Make) -> None:
         assert (back.json()["version"], back.json()["restores"]) == (3, 1)
         assert (await http.get(at, params={"version": 2})).json() == {**versions[0], "settable": [*LIVE]}
         assert [each["id"] for each in (await http.get("/v1/config")).json()["data"]] == ["prod"]
+        await http.patch("/v1/config/default", json={"values": {"max_turns": 200}})
+        statuses = [(await http.delete(path)).status_code for path in ("/v1/config/default", "/v1/config/none")]
+        assert statuses == [409, 404]
+        assert (await http.delete(at, params={"version": 2})).status_code == 409
+        gone = await http.delete(at, params={"version": 3})
+        assert gone.json() == {"id": "prod", "object": "config.deleted", "deleted": True}
+        assert [each["id"] for each in (await http.get("/v1/config")).json()["data"]] == ["default"]
     assert drsai.settings.max_turns == 200, "another environment"
 
 
@@ -476,6 +553,10 @@ def test_by_the_command_line(commands: Commands, database_url: str, tmp_path: Pa
     assert "version 4, equal to 2" in run("rollback", "2")
     assert [each["version"] for each in json.loads(run("history", "--json"))] == [4, 3, 2, 1]
     assert "nothing is stored for test" in run("get", "-e", "test")
+    run("set", "max_turns", "2", "-e", "test")
+    assert "test is removed" in run("remove", "test")
+    assert "nothing is stored for test" in run("get", "-e", "test")
+    assert "is in use here (DRSAI_ENVIRONMENT)" in run("remove", "default", code=1)
     assert "set DRSAI_PORT" in run("set", "port", "9000", code=1)
 
 

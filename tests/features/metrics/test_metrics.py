@@ -343,8 +343,8 @@ async def test_a_scrape_takes_as_many_statements_however_much_is_there(
 
 async def test_without_the_database_processes_tell_what_they_count(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     async with make() as drsai, asking(drsai) as http:
-        # An open server asks now and then whether there are keys by now, and lets nobody in while it cannot know.
-        drsai.keys.stale_seconds = 3600
+        # An open server asks now and then whether there are keys by now: here, with each request.
+        drsai.keys.stale_seconds = 0
         assert await chat(http, "plain") == 200
 
         async def away(*_: object, **__: object) -> None:
@@ -352,10 +352,16 @@ async def test_without_the_database_processes_tell_what_they_count(make: Make, m
 
         monkeypatch.setattr(drsai.database, "read", away)
         found = await scrape(http)
+        assert (await http.get("/v1/models")).status_code == 503, "it lets nobody else in while it cannot know"
         monkeypatch.undo()
         assert found.of("drsai_database_up") == 0
         assert found.of("drsai_runs_ended_total") == 1
         assert "drsai_runs" in found.families
+        await drsai.keys.create(Owner("default", "ann"), ["user"])
+        assert (await http.get("/v1/models")).status_code == 401
+        monkeypatch.setattr(drsai.database, "read", away)
+        assert (await http.get("/metrics")).status_code == 401, "it is open no more"
+        monkeypatch.undo()
 
 
 # --- who may ask, and how --------------------------------------------------------------------------------------------
