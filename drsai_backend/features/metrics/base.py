@@ -145,11 +145,19 @@ class Bounds:
 
     def __init__(self) -> None:
         self._seen: dict[str, set[str]] = {}
+        self._known: set[Key] = set()
+        """Keys of values within their bounds."""
 
     def key_of(self, name: str, *labels: str) -> Key:
         """Return the key of a metric, `OTHER` in the place of values beyond the bound. Further words are kept."""
+        given = (name, *labels)
+        if given in self._known:  # Nearly always.
+            return given
         names = BY_NAME[name].labels
-        return (name, *map(self._bounded, names, labels), *labels[len(names) :])
+        key = (name, *map(self._bounded, names, labels), *labels[len(names) :])
+        if key == given:
+            self._known.add(key)
+        return key
 
     def _bounded(self, label: str, value: str) -> str:
         if (most := MOST.get(label)) is None:

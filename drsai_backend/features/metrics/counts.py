@@ -78,13 +78,16 @@ class Counts:
 
     def run_told(self, run: LiveRun, event: WatchedEvent) -> None:
         """Count what a run tells."""
-        course, now = self._runs.get(run.run_id), time.perf_counter()
+        course = self._runs.get(run.run_id)
         # Of many, nothing is done but for the first.
         if isinstance(event, _SAID):
             if course is not None and not course.has_spoken and event.shown:
                 course.has_spoken = True
-                self.observe("drsai_first_token_seconds", run.team, seconds=now - run.started)
-        elif isinstance(event, RunStarted):
+                seconds = time.perf_counter() - run.started
+                self.observe("drsai_first_token_seconds", run.team, seconds=seconds)
+            return
+        now = time.perf_counter()
+        if isinstance(event, RunStarted):
             self._runs[run.run_id] = _Course(now)
             if run.is_taken_over:
                 self.count("drsai_recoveries_total", run.team)

@@ -15,6 +15,7 @@ import secrets
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -50,13 +51,15 @@ class Numbers:
         self._alive: BaseFileLock | None = None
 
     def add(self, key: Key, amount: float = 1.0) -> None:
+        if not amount and key in self._sums:
+            return
         with self._lock:
             total = self._sums[key] = self._sums.get(key, 0.0) + amount
             if self._folder is not None:
                 if self._alive is None:
                     self._open(self._folder)
                 if self._file is not None:
-                    self._file.write_value(orjson.dumps(key).decode(), total, 0.0)  # pyright: ignore[reportUnknownMemberType]
+                    self._file.write_value(_name_of(key), total, 0.0)  # pyright: ignore[reportUnknownMemberType]
 
     def _open(self, folder: Path) -> None:
         """Make the file of this process, when it counts for the first time: it may have been forked until then."""
@@ -95,6 +98,11 @@ class Numbers:
             if self._alive is not None:
                 self._alive.release()
             self._folder = self._file = self._alive = None
+
+
+@lru_cache(4_096)
+def _name_of(key: Key) -> str:
+    return orjson.dumps(key).decode()
 
 
 def _added_up(folder: Path) -> Mapping[Key, float]:
