@@ -8,12 +8,15 @@ from contextvars import ContextVar
 from typing import Final
 from weakref import WeakKeyDictionary
 
-AT_ONCE: Final = 2
-"""Turns of answers in a round of the event loop: of the youngest answers, and of any. An answer takes one to read what
-has come, and one to hand it on, in each for so many pieces:"""
-AT_A_TURN: Final = 2
-"""Pieces that have come together. With 8, a bystander beside 1,000 streams waited up to 2.4 times as long as beside 100
-(1.9 with 2: `python -m benchmarks --only beside`). One that comes alone has its turn alone."""
+AT_ONCE: Final = 1
+"""Turns of answers in a round of the event loop: of the youngest answers, and of any."""
+_FREE: Final = 2
+"""Turns of a round that are taken without a wait, where nobody waits: an answer takes one to read what has come, and
+one to hand it on, in each for so many pieces:"""
+AT_A_TURN: Final = 4
+"""Pieces that have come together, as nothing was waited for between them. They are shown, and sent, as one. A bystander
+waits for as many as with two turns of two pieces each, but half as many answers are taken up, each of which has left
+the caches of the processor. One that comes alone has its turn alone."""
 _AGES: Final = 16
 _MEMORY: Final = 1024
 """Rounds after which half of what an owner has had is forgotten."""
@@ -30,8 +33,10 @@ class Turns:
     def __init__(self) -> None:
         self._ages = [deque[asyncio.Future[None]]() for _ in range(_AGES)]
         self._had: dict[object, int] = {}
-        self._round = 0
-        self._free = AT_ONCE
+        self.round = 0
+        """Counts rounds of the event loop after which turns were given: where it is the same, none has passed while
+        somebody waits."""
+        self._free = _FREE
         """Turns of this round that are taken without a wait: nobody waits."""
         self._is_due = False
 
@@ -54,10 +59,10 @@ class Turns:
         return waiting
 
     def _give(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._round += 1
-        if self._round % _MEMORY == 0:
+        self.round += 1
+        if self.round % _MEMORY == 0:
             self._had = {whose: had // 2 for whose, had in self._had.items() if had > 1}
-        place = self._round % _AGES
+        place = self.round % _AGES
         for ages in (self._ages, self._ages[place:] + self._ages[:place]):
             left = AT_ONCE
             for age in ages:
@@ -67,7 +72,7 @@ class Turns:
                         waiting.set_result(None)
                         left -= 1
         self._is_due = any(self._ages)
-        self._free = 0 if self._is_due else AT_ONCE
+        self._free = 0 if self._is_due else _FREE
         if self._is_due:
             loop.call_soon(self._give, loop)
 

@@ -13,22 +13,24 @@ from autogen_core.models import CreateResult, RequestUsage, UserMessage
 
 from drsai_backend.models import RunModelClient
 from drsai_backend.models.endpoints.bounded import bounded_client
-from drsai_backend.models.turns import AT_ONCE, _turns, owner, turn
+from drsai_backend.models.turns import AT_A_TURN, AT_ONCE, _turns, owner, turn
 from tests.support.scripted import ScriptedClient
 
 HELLO = [UserMessage(content="Hello", source="user")]
 
 
 class Talking(ScriptedClient):
-    """A model that has a next piece at every moment. `handled` counts those of all of its answers."""
+    """A model that has a next piece at every moment; with `waits` it waits before each all the same. `handled` counts
+    those of all of its answers."""
 
-    def __init__(self, pieces: int) -> None:
+    def __init__(self, pieces: int, *, waits: bool = True) -> None:
         super().__init__(lambda *_: "unused")
-        self.pieces, self.handled = pieces, 0
+        self.pieces, self.handled, self.waits = pieces, 0, waits
 
     async def create_stream(self, messages: Any, **options: Any) -> AsyncGenerator[str | CreateResult, None]:
         for _ in range(self.pieces):
-            await asyncio.sleep(0)
+            if self.waits:
+                await asyncio.sleep(0)
             self.handled += 1
             yield "x" * 20
         usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
@@ -41,9 +43,9 @@ async def heard(client: RunModelClient) -> None:
 
 
 @asynccontextmanager
-async def many(count: int) -> AsyncIterator[Talking]:
+async def many(count: int, *, waits: bool = True) -> AsyncIterator[Talking]:
     """So many long answers under way, some pieces into each."""
-    model = Talking(100_000)
+    model = Talking(100_000, waits=waits)
     tasks = [asyncio.create_task(heard(RunModelClient(model))) for _ in range(count)]
     while model.handled < 20 * count:  # noqa: ASYNC110
         await asyncio.sleep(0)
@@ -60,6 +62,16 @@ async def test_a_bystander_waits_for_a_few_pieces_in_each_round(count: int) -> N
         for _ in range(50):
             await asyncio.sleep(0)
         assert 50 <= model.handled - before <= 51 * 2 * AT_ONCE
+
+
+@pytest.mark.parametrize("count", [10, 100])
+async def test_pieces_that_come_together_have_a_turn_together(count: int) -> None:
+    """Whichever client they are of: it is seen that nothing was waited for."""
+    async with many(count, waits=False) as model:
+        before = model.handled
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert 50 * AT_ONCE * AT_A_TURN <= model.handled - before <= 51 * 2 * AT_ONCE * AT_A_TURN
 
 
 @pytest.mark.parametrize("count", [10, 100])

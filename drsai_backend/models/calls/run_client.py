@@ -95,11 +95,18 @@ class AgentCalls:
 
 
 class _Text(AnswerLength):
-    """The text of an answer that comes in pieces, which take their turns."""
+    """The text of an answer that comes in pieces, which take their turns.
+
+    Attributes:
+        turns: those of the event loop.
+        round: the round of them in which the newest piece has come.
+        together: how many pieces have come in it before that, and so without a wait.
+    """
 
     def __init__(self, bounds: AnswerBounds) -> None:
         super().__init__(bounds)
         self.turns = turns_here()
+        self.round, self.together = -1, 0
 
 
 class _Call:
@@ -384,8 +391,10 @@ class RunModelClient(ChatCompletionClient):
                     elif item and text is not None:
                         if not said and self._agent.speaker is not None:
                             yield ""
-                        if notes.together % AT_A_TURN == 0 and (waiting := text.turns.take(len(said))) is not None:
+                        text.together = text.together + 1 if text.round == text.turns.round else 0
+                        if text.together % AT_A_TURN == 0 and (waiting := text.turns.take(len(said))) is not None:
                             await waiting
+                        text.round = text.turns.round
                         said.append(piece := text.text(item))
                         if self.show is not None:
                             self.show(piece)

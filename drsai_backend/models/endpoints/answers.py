@@ -74,8 +74,6 @@ class CallNotes:
     """A body that is sent in place of one that is made of what is asked for."""
     length: AnswerLength | None = None
     close_stream: Callable[[], Awaitable[None]] | None = None
-    together: int = 0
-    """How many pieces that have come together were handed on before the newest one, which comes with them."""
 
     def begin(self) -> None:
         """A request is sent: its answer is measured anew."""

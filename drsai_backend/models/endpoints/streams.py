@@ -97,26 +97,27 @@ class Read(Noted):
     def __init__(self, **options: object) -> None:
         super().__init__(**options)
         self._come = deque[tuple[bytes, bytes]]()  # Events that have come and were not handed on yet.
+        self._together = 0  # Pieces that were handed on without a task before the newest one.
 
     def __anext__(self) -> Awaitable[object]:  # pyright: ignore[reportIncompatibleMethodOverride] - which is a coroutine
         """Pieces that have come together are given as futures that are done: AutoGen makes a task for each of all
         others."""
-        notes, piece = self.notes, None
-        notes.together = (notes.together + 1) % _TOGETHER
-        if notes.together and self._come and notes.length is not None and not notes.length.over:
+        length, piece = self.notes.length, None
+        self._together = (self._together + 1) % _TOGETHER
+        if self._together and self._come and length is not None and not length.over:
             # What cannot be read is raised where the event is taken, which closes the answer. Raised here, it would end
             # the process where somebody calls `anext` with a default: CPython 3.11.
             with suppress(Exception):
                 found = self.piece(*self._come[0])
                 if found is not None:
-                    self.note(found, notes.length)
+                    self.note(found, length)
                 piece = found
         if piece is not None:
             self._come.popleft()
             come = asyncio.get_running_loop().create_future()
             come.set_result(piece)
             return come
-        notes.together = 0
+        self._together = 0
         return super().__anext__()
 
     async def __stream__(self) -> AsyncIterator[object]:
