@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from drsai_backend.api.auth import Identify
     from drsai_backend.api.http.middleware import Hosts
+    from drsai_backend.database.text_keys import TextKeys
     from drsai_backend.features.all_runs.all_runs import AllRuns
     from drsai_backend.features.base import Extension
     from drsai_backend.features.extensions import E
@@ -119,7 +120,7 @@ class DrSai(Caller):
             gc.freeze()
             gc.unfreeze()
         url, synchronous = database_url or settings.database_url, settings.sqlite_synchronous
-        self.database = database or Database(url, sqlite_synchronous=synchronous)
+        self.database = database or Database(url, sqlite_synchronous=synchronous, text_keys=_text_keys(settings))
         kinds = kinds_of(settings, extensions)
         self.db = DatabaseManager(
             database=self.database,
@@ -336,3 +337,11 @@ class DrSai(Caller):
         from drsai_backend.sync import SyncDrSai
 
         return SyncDrSai(self)
+
+
+def _text_keys(settings: Settings) -> TextKeys | None:
+    if not settings.encryption_keys and settings.encryption_keys_file is None:
+        return None
+    from drsai_backend.database.text_keys import TextKeys  # Few need it.
+
+    return TextKeys.of(settings.encryption_keys, settings.encryption_keys_file)

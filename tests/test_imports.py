@@ -18,8 +18,8 @@ import drsai_backend.strategies
 import drsai_backend.tools.http
 from drsai_backend.lazily import imported, later, lazily
 
-MODULES_OF_A_CLASS = 90
-MODULES_OF_A_RUN = 400
+MODULES_OF_A_CLASS = 91
+MODULES_OF_A_RUN = 401
 NEVER = (
     "anthropic", "cryptography", "fastapi", "httpx", "jsonpath", "jsonschema", "jwt", "mcp", "procrastinate",
     "opentelemetry.exporter", "opentelemetry.sdk",

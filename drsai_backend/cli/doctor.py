@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -18,7 +19,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.cli.database import check_exists, show_url
 from drsai_backend.cli.screen import in_line, make_console, print_json
 from drsai_backend.config import Settings
-from drsai_backend.database import migrations, schemas
+from drsai_backend.database import encryption, migrations, schemas
 from drsai_backend.database.manager import rotation
 from drsai_backend.database.standing import clock, standing
 from drsai_backend.definitions import load_all
@@ -120,6 +121,7 @@ async def _of_database(drsai: DrSai) -> AsyncIterator[Finding]:
         yield Finding("secrets", "failed", error.message)
     else:
         yield _of_secrets(secrets)
+    yield await _of_texts(drsai)
     stands = await database.read(standing)
     yield Finding("workers", "ok", f"{stands.workers} alive")
     text = f"{stands.due} to do, {stands.failed} failed for good"
@@ -137,6 +139,23 @@ def _of_secrets(found: rotation.Rotated) -> Finding:
         text = f"{found.left} stored secrets are encrypted with an older one: `drsai keys rotate-secret`"
         return Finding("secrets", "warning", text)
     return Finding("secrets", "ok", "all that is stored can be read")
+
+
+async def _of_texts(drsai: DrSai) -> Finding:
+    """Look whether the stored texts can be read, and are encrypted as the settings say."""
+    database, keys = drsai.database, drsai.database.text_keys
+    try:
+        await asyncio.to_thread(partial(encryption.check_keys, database, notes=False))
+    except DrSaiError as error:
+        return Finding("texts", "failed", error.message)
+    if keys is None:
+        return Finding("texts", "ok", "stored in clear: DRSAI_ENCRYPTION_KEYS is not set")
+    state = "encrypted with the key " + keys.newest if keys.newest else "to be stored in clear"
+    if left := await database.read(partial(encryption.waiting, keys=keys)):
+        return Finding("texts", "warning", f"{state}, but for {left} rows: `drsai db encrypt`")
+    if drsai.settings.files_folder is not None and keys.newest:
+        return Finding("texts", "warning", f"{state}; files in DRSAI_FILES_FOLDER are not")
+    return Finding("texts", "ok", state)
 
 
 def _of_disks(drsai: DrSai) -> Iterator[Finding]:

@@ -82,6 +82,41 @@ def copy(
 
 
 @app.command()
+def encrypt(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
+    """Encrypt the stored texts anew with the first of $DRSAI_ENCRYPTION_KEYS; servers may run meanwhile.
+
+    First give all servers the new key behind the present one, then before it. With `plain` as the first, what is
+    encrypted is written in clear. After an interruption, run it once more.
+    """
+    from drsai_backend.database import Database
+    from drsai_backend.database.encryption import encrypt as encrypt_anew
+    from drsai_backend.database.text_keys import TextKeys
+
+    settings = read_settings(database_url=database_url)
+    keys = TextKeys.of(settings.encryption_keys, settings.encryption_keys_file)
+    database = Database(settings.database_url, text_keys=keys)
+    check_exists(database)
+    console, tables = make_console(stderr=as_json), list[dict[str, object]]()
+    left = unreadable = 0
+    try:
+        for each in encrypt_anew(database):
+            tables.append(asdict(each))
+            left, unreadable = left + each.left, unreadable + each.unreadable
+            if each.done or each.left:
+                console.print(f"{each.table:<20} {each.done:>10} written anew {each.left:>10} left", soft_wrap=True)
+    finally:
+        database.close_sync()
+    if as_json:
+        print_json(tables)
+    if left:
+        why = f"; {unreadable} of them cannot be read with these keys, or were damaged" if unreadable else ""
+        warn(f"{left} rows are left{why}: run it once more")
+        raise typer.Exit(1)
+    state = "in clear" if keys is None or keys.newest is None else f"encrypted with the key {keys.newest}"
+    console.print(f"[green]all texts of {escape(show_url(database))} are {state}[/]", soft_wrap=True)
+
+
+@app.command()
 def show(database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """Show the revision of the database."""
     database, extensions = database_and_schemas(database_url)

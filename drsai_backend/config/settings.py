@@ -99,6 +99,11 @@ class Settings(BaseSettings):
         default_factory=list,
         description="Earlier secret keys, which only decrypt; separated by commas, without spaces.",
     )
+    encryption_keys: OldSecrets = Field(
+        default_factory=list,
+        description="Encrypt the texts that are stored, the newest key first; separated by commas, without spaces.",
+    )
+    encryption_keys_file: Path | None = Field(default=None, description="A file with such keys, a line each.")
 
     environment: str = Field(
         default="default",
@@ -576,7 +581,7 @@ class Settings(BaseSettings):
         named = (self.openai_api_key, self.embeddings_api_key, self.secret_key, self.jwt_secret, self.api_key)
         named = (*named, self.model_cache_url)
         keys = [key.get_secret_value() for key in named if key is not None]
-        keys += [key.get_secret_value() for key in self.secret_key_old]
+        keys += [key.get_secret_value() for key in (*self.secret_key_old, *self.encryption_keys)]
         for url in filter(None, (self.database_url, self.queue_url)):
             parts = urlsplit(url)
             passwords = [parts.password, *parse_qs(parts.query).get("password", ())]

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -16,6 +16,9 @@ from drsai_backend.database.backends.base import Backend
 from drsai_backend.database.backends.sqlite import SQLiteBackend
 from drsai_backend.database.urls import parse_url
 from drsai_backend.errors import Conflict, DatabaseUnavailable, LeaseLost
+
+if TYPE_CHECKING:
+    from drsai_backend.database.text_keys import TextKeys
 
 _log = logging.getLogger("drsai.run")
 _FIRST_PAUSE: Final = 0.1
@@ -43,6 +46,7 @@ class Database:
         sqlite_synchronous: "NORMAL" survives the death of the process, "FULL" power loss as well.
         pool_size: connections to PostgreSQL that the event loop may hold at once.
         busy_timeout: seconds that a call waits for another process's write, a row lock or a free connection.
+        text_keys: what encrypts and decrypts the texts that are stored; None: they are stored in clear.
         backend: what runs the storage functions; default: this package's own for the URL, with the settings above.
 
     Raises:
@@ -56,19 +60,26 @@ class Database:
         sqlite_synchronous: Literal["NORMAL", "FULL"] = "NORMAL",
         pool_size: int = 10,
         busy_timeout: float = 10.0,
+        text_keys: TextKeys | None = None,
         backend: Backend | None = None,
     ) -> None:
         parsed = parse_url(url)
         shown = parsed.set(drivername=url.partition(":")[0]).difference_update_query(["password", "sslpassword"])
         self.url_safe = shown.render_as_string(hide_password=True)
         self._busy_timeout = busy_timeout
+        self.text_keys = text_keys
         self.dialect: Literal["sqlite", "postgresql"]
         self.sqlite_path: str | None = None
         self.url: str
         self._backend: Backend
         if parsed.get_backend_name() == "sqlite":
             self.dialect = "sqlite"
-            own = SQLiteBackend(parsed.database or "", synchronous=sqlite_synchronous, busy_timeout=busy_timeout)
+            own = SQLiteBackend(
+                parsed.database or "",
+                synchronous=sqlite_synchronous,
+                busy_timeout=busy_timeout,
+                text_keys=text_keys,
+            )
             self.sqlite_path = None if own.in_memory else own.path
             self._backend = backend or own
             # Absolute, as the backend holds it: later work by URL means the same file after a chdir.
@@ -78,7 +89,9 @@ class Database:
 
             self.dialect = "postgresql"
             self.url = url
-            self._backend = backend or PostgresBackend(parsed, pool_size=pool_size, busy_timeout=busy_timeout)
+            self._backend = backend or PostgresBackend(
+                parsed, pool_size=pool_size, busy_timeout=busy_timeout, text_keys=text_keys
+            )
 
     async def write(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
         """Runs `fn(session)` in one transaction and returns its result after the commit.
@@ -123,7 +136,7 @@ class Database:
         and no tool holds up."""
         if self.dialect == "sqlite":
             return self
-        return Database(self.url, busy_timeout=self._busy_timeout)
+        return Database(self.url, busy_timeout=self._busy_timeout, text_keys=self.text_keys)
 
     async def close(self) -> None:
         """Waits for writes under way and closes all connections. Later calls raise `DatabaseError`."""

@@ -23,6 +23,7 @@ from drsai_backend.database.pages import given, read_page
 from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.datamodel import AutoGenMessage, FileChunk, FileContent, StoredFile, Thread, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.encrypted import keys_of, texts_of
 from drsai_backend.datamodel.file import FILES, MessageFile, files_of
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import Conflict, FilesFull, InvalidRequest, NotFound
@@ -110,7 +111,8 @@ def arrived(session: Session, upload: Upload, start: int, data: bytes | None, si
     if connection.execute(change.values(bytes=size, touched_at=utcnow())).rowcount != 1:
         raise Conflict("the upload has taken too long, and was given up; try again", param="file")
     if data is not None:
-        connection.execute(sa.insert(_chunk).values(content_key=upload.key, start=start, data=data))
+        with texts_of(upload.owner.tenant):
+            connection.execute(sa.insert(_chunk).values(content_key=upload.key, start=start, data=data))
 
 
 def finish(session: Session, upload: Upload, new: NewFile, sha256: str, limit: int) -> tuple[FileInfo, bool]:
@@ -154,7 +156,8 @@ def finish(session: Session, upload: Upload, new: NewFile, sha256: str, limit: i
         expires_at=None if new.expires_after is None else now + new.expires_after,
     )
     values = {**owner._asdict(), **info.model_dump(), "sha256": sha256, "origin": new.origin}
-    connection.execute(sa.insert(_file).values(values))
+    with texts_of(owner.tenant):
+        connection.execute(sa.insert(_file).values(values))
     return info, kept
 
 
@@ -228,9 +231,12 @@ def sent_files(session: Session, name: ThreadName, most: int = MOST_SENT) -> lis
     connection, config = session.connection(), _message.c.config
     head = connection.execute(sa.select(_thread.c.id, _thread.c.branch).where(*of_thread(_thread, name))).one()
     note = config["metadata"][FILES].as_string()
-    query = on_path(_message, Line(*head), "seq", note).where(config["source"].as_string() == "user")
-    notes = connection.execute(query.where(note.is_not(None)).order_by(_message.c.seq.desc()).limit(most)).scalars()
-    return [file for each in notes for file in files_of({"metadata": {FILES: each}})][:most]
+    is_clear = keys_of(connection.dialect) is None
+    query = on_path(_message, Line(*head), "seq", note if is_clear else config)
+    query = query.where(config["source"].as_string() == "user", note.is_not(None))
+    found = connection.execute(query.order_by(_message.c.seq.desc()).limit(most)).scalars()
+    noted = ({"metadata": {FILES: each}} for each in found) if is_clear else found
+    return [file for each in noted for file in files_of(each)][:most]
 
 
 def delete_file(session: Session, owner: Owner, file_id: str, actor: Actor, hooks: Hooks = NO_HOOKS) -> None:

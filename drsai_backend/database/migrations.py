@@ -28,6 +28,7 @@ from drsai_backend.database.engine import Database
 from drsai_backend.database.schemas import CORE, Schema
 from drsai_backend.database.urls import connect_args, parse_url
 from drsai_backend.database.values import dump_json, load_json
+from drsai_backend.datamodel import EncryptionKey, table_of
 from drsai_backend.errors import ConfigurationError, DatabaseUnavailable, InvalidRequest, SchemaOutdated
 
 if TYPE_CHECKING:
@@ -89,6 +90,20 @@ def current(database: Database | str, schema: Schema = CORE) -> str | None:
         return database.read_sync(lambda session: _revision_of(session.connection(), schema))
     with connecting(database, write=False) as connection:
         return _revision_of(connection, schema)
+
+
+def key_ids(database: Database) -> list[str]:
+    """The ids of the keys with which texts of the database may be encrypted. Blocks."""
+    if database.dialect == "sqlite":
+        return database.read_sync(lambda session: noted_keys(session.connection()))
+    with connecting(database.url, write=False) as connection:  # as `ensure_schema`
+        return noted_keys(connection)
+
+
+def noted_keys(connection: sa.Connection) -> list[str]:
+    """Return what `key_ids` does."""
+    column = table_of(EncryptionKey).c.key_id
+    return list(connection.scalars(sa.select(column).order_by(column)))
 
 
 def serves(found: str | None, schema: Schema = CORE) -> bool:

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.upserts import insert_into
 from drsai_backend.datamodel import RunStatus, StoredAnswer, Thread, table_of, utcnow
+from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.owner import Owner
 
 _AT_ONCE: Final = 500
@@ -26,7 +27,8 @@ _answer, _thread = table_of(StoredAnswer), table_of(Thread)
 def read_answer(session: Session, *, tenant: str, digest: str) -> str | None:
     """The answer to a request, which is not over yet; None: there is none."""
     here = (_answer.c.tenant == tenant, _answer.c.digest == digest, _answer.c.expires_at > utcnow())
-    return session.connection().execute(sa.select(_answer.c.answer).where(*here)).scalar()
+    with texts_of(tenant):
+        return session.connection().execute(sa.select(_answer.c.answer).where(*here)).scalar()
 
 
 def keep_answer(session: Session, *, owner: Owner, digest: str, answer: str, ttl: float) -> None:
@@ -39,9 +41,10 @@ def keep_answer(session: Session, *, owner: Owner, digest: str, answer: str, ttl
     )
     fresh = {name: statement.excluded[name] for name in ("user_id", "answer", "bytes", "created_at", "expires_at")}
     is_over = _answer.c.expires_at <= now
-    session.connection().execute(
-        statement.on_conflict_do_update(index_elements=["tenant", "digest"], set_=fresh, where=is_over)
-    )
+    with texts_of(owner.tenant):
+        session.connection().execute(
+            statement.on_conflict_do_update(index_elements=["tenant", "digest"], set_=fresh, where=is_over)
+        )
 
 
 def trim_answers(session: Session, *, tenant: str, max_entries: int, max_bytes: int) -> int:

@@ -34,7 +34,8 @@ from drsai_backend.database.copying import (
     read_rows,
     refuse_unknown,
 )
-from drsai_backend.database.migrations import connecting
+from drsai_backend.database.encryption import note_keys
+from drsai_backend.database.migrations import connecting, noted_keys
 from drsai_backend.database.runs.statements import run, thread
 from drsai_backend.database.schemas import CORE, Schema, own_tables
 from drsai_backend.database.urls import parse_url
@@ -45,6 +46,7 @@ from drsai_backend.errors import Conflict, DatabaseError, InvalidRequest, NotFou
 STAYS: Final = {
     "worker": "says which processes work on the database",
     "limitstate": "is what was used of the last minute: limits of the tenant begin anew",
+    "encryptionkey": "says which keys the texts of a database may have: the target must know them before",
 }
 """Tables of which nothing is moved, and why."""
 _RANGE: Final = 40
@@ -95,6 +97,7 @@ def move_tenant(
     with connecting(source, write=False) as origin:
         refuse_unknown(origin, schemas)
         _refuse_folder(origin, tenant)
+        _refuse_unknown_keys(origin, target)
         there = any(origin.execute(query.limit(1)).first() for query in queries.values())
         done = _begin(origin, source, target, tenant, queries, there=there)
         is_lasting = sa.or_(_switch.c.until.is_(None), _switch.c.until > utcnow())
@@ -173,6 +176,17 @@ def _refuse_folder(origin: sa.Connection, tenant: str) -> None:
         )
 
 
+def _refuse_unknown_keys(origin: sa.Connection, target: str) -> None:
+    """Raise Conflict: servers of the target would take ciphertext for text."""
+    ids = noted_keys(origin)
+    with connecting(target, write=False) as connection:
+        if ids and not noted_keys(connection):
+            raise Conflict(
+                f"texts of the source are encrypted with the key {ids[0]}, and the target knows no keys: give its "
+                "servers the same DRSAI_ENCRYPTION_KEYS, and start one"
+            )
+
+
 def _begin(origin: sa.Connection, source: str, target: str, tenant: str, queries: _Queries, *, there: bool) -> str:
     """Have the target refuse new runs of the tenant, and return the digest of what of it was moved there before; empty:
     nothing was."""
@@ -216,6 +230,7 @@ def _copy(origin: sa.Connection, source: str, target: str, tenant: str, queries:
             if read != stored:
                 raise DatabaseError(f"{table.name} is not the same in the target: {stored}, where {read} was read")
             moved.append(stored)
+        note_keys(connection, noted_keys(origin))  # which whoever opens the target needs from now on
         _mark(connection, tenant, f"{_MARK} ({_which(source)}:{_digest(moved)})")
     return moved
 

@@ -22,7 +22,7 @@ from drsai_backend.database.runs.log import thread_of_run
 from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, read_head_of, read_run
 from drsai_backend.database.runs.repeats import find_part
-from drsai_backend.database.runs.statements import branch, message, run, thread
+from drsai_backend.database.runs.statements import branch, insert_field, message, run, thread
 from drsai_backend.datamodel import ThreadField
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import Owner, ThreadName
@@ -220,4 +220,7 @@ def _read(session: Session, key: int, name: str) -> JsonObject | None:
 def _write(session: Session, key: int, name: str, value: Mapping[str, object]) -> None:
     connection = session.connection()
     connection.execute(sa.delete(_field).where(_field.c.thread_key == key, _field.c.name == name))
-    connection.execute(sa.insert(_field).values(thread_key=key, name=name, value=value))
+    row: dict[str, object] = {"thread_key": key, "name": name, "value": value}
+    if connection.dialect.drsai_text_keys is not None:  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        row["tenant"] = connection.scalar(sa.select(thread.c.tenant).where(thread.c.id == key))
+    insert_field.run(connection, row)

@@ -17,6 +17,7 @@ from drsai_backend.datamodel.base import (
 )
 from drsai_backend.datamodel.budgets import BudgetRule, BudgetState
 from drsai_backend.datamodel.documents import RegisteredTool, StoredConfig, StoredDefinition, ToolStatistic
+from drsai_backend.datamodel.encrypted import EncryptionKey
 from drsai_backend.datamodel.file import FileChunk, FileContent, StoredFile
 from drsai_backend.datamodel.knowledge import KnowledgeBatch, KnowledgeFile, KnowledgeStore
 from drsai_backend.datamodel.lifecycle import TRANSITIONS, RunStatus, check_transition
@@ -53,6 +54,7 @@ __all__ = [
     "BudgetRule",
     "BudgetState",
     "EmbeddedText",
+    "EncryptionKey",
     "FileChunk",
     "FileContent",
     "JournalEntry",

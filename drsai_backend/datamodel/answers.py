@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from sqlmodel import Field
 
 from drsai_backend.datamodel.base import KeyedRecord, UTCDateTime, long_text, utcnow
+from drsai_backend.datamodel.encrypted import encrypted_text
 
 
 class StoredAnswer(KeyedRecord, table=True):
@@ -25,7 +26,7 @@ class StoredAnswer(KeyedRecord, table=True):
     digest: str = Field(description="Of the whole request, and of whom it went to.")
     expires_at: datetime = Field(sa_type=UTCDateTime)
     bytes: int
-    answer: str = long_text(default=..., nullable=False)
+    answer: str = encrypted_text("storedanswer.answer", default=..., nullable=False)
 
 
 class AnsweredRequest(KeyedRecord, table=True):

@@ -17,6 +17,7 @@ from drsai_backend.datamodel.base import (
     tenant_field,
     utcnow,
 )
+from drsai_backend.datamodel.encrypted import encrypted_bytes, encrypted_string
 from drsai_backend.json_types import JsonObject, as_object
 
 FILES: Final = "drsai.files"
@@ -72,7 +73,7 @@ class StoredFile(KeyedRecord, table=True):
     user_id: str
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
     expires_at: datetime | None = Field(default=None, sa_type=UTCDateTime)
-    filename: str
+    filename: str = encrypted_string("storedfile.filename")
     media_type: str
     purpose: str = short_text(32)
     bytes: int = Field(sa_type=big_key())  # pyright: ignore[reportArgumentType]
@@ -106,4 +107,4 @@ class FileChunk(KeyedRecord, table=True):
 
     content_key: int = Field(sa_type=big_key(), foreign_key="filecontent.id", ondelete="CASCADE")  # pyright: ignore[reportArgumentType]
     start: int = Field(sa_type=big_key())  # pyright: ignore[reportArgumentType]
-    data: bytes
+    data: bytes = encrypted_bytes("filechunk.data")

@@ -15,10 +15,10 @@ from drsai_backend.datamodel.base import (
     big_key,
     counter,
     json_field,
-    long_text,
     short_text,
     utcnow,
 )
+from drsai_backend.datamodel.encrypted import encrypted_json, encrypted_string, encrypted_text
 
 
 class AgentStore(str):
@@ -72,11 +72,13 @@ class KnowledgeFile(KeyedRecord, table=True):
     file_id: str
     batch_key: int | None = _key_of("The `knowledgebatch` with which it was attached.")
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
-    filename: str
+    filename: str = encrypted_string("knowledgefile.filename")
     status: str = short_text(16, description="`in_progress`, `completed`, `failed`, `cancelled`.")
     error_code: str | None = short_text(32, default=None)
-    error: str | None = long_text(description="Why it has failed.")
-    remarks: JsonObject = json_field(nullable=False, description="What of it could not be read: sentences.")
+    error: str | None = encrypted_text("knowledgefile.error", description="Why it has failed.")
+    remarks: JsonObject = encrypted_json(
+        "knowledgefile.remarks", nullable=False, description="What of it could not be read: sentences."
+    )
     attributes: JsonObject = json_field(nullable=False, description="What filters look at.")
     chunk_tokens: int
     overlap_tokens: int

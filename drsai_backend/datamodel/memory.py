@@ -13,12 +13,11 @@ from drsai_backend.datamodel.base import (
     UTCDateTime,
     big_key,
     counter,
-    json_field,
-    long_text,
     partial_index,
     short_text,
     utcnow,
 )
+from drsai_backend.datamodel.encrypted import encrypted_json, encrypted_text
 
 
 class StoredMemory(KeyedRecord, table=True):
@@ -40,11 +39,13 @@ class StoredMemory(KeyedRecord, table=True):
     user_id: str
     scope: str = Field(description="Empty: of all teams of the user; else the name under which some agents keep it.")
     kind: str = short_text(16, description="`fact`, `preference` or `episode`.")
-    text: str = long_text(default=..., nullable=False)
+    text: str = encrypted_text("memory.text", default=..., nullable=False)
     digest: str = Field(description="Of the text, its case and spaces apart: the same is remembered once.")
     importance: float
     origin: str = short_text(16, description="Who said so: `run`, `api` or `tool`.")
-    sources: list[JsonObject] = json_field(nullable=False, description="Messages, and the words in them that say so.")
+    sources: list[JsonObject] = encrypted_json(
+        "memory.sources", nullable=False, description="Messages, and the words in them that say so."
+    )
     valid_from: datetime = Field(sa_type=UTCDateTime, description="Since when it is true.")
     valid_to: datetime | None = Field(default=None, sa_type=UTCDateTime, description="Until when it was.")
     created_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)

@@ -24,13 +24,13 @@ from drsai_backend.datamodel.base import (
     counter,
     json_field,
     json_type,
-    long_text,
     partial_index,
     secret_text,
     short_text,
     thread_key_field,
     utcnow,
 )
+from drsai_backend.datamodel.encrypted import encrypted_bytes, encrypted_json, encrypted_text, only
 from drsai_backend.datamodel.lifecycle import WAITING, RunStatus
 from drsai_backend.json_types import formatted
 
@@ -106,19 +106,22 @@ class Run(Record, table=True):
     usage_before: JsonObject | None = json_field(
         description="What it had used when it was resumed last, after a question or a pause; None: it never was."
     )
-    told: JsonObject | None = json_field(
+    told: JsonObject | None = encrypted_json(
+        "run.told",
+        only("status"),
         description="With an idempotency key: what the client was told when the part of the run that its request "
-        "brought about had ended. See `drsai_backend.runs.events.RunEnded`."
+        "brought about had ended. See `drsai_backend.runs.events.RunEnded`.",
     )
-    error_message: str | None = long_text()
-    answers: list[JsonObject] | None = json_field(
-        description="A person's answers that the turn in flight has not used up yet, in order."
+    error_message: str | None = encrypted_text("run.error_message")
+    answers: list[JsonObject] | None = encrypted_json(
+        "run.answers",
+        description="A person's answers that the turn in flight has not used up yet, in order.",
     )
     first_seq: int = Field(default=0, description="The first message of the run.")
     last_seq: int = Field(
         default=0, description="The last message of the run, or of its part that has ended; until then 0."
     )
-    stop_reason: str | None = long_text()
+    stop_reason: str | None = encrypted_text("run.stop_reason")
     started_at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime)
     finished_at: datetime | None = Field(default=None, sa_type=UTCDateTime)
     epoch: int = counter("The thread's epoch when it was taken up last.")
@@ -139,10 +142,11 @@ class Run(Record, table=True):
         description="How the model call that gave its last answer finished: `finish_reason`, `service_tier`, "
         "`system_fingerprint`; what is not there is `stop`, or not known."
     )
-    ending: JsonObject | None = json_field(
+    ending: JsonObject | None = encrypted_json(
+        "run.ending",
         description="What else is known of its end: `raised`, the class and text of what was, for admins; `shown`, the "
         "number of a message that turned out to be the answer after it was told; `worker`, who held it last, where "
-        "nobody did any more."
+        "nobody did any more.",
     )
     request_id: str | None = Field(default=None, description="`X-Request-Id` of the request that brought its input.")
     waits_in: str | None = Field(
@@ -185,7 +189,7 @@ class JournalEntry(SQLModel, table=True):
     epoch: int
     first_seq: int = Field(description="First message the turn stored.")
     last_seq: int = Field(description="Last message the turn stored; below first_seq: none.")
-    payload: str = Field(sa_type=sa.Text)
+    payload: str = encrypted_text("journalentry.payload", default=...)
 
 
 KEPT: Final = "~"
@@ -210,7 +214,7 @@ class TurnStep(SQLModel, table=True):
     turn: int
     epoch: int
     digest: str = Field(description="Hash of what was asked.")
-    value: object = Field(default=None, sa_type=json_type(), nullable=False)  # pyright: ignore[reportArgumentType]
+    value: object = encrypted_json("turnstep.value", nullable=False)
 
 
 class KeptCall(SQLModel, table=True):
@@ -223,7 +227,7 @@ class KeptCall(SQLModel, table=True):
     number: int = Field(primary_key=True, sa_type=sa.Integer, sa_column_kwargs={"autoincrement": False})
     thread_key: int = thread_key_field()
     at: datetime = Field(sa_type=UTCDateTime, description="When it was answered.")
-    data: bytes = Field(sa_type=sa.LargeBinary, description="Both as JSON, in gzip's format.")
+    data: bytes = encrypted_bytes("keptcall.data", description="Both as JSON, in gzip's format.")
 
 
 class QueuedInput(KeyedRecord, table=True):
@@ -235,7 +239,7 @@ class QueuedInput(KeyedRecord, table=True):
     thread_key: int = thread_key_field()
     run_id: str = Field(description="The run that the input will be, status CREATED until then.")
     policy: str = short_text(12, description="The request's `on_busy`.")
-    request: JsonObject = json_field(default_factory=dict)
+    request: JsonObject = encrypted_json("queuedinput.request", default_factory=dict)
     api_key: str | None = secret_text()
     on_question: str = short_text(
         12,

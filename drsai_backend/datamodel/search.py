@@ -16,10 +16,10 @@ from drsai_backend.datamodel.base import (
     by_database,
     counter,
     json_field,
-    long_text,
     short_text,
     utcnow,
 )
+from drsai_backend.datamodel.encrypted import encrypted_json, encrypted_text
 
 
 def _index_key() -> Any:
@@ -61,11 +61,13 @@ class SearchEntry(SQLModel, table=True):
     number: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
     ref: str = Field(description="Its name in the index.")
     family: str = Field(description="What it is removed with, such as its file.")
-    text: str = long_text(default=..., nullable=False)
+    text: str = encrypted_text("searchentry.text", default=..., nullable=False)
     length: int = Field(description="Its tokens.")
     terms: bytes = Field(description="Its different terms: 64-bit digests, as in the postings.")
     attributes: JsonObject = json_field(nullable=False, description="What filters look at.")
-    place: JsonObject = json_field(nullable=False, description="Where it stands: page, headings.")
+    place: JsonObject = encrypted_json(
+        "searchentry.place", nullable=False, description="Where it stands: page, headings."
+    )
 
 
 class SearchPosting(SQLModel, table=True):

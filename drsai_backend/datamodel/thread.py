@@ -2,7 +2,7 @@
 
 import re
 from datetime import datetime
-from typing import Final
+from typing import Final, cast
 
 import sqlalchemy as sa
 from sqlmodel import Field, SQLModel
@@ -16,7 +16,6 @@ from drsai_backend.datamodel.base import (
     UTCDateTime,
     counter,
     json_field,
-    json_type,
     long_text,
     secret_text,
     short_text,
@@ -24,6 +23,7 @@ from drsai_backend.datamodel.base import (
     thread_key_field,
     utcnow,
 )
+from drsai_backend.datamodel.encrypted import encrypted_json, encrypted_string, encrypted_text, only
 from drsai_backend.datamodel.lifecycle import RunStatus
 from drsai_backend.errors import InvalidRequest
 
@@ -55,6 +55,22 @@ def check_name(value: str, param: str) -> str:
     return value
 
 
+_ASKED: Final = only("kind", "asker", "by", "not_by")
+"""What lists of questions look at."""
+_FOUND_BY: Final = only("id", "source", "type", "created_at", "models_usage")
+
+
+def _found_by(config: JsonObject) -> JsonObject:
+    """Return what of a message stays in clear: who said it and of which kind it is; of what else queries look at, that
+    it is there and how much it is."""
+    shadow = _FOUND_BY(config)
+    if isinstance(content := config.get("content"), list):
+        shadow["content"] = [None] * len(cast("list[object]", content))
+    if isinstance(noted := config.get("metadata"), dict):
+        shadow["metadata"] = {name: "" for name in cast("JsonObject", noted) if name.startswith("drsai")}
+    return shadow
+
+
 class Thread(NamedRecord, table=True):
     """One conversation. `(tenant, user_id, thread_id)` is unique and never NULL.
 
@@ -77,8 +93,8 @@ class Thread(NamedRecord, table=True):
     )
 
     status: RunStatus = Field(default=RunStatus.CREATED, sa_type=StatusType)
-    error_message: str | None = long_text()
-    input_request: JsonObject | None = json_field()
+    error_message: str | None = encrypted_text("thread.error_message")
+    input_request: JsonObject | None = encrypted_json("thread.input_request", _ASKED)
 
     user_input: JsonObject | None = json_field()
     # What is empty is the attribute's default and not the column's.
@@ -89,7 +105,9 @@ class Thread(NamedRecord, table=True):
     meta: JsonObject | None = json_field(default_factory=dict, sa_column_kwargs={"default": None})
 
     team: str | None = Field(default=None, description="Model id of the team that ran last.")
-    title: str | None = Field(default=None, description="The first words of the first user message.")
+    title: str | None = encrypted_string(
+        "thread.title", default=None, description="The first words of the first user message."
+    )
     revision: int = Field(default=0, description="Counts the changes of this row.")
     last_seq: int = Field(default=0, description="`seq` of the newest message; 0: none.")
     turn: int = Field(default=0, description="Number of the newest journal entry; 0: none.")
@@ -117,7 +135,7 @@ class ThreadField(SQLModel, table=True):
 
     thread_key: int = thread_key_field(primary_key=True)
     name: str = Field(primary_key=True)
-    value: object = Field(default=None, sa_type=json_type())  # pyright: ignore[reportArgumentType]
+    value: object = encrypted_json("threadfield.value")
 
 
 class ThreadBranch(SQLModel, table=True):
@@ -150,7 +168,7 @@ class ThreadSnapshot(SQLModel, table=True):
 
     thread_key: int = thread_key_field(primary_key=True)
     turn: int = Field(primary_key=True, sa_type=sa.Integer, sa_column_kwargs={"autoincrement": False})
-    payload: str = Field(sa_type=sa.Text)
+    payload: str = encrypted_text("threadsnapshot.payload", default=...)
 
 
 class AutoGenMessage(NamedRecord, table=True):
@@ -171,8 +189,8 @@ class AutoGenMessage(NamedRecord, table=True):
         ).ddl_if(dialect="postgresql"),
     )
 
-    config: JsonObject = json_field(default_factory=dict)
-    message_meta: JsonObject | None = json_field()
+    config: JsonObject = encrypted_json("autogenmessage.config", _found_by, default_factory=dict)
+    message_meta: JsonObject | None = encrypted_json("autogenmessage.message_meta")
     thread_key: int | None = thread_key_field(default=None, nullable=False)
     seq: int | None = Field(default=None, nullable=False, description="1, 2, 3 … within the thread.")
     run_id: str | None = Field(default=None)
@@ -190,10 +208,12 @@ class UserInput(NamedRecord, table=True):
 
     __table_args__ = (sa.UniqueConstraint("user_id", "tenant", "thread_id"),)
 
-    user_messages: list[JsonObject] | None = json_field(
-        default_factory=list, description="The request's new messages, OpenAI shape."
+    user_messages: list[JsonObject] | None = encrypted_json(
+        "userinput.user_messages",
+        default_factory=list,
+        description="The request's new messages, OpenAI shape.",
     )
-    user_last_message: str | None = long_text()
+    user_last_message: str | None = encrypted_text("userinput.user_last_message")
     api_key: str | None = secret_text()
     temperature: float | None = None
     max_tokens: int | None = None
@@ -201,8 +221,8 @@ class UserInput(NamedRecord, table=True):
     cache_seed: int | None = Field(default=None, sa_type=sa.BigInteger, description="The request's `seed`.")
     n: int | None = None
     stream: bool | None = None
-    extra_requests: JsonObject | None = json_field(
-        default_factory=dict, description="Body fields this service does not know."
+    extra_requests: JsonObject | None = encrypted_json(
+        "userinput.extra_requests", default_factory=dict, description="Body fields this service does not know."
     )
 
 
@@ -216,10 +236,10 @@ class SingleTask(NamedRecord, table=True):
     node_task_id: str | None = None
     previous_id: str | None = None
     next_id: str | None = None
-    content: str | None = long_text()
-    files: list[JsonObject] | None = json_field()
-    task_messages: list[JsonObject] | None = json_field()
-    meta: JsonObject | None = json_field()
+    content: str | None = encrypted_text("singletask.content")
+    files: list[JsonObject] | None = encrypted_json("singletask.files")
+    task_messages: list[JsonObject] | None = encrypted_json("singletask.task_messages")
+    meta: JsonObject | None = encrypted_json("singletask.meta")
 
 
 class Tasks(NamedRecord, table=True):
@@ -228,10 +248,10 @@ class Tasks(NamedRecord, table=True):
     __table_args__ = (sa.UniqueConstraint("user_id", "tenant", "thread_id", "tasks_id"), NEVER_AGAIN)
 
     tasks_id: str
-    content: str | None = long_text()
-    files: list[JsonObject] | None = json_field()
-    tasks: list[JsonObject] | None = json_field()
-    meta: JsonObject | None = json_field()
+    content: str | None = encrypted_text("tasks.content")
+    files: list[JsonObject] | None = encrypted_json("tasks.files")
+    tasks: list[JsonObject] | None = encrypted_json("tasks.tasks")
+    meta: JsonObject | None = encrypted_json("tasks.meta")
 
 
 class PlanCheck(NamedRecord, table=True):
@@ -239,8 +259,8 @@ class PlanCheck(NamedRecord, table=True):
 
     __table_args__ = (sa.Index(None, "user_id", "tenant", "thread_id"), NEVER_AGAIN)
 
-    task: str | None = long_text()
-    steps: list[JsonObject] | None = json_field()
+    task: str | None = encrypted_text("plancheck.task")
+    steps: list[JsonObject] | None = encrypted_json("plancheck.steps")
     session_id: str | None = None
 
 
@@ -251,4 +271,4 @@ class AgentJson(Record, table=True):
 
     tenant: str = tenant_field()
     user_id: str
-    component: JsonObject = json_field(default_factory=dict)
+    component: JsonObject = encrypted_json("agentjson.component", default_factory=dict)

@@ -13,11 +13,11 @@ from drsai_backend.datamodel.base import (
     UTCDateTime,
     counter,
     json_field,
-    long_text,
     partial_index,
     short_text,
     utcnow,
 )
+from drsai_backend.datamodel.encrypted import encrypted_text
 
 
 class WorkJob(KeyedRecord, table=True):
@@ -47,5 +47,5 @@ class WorkJob(KeyedRecord, table=True):
     claim: str | None = Field(default=None, description="Names the worker that has it.")
     epoch: int = counter("How often it was taken up, or enqueued anew: guards what its worker writes.")
     attempts: int = counter("How often it was taken up since it was enqueued, or has got further.")
-    error: str | None = long_text(description="Why the last attempt has failed.")
+    error: str | None = encrypted_text("work_job.error", description="Why the last attempt has failed.")
     failed_at: datetime | None = Field(default=None, sa_type=UTCDateTime)

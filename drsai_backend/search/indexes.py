@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.values import batches, clean_json, clean_text
 from drsai_backend.datamodel import SearchEntry, SearchIndex, SearchVector, table_of, utcnow
+from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
@@ -125,7 +126,8 @@ def add(
     if rows:
         _take_out(session, index, replaced)
         connection = session.connection()
-        connection.execute(sa.insert(_entry), rows)
+        with texts_of(row.tenant):
+            connection.execute(sa.insert(_entry), rows)
         add_postings(session, index, counted)
         if stored:
             connection.execute(sa.insert(_vector), stored)

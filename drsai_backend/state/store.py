@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.database.runs.reads import StoredState, read_snapshot, read_state
+from drsai_backend.database.runs.statements import insert_entry, insert_snapshot
 from drsai_backend.database.runs.values import LEAST_DEBT
 from drsai_backend.datamodel import JournalEntry, Thread, ThreadSnapshot, table_of, utcnow
 from drsai_backend.state.codec import decode_state, encode_state
@@ -45,7 +46,7 @@ def compact(session: Session, key: int) -> int | None:
     """
     connection = session.connection()
     # Two workers may both find that a snapshot is due.
-    query = sa.select(_thread.c.branch).where(_thread.c.id == key).with_for_update()
+    query = sa.select(_thread.c.branch, _thread.c.tenant).where(_thread.c.id == key).with_for_update()
     found = connection.execute(query).first()
     if found is None:
         return None
@@ -59,7 +60,7 @@ def compact(session: Session, key: int) -> int | None:
     document = fold(None if old is None else decode_document(old), (Entry.decode(payload) for _, payload in rows))
     assert document is not None
     payload, turn = encode_document(document), rows[-1].turn
-    connection.execute(sa.insert(_snapshot).values(thread_key=key, turn=turn, payload=payload))
+    insert_snapshot.run(connection, {"thread_key": key, "turn": turn, "payload": payload, "tenant": found.tenant})
     _thin(connection, key, turn)
     statement = sa.update(_thread).where(_thread.c.id == key).returning(_thread.c.journal_debt)
     return connection.execute(statement.values(journal_debt=debt_of(payload, ()))).scalar_one()
@@ -125,15 +126,15 @@ class JournalStateStore:
         payload = Entry(resume, doc=document).encode()
         thread.turn += 1
         thread.journal_debt += len(payload)
-        connection.execute(
-            sa.insert(_journal).values(
-                thread_key=thread.id,
-                turn=thread.turn,
-                created_at=utcnow(),
-                run_id=thread.run_id or "",
-                epoch=thread.epoch,
-                first_seq=thread.last_seq + 1,
-                last_seq=thread.last_seq,
-                payload=payload,
-            )
-        )
+        row: dict[str, object] = {
+            "thread_key": thread.id,
+            "turn": thread.turn,
+            "created_at": utcnow(),
+            "run_id": thread.run_id or "",
+            "epoch": thread.epoch,
+            "first_seq": thread.last_seq + 1,
+            "last_seq": thread.last_seq,
+            "payload": payload,
+            "tenant": thread.tenant,
+        }
+        insert_entry.run(connection, row)

@@ -49,7 +49,7 @@ from drsai_backend.database.runs.reads import (
     read_run,
     read_snapshot,
 )
-from drsai_backend.database.runs.statements import journal, message, run, snapshot, thread
+from drsai_backend.database.runs.statements import insert_snapshot, journal, message, run, thread
 from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.audit import Action, Actor
@@ -351,7 +351,8 @@ def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, a
     ).scalar_one()
     copy_messages(session, line, key, target)
     if payload is not None:
-        connection.execute(sa.insert(snapshot).values(thread_key=key, turn=1, payload=payload))
+        row = {"thread_key": key, "turn": 1, "payload": payload, "tenant": target.tenant}
+        insert_snapshot.run(connection, row)
     if target.owner != name.owner:
         detail = {"to_user": target.user_id, "to_thread": target.thread_id, "seq": line.seq}
         audit(session, actor, Action.THREAD_FORKED, name.thread_id, name, detail)

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.runs.statements import expires_of, now_of
 from drsai_backend.datamodel import WorkJob, table_of, utcnow
+from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.work.jobs import held, lost
 from drsai_backend.work.kinds import Job, Kind
@@ -107,7 +108,8 @@ def failed(session: Session, kind: Kind, job: Job, error: str) -> float | None:
         _leave(connection, job, timedelta(seconds=wait), error=error)
         return wait
     over = {"next_at": None, "claim": None, "epoch": _job.c.epoch + 1, "error": error, "failed_at": utcnow()}
-    connection.execute(sa.update(_job).where(*held(job)).values(over))
+    with texts_of(job.owner.tenant):
+        connection.execute(sa.update(_job).where(*held(job)).values(over))
     if kind.failed is not None:
         kind.failed(session, job, error)
     return None
@@ -122,7 +124,8 @@ def give_back(session: Session, jobs: Collection[Job]) -> None:
 def _leave(connection: sa.Connection, job: Job, wait: timedelta, **values: object) -> None:
     due, times = expires_of(connection.dialect.name), {"lease": wait, "expires": utcnow() + wait}
     values |= {"next_at": due, "claim": None, "epoch": _job.c.epoch + 1}
-    connection.execute(sa.update(_job).where(*held(job)).values(values), times)
+    with texts_of(job.owner.tenant):
+        connection.execute(sa.update(_job).where(*held(job)).values(values), times)
 
 
 def complete(session: Session, job: Job) -> None:

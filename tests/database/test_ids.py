@@ -32,6 +32,7 @@ _NEWER |= {"keptcall"}
 _NEWER |= {"switch"}
 _NEWER |= {"budgetrule", "budgetstate"}
 _NEWER |= {"storedconfig"}
+_NEWER |= {"encryptionkey"}
 """Tables that did."""
 _NEWER_INDEXES = {"ix_run_newest", "ix_run_failed", "ix_thread_of_tenant"}
 """Indexes of older tables that did."""

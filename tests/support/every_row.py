@@ -14,9 +14,12 @@ from drsai_backend.database import Database
 from drsai_backend.database.schemas import own_tables
 from drsai_backend.datamodel import FileChunk, FileContent, RunStatus, Thread
 from drsai_backend.datamodel.base import StatusType, UTCDateTime, table_of
+from drsai_backend.datamodel.encrypted import Encrypted
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 
 TABLES = [table for table in SQLModel.metadata.sorted_tables if table.name in own_tables()]
+EMPTY = {"encryptionkey"}
+"""Whoever opens a database must have the keys that are there."""
 MOMENT = datetime(2026, 3, 4, 5, 6, 7, 890123, UTC)
 SECRET = "c2VjcmV0LWNpcGhlcnRleHQ"
 _LISTS = {"answers", "calls", "files", "steps", "task_messages", "tasks", "user_messages"}
@@ -131,7 +134,7 @@ def _value(column: sa.Column[Any], tenant: str, user_id: str, thread_id: str, ke
     if column.name in own:
         return own[column.name]
     assert not column.foreign_keys, f"{column} refers to a thread under another name"
-    match column.type:
+    match column.type.impl_instance if isinstance(column.type, Encrypted) else column.type:
         case UTCDateTime():
             return MOMENT
         case StatusType():
@@ -167,7 +170,7 @@ def rows_of(session: Session, user_id: str, thread_id: str, key: int) -> dict[st
 
 
 def fill(url: str) -> None:
-    """Three threads, and a row in every table."""
+    """Three threads, and a row in every table but those of `EMPTY`."""
     database = Database(url)
 
     def work(session: Session) -> None:
@@ -175,7 +178,7 @@ def fill(url: str) -> None:
         add_thread(session, "ada", "u")
         add_thread(session, "bob", "t", tenant="acme")
         for table in TABLES:
-            if table.name not in {*tables_of_threads(), "thread", "filechunk"}:
+            if table.name not in {*tables_of_threads(), *EMPTY, "thread", "filechunk"}:
                 add_row(session, table, "acme", "bob")
         key = session.execute(sa.select(table_of(FileContent).c.id)).scalars().first()
         for start in (0, 4):

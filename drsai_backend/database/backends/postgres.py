@@ -20,6 +20,7 @@ from drsai_backend.database.backends.errors import READ_ONLY, is_lost, sqlstate_
 from drsai_backend.database.backends.round_trip import CommitUncertain
 from drsai_backend.database.urls import connect_args
 from drsai_backend.database.values import dump_json, load_json
+from drsai_backend.datamodel.encrypted import KEYS, Keys
 from drsai_backend.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
 
 T = TypeVar("T")
@@ -46,10 +47,17 @@ class PostgresBackend:
         busy_timeout: seconds to wait for a connection, and for a lock.
         idle_timeout: seconds after which PostgreSQL ends a transaction in which nothing happens, as of a process that
             is stopped in the middle of it.
+        text_keys: what encrypts; None: nothing is encrypted.
     """
 
     def __init__(
-        self, url: sa.URL, *, pool_size: int, busy_timeout: float, idle_timeout: float = _IDLE_SECONDS
+        self,
+        url: sa.URL,
+        *,
+        pool_size: int,
+        busy_timeout: float,
+        idle_timeout: float = _IDLE_SECONDS,
+        text_keys: Keys | None = None,
     ) -> None:
         # A synchronous call in the event loop's thread that waits for a row which a coroutine of that loop has locked
         # would wait for ever. And a process that stands still keeps the locks of its transaction from who takes its
@@ -57,6 +65,7 @@ class PostgresBackend:
         bounds = {"lock_timeout": busy_timeout, "idle_in_transaction_session_timeout": idle_timeout}
         in_ms = {name: int(seconds * 1000) for name, seconds in bounds.items()}
         self._pool_size = pool_size
+        self._text_keys = text_keys
         self._options: dict[str, Any] = {
             "hide_parameters": True,
             # Whatever the server's default is: every guard here is made for what others have committed meanwhile, and
@@ -131,7 +140,7 @@ class PostgresBackend:
                 raise ConfigurationError(_WINDOWS)
             self._loop = loop
             self._engine = create_async_engine(_DRIVER, pool_size=self._pool_size, max_overflow=0, **self._options)
-            _leave_writing_to_the_server(self._engine.sync_engine)
+            self._prepare(self._engine.sync_engine)
             self._read_engine = self._engine.execution_options(**_READ_OPTIONS)
         elif loop is not self._loop:
             raise ConfigurationError("connections to PostgreSQL belong to the event loop that opened them")
@@ -143,8 +152,12 @@ class PostgresBackend:
                 self._sync_engine = sa.create_engine(
                     _DRIVER, pool_size=_SYNC_POOL_SIZE, max_overflow=0, **self._options
                 )
-                _leave_writing_to_the_server(self._sync_engine)
+                self._prepare(self._sync_engine)
             return self._sync_engine
+
+    def _prepare(self, engine: sa.Engine) -> None:
+        _leave_writing_to_the_server(engine)
+        setattr(engine.dialect, KEYS, self._text_keys)
 
     def _check_open(self) -> None:
         if self._closed:

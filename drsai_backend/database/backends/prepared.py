@@ -18,6 +18,8 @@ from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.util import await_only
 
+from drsai_backend.datamodel.encrypted import Encrypting, Keys
+
 Build = Callable[[str], sa.ClauseElement]
 Row: TypeAlias = tuple[Any, ...]
 
@@ -25,7 +27,7 @@ Row: TypeAlias = tuple[Any, ...]
 class _Compiled:
     """SQL text of one dialect, and how its parameters are made from named values."""
 
-    __slots__ = ("_constants", "_given", "_names", "_pick", "_positional", "_processed", "sql")
+    __slots__ = ("_constants", "_encrypted", "_given", "_names", "_pick", "_positional", "_processed", "sql")
 
     def __init__(self, statement: sa.ClauseElement, dialect: Dialect) -> None:
         compiled = cast("SQLCompiler", statement.compile(dialect=dialect))
@@ -39,7 +41,9 @@ class _Compiled:
         given = [name for name in self._names if name not in constants]
         self._pick = itemgetter(*given) if len(given) > 1 else None
         self._given = given
-        self._processed = [(position, processors[name]) for position, name in enumerate(given) if name in processors]
+        processed = [(position, processors[name]) for position, name in enumerate(given) if name in processors]
+        self._encrypted = [(position, each) for position, each in processed if isinstance(each, Encrypting)]
+        self._processed = [each for each in processed if not isinstance(each[1], Encrypting)]
         # What goes in between, from left to right; converted once.
         self._constants = [
             (position, processors[name](constants[name]) if name in processors else constants[name])
@@ -48,10 +52,14 @@ class _Compiled:
         ]
 
     def parameters(self, values: Mapping[str, object]) -> tuple[object, ...] | dict[str, object]:
-        """Return the parameters as the driver takes them. A KeyError names one that is missing."""
+        """Return the parameters as the driver takes them: what is encrypted, for the `tenant` of the values, or that of
+        `texts_of`. A KeyError names one that is missing."""
         made = [values[name] for name in self._given] if self._pick is None else list(self._pick(values))
         for position, processor in self._processed:
             made[position] = processor(made[position])
+        for position, encrypting in self._encrypted:
+            value = made[position]
+            made[position] = encrypting.of(value, values["tenant"]) if "tenant" in values else encrypting(value)
         for position, constant in self._constants:
             made.insert(position, constant)
         return tuple(made) if self._positional else dict(zip(self._names, made, strict=True))
@@ -65,12 +73,11 @@ class Prepared:
             statements whose results need no conversion belong here.
     """
 
-    __slots__ = ("_build", "_compiled", "_if_held")
+    __slots__ = ("_build", "_compiled")
 
     def __init__(self, build: Build) -> None:
         self._build = build
         self._compiled: dict[str, _Compiled] = {}
-        self._if_held: _Compiled | None = None
 
     def run(self, connection: sa.Connection, values: Mapping[str, object]) -> sa.CursorResult[Any]:
         """Execute with one set of values; those that the statement does not name are passed over.
@@ -81,17 +88,25 @@ class Prepared:
         compiled = self.for_dialect(connection.dialect)
         return connection.exec_driver_sql(compiled.sql, compiled.parameters(values))
 
-    def for_dialect(self, dialect: Dialect) -> _Compiled:
-        compiled = self._compiled.get(dialect.name)
+    def for_dialect(self, dialect: Any) -> _Compiled:
+        try:
+            keys: Keys | None = dialect.drsai_text_keys
+        except AttributeError:  # of an engine that is no backend's
+            keys = None
+        known: dict[str, _Compiled] = self._compiled if keys is None else keys.statements.setdefault(self, {})
+        compiled = known.get(dialect.name)
         if compiled is None:
-            compiled = self._compiled[dialect.name] = _Compiled(self._build(dialect.name), dialect)
+            compiled = known[dialect.name] = _Compiled(self._build(dialect.name), dialect)
         return compiled
 
-    def if_held(self, dialect: Dialect) -> _Compiled:
+    def if_held(self, dialect: Any) -> _Compiled:
         """The statement, changing nothing where the guard sent before it has changed no row (PostgreSQL)."""
-        if self._if_held is None:
-            self._if_held = _Compiled(_if_held(self._build(dialect.name)), dialect)
-        return self._if_held
+        keys: Keys | None = dialect.drsai_text_keys
+        known: dict[str, _Compiled] = self._compiled if keys is None else keys.statements.setdefault(self, {})
+        compiled = known.get("if held")
+        if compiled is None:
+            compiled = known["if held"] = _Compiled(_if_held(self._build(dialect.name)), dialect)
+        return compiled
 
 
 def _if_held(statement: Any) -> sa.ClauseElement:

@@ -41,6 +41,7 @@ from drsai_backend.database.backends.sqlite_workers import (
     settle,
 )
 from drsai_backend.database.values import dump_json, load_json
+from drsai_backend.datamodel.encrypted import KEYS, Keys
 from drsai_backend.errors import ConfigurationError, DatabaseError
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ _MAX_READERS = 4  # SQLite releases the GIL while it steps; more threads than th
 class SQLiteBackend:
     """Runs storage functions against one SQLite database, a file or `:memory:`."""
 
-    def __init__(self, path: str, *, synchronous: str, busy_timeout: float) -> None:
+    def __init__(self, path: str, *, synchronous: str, busy_timeout: float, text_keys: Keys | None = None) -> None:
         self.in_memory = path in ("", ":memory:")
         # Resolved now: connections are opened later, when the working directory may have changed.
         self.path = ":memory:" if self.in_memory else str(Path(path).expanduser().resolve())
@@ -70,6 +71,7 @@ class SQLiteBackend:
             "journal_size_limit=67108864",
         ]
         self._busy_timeout = busy_timeout
+        self._text_keys = text_keys
         # Otherwise a COMMIT waits for the disk.
         self._may_write_here = synchronous == "NORMAL"
         self._tick: dict[asyncio.AbstractEventLoop, list[Job]] = {}
@@ -231,6 +233,7 @@ class SQLiteBackend:
                 "cached_statements": 512,
             },
         )
+        setattr(engine.dialect, KEYS, self._text_keys)
         event.listen(engine, "connect", prepare)
         return engine
 

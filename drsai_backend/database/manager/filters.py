@@ -34,9 +34,15 @@ _SEVERAL: Final = (list, tuple, set, frozenset)
 
 
 def conditions(
-    info: ModelInfo, filters: Filters | None, dialect: str, tenant: str = DEFAULT_TENANT
+    info: ModelInfo,
+    filters: Filters | None,
+    dialect: str,
+    tenant: str = DEFAULT_TENANT,
+    *,
+    encrypts: bool = False,
 ) -> list[sa.ColumnElement[bool]]:
     """The WHERE clause, as terms that all must hold. Filters that name a user and no tenant mean one of `tenant`.
+    `encrypts`: whether texts are encrypted in the database.
 
     InvalidRequest names a field or operator that cannot be used.
     """
@@ -59,11 +65,23 @@ def conditions(
         words: Filters = {"in" if issubclass(type(wanted), _SEVERAL) else "eq": wanted}
         if isinstance(wanted, Mapping):
             words = cast("Filters", wanted)
+        if encrypts and field.is_encrypted and any(value is not None for value in words.values()):
+            raise encrypted(name)
         terms += [_term(field, word, value, dialect) for word, value in words.items()]
     return terms
 
 
-def ordering(info: ModelInfo, order: Order | None, dialect: str) -> list[sa.SQLColumnExpression[object]]:
+def encrypted(name: str) -> InvalidRequest:
+    """The error for a search that no database can make."""
+    text = (
+        f"{name} is encrypted (DRSAI_ENCRYPTION_KEYS): it can only be compared with None, and nothing is sorted by it"
+    )
+    return InvalidRequest(text, param=name)
+
+
+def ordering(
+    info: ModelInfo, order: Order | None, dialect: str, *, encrypts: bool = False
+) -> list[sa.SQLColumnExpression[object]]:
     """The ORDER BY clause. The primary key comes last, so that pages neither overlap nor leave a row out."""
     if order is None:
         names: Sequence[str] = ("thread_key", "seq") if info.model is AutoGenMessage else ()
@@ -77,6 +95,8 @@ def ordering(info: ModelInfo, order: Order | None, dialect: str) -> list[sa.SQLC
         field = info.field(plain)
         if field.is_json or field.is_secret:
             raise InvalidRequest(f"cannot order by {plain}", param=plain)
+        if encrypts and field.is_encrypted:
+            raise encrypted(plain)
         column = _by_code_point(field, dialect)
         clause = column.asc() if plain == name else column.desc()
         if field.column.nullable:

@@ -99,6 +99,7 @@ class DatabaseManager:
 
         Raises:
             SchemaOutdated: the schema is not the one this version needs; the text names the command to run.
+            ConfigurationError: texts are encrypted with a key that the database was not given.
         """
         if not self._schema_ready:
             await asyncio.to_thread(self.ensure_schema_sync)
@@ -108,6 +109,10 @@ class DatabaseManager:
         with self._schema_lock:
             if not self._schema_ready:
                 migrations.ensure_schema(self.database, self._schemas)
+                if migrations.key_ids(self.database) or self.database.text_keys is not None:
+                    from drsai_backend.database.encryption import check_keys  # Few need it.
+
+                    check_keys(self.database)
                 self._schema_ready = True
 
     async def get(  # noqa: PLR0913 - a public query
@@ -224,8 +229,9 @@ class DatabaseManager:
         load: Sequence[str],
     ) -> Callable[[Session], list[M]]:
         info, dialect = model_info(model), self.database.dialect
-        terms = conditions(info, filters, dialect, self.tenant)
-        query = sa.select(model).where(*terms).order_by(*ordering(info, order, dialect))
+        encrypts = self.database.text_keys is not None
+        terms = conditions(info, filters, dialect, self.tenant, encrypts=encrypts)
+        query = sa.select(model).where(*terms).order_by(*ordering(info, order, dialect, encrypts=encrypts))
         query = query.limit(page("limit", limit)).offset(page("offset", offset)).options(*load_options(model, load))
 
         def fn(session: Session) -> list[M]:
@@ -263,7 +269,8 @@ class DatabaseManager:
     def _deleting(self, model: type[SQLModel], filters: Filters) -> Callable[[Session], int]:
         _refuse_engine_owned(model)
         info = model_info(model)
-        terms = conditions(info, filters, self.database.dialect, self.tenant)
+        encrypts = self.database.text_keys is not None
+        terms = conditions(info, filters, self.database.dialect, self.tenant, encrypts=encrypts)
         if not terms:
             raise InvalidRequest("delete needs filters: without them it would empty the table", param="filters")
         return lambda session: delete_rows(session, info, terms)

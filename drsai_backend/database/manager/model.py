@@ -21,6 +21,7 @@ from drsai_backend.database.owned import NAME
 from drsai_backend.database.values import clean_json, clean_text, digest
 from drsai_backend.datamodel import AutoGenMessage, Record, Thread
 from drsai_backend.datamodel.base import Column, is_secret
+from drsai_backend.datamodel.encrypted import Encrypted
 from drsai_backend.errors import Conflict, InvalidRequest
 from drsai_backend.explain import explain
 
@@ -49,6 +50,8 @@ class ModelField:
     adapter: TypeAdapter[object] | None
     is_secret: bool
     """The row holds ciphertext."""
+    is_encrypted: bool
+    """And so it does where there are keys for texts."""
 
     @property
     def is_json(self) -> bool:
@@ -210,4 +213,5 @@ def _field(model: type[SQLModel], name: str, column: Column) -> ModelField:
     base_type: sa.types.TypeEngine[object] = column.type
     while isinstance(base_type, TypeDecorator):
         base_type = base_type.impl_instance
-    return ModelField(name, column, base_type, adapter, is_secret=is_secret(column))
+    is_encrypted = isinstance(column.type, Encrypted)
+    return ModelField(name, column, base_type, adapter, is_secret=is_secret(column), is_encrypted=is_encrypted)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import sqlalchemy as sa
 from sqlalchemy import inspect
@@ -23,6 +23,7 @@ from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.database.owned import NAME
 from drsai_backend.database.upserts import insert_into
 from drsai_backend.datamodel.base import Column, utcnow
+from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.errors import Conflict, InvalidRequest
 
 _MEMORY: Final = "drsai_backend.database"
@@ -182,7 +183,8 @@ class RowWriter:
                     raise InvalidRequest(f"{name} of the {info.model.__name__} is required", param=name)
             row[column] = self.sealed(item, value)
         statement = insert_into(info.table, self.dialect).values(row).on_conflict_do_nothing().returning(*info.columns)
-        result = session.execute(statement).mappings().first()
+        with texts_of(cast("str | None", values.get("tenant"))):
+            result = session.execute(statement).mappings().first()
         return None if result is None else self.opened(info, info.values_of(result))
 
     def differences(self, change: Change, stored: Values) -> Values:
@@ -214,7 +216,8 @@ class RowWriter:
         if info.touches:
             values[info.fields["updated_at"].column] = utcnow()
         statement = sa.update(info.table).where(*info.equal(stored)).values(values).returning(*info.columns)
-        return self.opened(info, info.values_of(session.execute(statement).mappings().one()))
+        with texts_of(stored.get("tenant")):
+            return self.opened(info, info.values_of(session.execute(statement).mappings().one()))
 
     def read(self, session: Session, info: ModelInfo, key: Iterable[object]) -> Values:
         """The row of that primary key, which is there."""

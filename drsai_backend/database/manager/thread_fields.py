@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.manager.model import Values
 from drsai_backend.database.runs.paths import Line, on_path
+from drsai_backend.database.runs.statements import insert_field
 from drsai_backend.database.values import batches, clean_json, digest
 from drsai_backend.datamodel import AutoGenMessage, Run, RunStatus, Thread, ThreadField, table_of
 from drsai_backend.datamodel.file import made_in
@@ -105,7 +106,7 @@ def _marked_on_path(session: Session, line: Line, run_id: str) -> list[tuple[int
     return [(row.seq, row.config) for row in rows]
 
 
-def write_fields(session: Session, key: int, run_id: str | None, changed: Values, loaded: Values) -> bool:
+def write_fields(session: Session, key: int, tenant: str, run_id: str | None, changed: Values, loaded: Values) -> bool:
     """Writes the fields among `changed` that differ from what is stored. True: some did.
 
     Raises:
@@ -124,7 +125,8 @@ def write_fields(session: Session, key: int, run_id: str | None, changed: Values
             value = {"run_id": run_id, "value": value}
         session.execute(sa.delete(_field).where(_field.c.thread_key == key, _field.c.name == name))
         if value is not None:
-            session.execute(sa.insert(_field).values(thread_key=key, name=name, value=value))
+            row = {"thread_key": key, "name": name, "value": value, "tenant": tenant}
+            insert_field.run(session.connection(), row)
         written = True
     return written
 

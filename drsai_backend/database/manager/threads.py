@@ -24,6 +24,7 @@ from drsai_backend.database.owned import NAME
 from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.database.values import batches, clean_json, clean_text, digest
 from drsai_backend.datamodel import SCHEMA_VERSION, AutoGenMessage, Thread, check_transition, table_of, utcnow
+from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import ConfigurationError, Conflict, InvalidRequest, MessagesChanged
 from drsai_backend.json_types import JsonObject
@@ -189,7 +190,7 @@ class ThreadIO:
         written = inserted or bool(differences)
         written |= self._store_messages(session, thread, change)
         written |= self._store_state(session, thread, change)
-        written |= write_fields(session, _key(thread), thread.run_id, change.long, change.loaded)
+        written |= write_fields(session, _key(thread), thread.tenant, thread.run_id, change.long, change.loaded)
         if "user_input" in change.long:
             written |= self._views.write(session, _name(thread), change.long["user_input"], change.loaded.get("view"))
         # What messages and state moved on: `last_seq`, `turn` and the like.
@@ -266,7 +267,8 @@ class ThreadIO:
         names = _name(thread)._asdict()
         new = enumerate(change.history[len(stored) :], thread.last_seq + 1)
         rows = [{**common, **names, "seq": seq, "config": config} for seq, config in new]
-        session.execute(sa.insert(_message), rows)
+        with texts_of(thread.tenant):
+            session.execute(sa.insert(_message), rows)
         thread.last_seq += len(rows)
         return True
 

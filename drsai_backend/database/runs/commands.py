@@ -24,6 +24,7 @@ from drsai_backend.database.runs.values import Lease, Progress, StepRow
 from drsai_backend.database.webhooks import Wanted, raising, want_events
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText
+from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.lifecycle import BUSY, DROP, GIVE_UP, RESUME, RETRY, STOP
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import ThreadBusy
@@ -132,17 +133,17 @@ def enqueue(
             .values(status=RunStatus.CREATED, revision=0, last_seq=0, turn=0, journal_debt=0, epoch=0, queued=1)
             .returning(thread.c.id)
         ).scalar_one()
-    connection.execute(
-        sa.insert(queue).values(
-            created_at=now,
-            thread_key=key,
-            run_id=new.run_id,
-            policy=new.policy,
-            request=new.request,
-            api_key=new.api_key,
-            on_question="answer" if anyway and status is RunStatus.AWAITING_INPUT else new.on_question,
-        )
-    )
+    waiting: dict[str, object] = {
+        "created_at": now,
+        "thread_key": key,
+        "run_id": new.run_id,
+        "policy": new.policy,
+        "request": new.request,
+        "api_key": new.api_key,
+        "on_question": "answer" if anyway and status is RunStatus.AWAITING_INPUT else new.on_question,
+        "tenant": name.tenant,
+    }
+    statements.insert_queued.run(connection, waiting)
     connection.execute(
         sa.insert(run)
         .values(created_at=now, updated_at=now, started_at=now, version=SCHEMA_VERSION)
@@ -205,9 +206,9 @@ def drop_queued(
     why = {"stop_reason": reason} if status is not RunStatus.ERROR else {"error_message": reason}
     if again:
         why |= dict.fromkeys(("idempotency_key", "fingerprint"))
-    connection.execute(
-        sa.update(run).where(run.c.run_id == run_id).values(status=status, updated_at=now, finished_at=now, **why)
-    )
+    change = sa.update(run).where(run.c.run_id == run_id)
+    with texts_of(ended.name.tenant):
+        connection.execute(change.values(status=status, updated_at=now, finished_at=now, **why))
     _tell(session, ended, hooks)
     return True
 
@@ -252,7 +253,7 @@ def release(session: Session, lease: Lease, progress: Progress, steps: Sequence[
     Raises:
         LeaseLost: the thread is another worker's now.
     """
-    rest = step_writes(lease.key, lease.run_id, lease.turn + 1, lease.epoch, steps)
+    rest = step_writes(lease, steps)
     rest += [(statements.spent, progress.values(lease.run_id, utcnow())), *progress.also]
     if run_guarded(session.connection(), (_release, lease.guard), rest) is None:
         raise lease.lost()
@@ -348,6 +349,18 @@ def end_unheld(
     Raises:
         IllegalTransition: a thread of that status has no run to end.
     """
+    with texts_of(head.name.tenant):
+        return _end_unheld(session, head, status, reason, last, hooks)
+
+
+def _end_unheld(
+    session: Session,
+    head: ThreadHead,
+    status: RunStatus,
+    reason: str | None,
+    last: Callable[[Sequence[StepRow]], Sequence[JsonText]],
+    hooks: Hooks,
+) -> int | None:
     connection = session.connection()
     now = utcnow()
     status = (GIVE_UP if status is RunStatus.ERROR else STOP)(head.status, status)

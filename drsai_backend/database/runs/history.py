@@ -18,7 +18,9 @@ from drsai_backend.database.pages import Query
 from drsai_backend.database.runs.paths import END, Line, on_path, segments
 from drsai_backend.database.runs.reads import ThreadHead, heads
 from drsai_backend.database.runs.statements import message, run, thread
+from drsai_backend.database.values import dump_json
 from drsai_backend.datamodel.base import utcnow
+from drsai_backend.datamodel.encrypted import keys_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.json_types import JsonObject
 
@@ -117,10 +119,13 @@ def numbered_since(
 
 def containing(session: Session, line: Line, texts: Sequence[str]) -> list[JsonObject]:
     """The dumps of a path's messages that have one of these texts somewhere, oldest first."""
-    dump = sa.cast(message.c.config, sa.Text)
+    connection, dump = session.connection(), sa.cast(message.c.config, sa.Text)
+    query = on_path(message, line, "seq", message.c.config).order_by(message.c.seq)
+    if keys_of(connection.dialect) is not None:  # no database finds a text in ciphertext
+        dumps = [(row.config, dump_json(row.config)) for row in connection.execute(query)]
+        return [config for config, text in dumps if any(each in text for each in texts)]
     has_one = sa.or_(*(dump.contains(text, autoescape=True) for text in texts))
-    query = on_path(message, line, "seq", message.c.config).where(has_one).order_by(message.c.seq)
-    return [row.config for row in session.connection().execute(query)]
+    return [row.config for row in connection.execute(query.where(has_one))]
 
 
 def are_on_thread(session: Session, line: Line, run_ids: Collection[str]) -> bool:

@@ -264,6 +264,9 @@ def read_snapshot(session: Session, line: Line) -> tuple[int, str | None]:
 def read_configs(session: Session, line: Line) -> dict[int, JsonObject]:
     """The dumps of the messages of a path, by number, oldest first."""
     connection = session.connection()
+    if connection.dialect.drsai_text_keys is not None:  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        query = on_path(message, line, "seq", message.c.seq, message.c.config).order_by(message.c.seq)
+        return {row.seq: row.config for row in connection.execute(query)}
     if line == Line(line.key):
         found = connection.execute(_CONFIGS, {"key": line.key})
     else:

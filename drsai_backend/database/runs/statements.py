@@ -20,6 +20,7 @@ from drsai_backend.datamodel import (
     StoredDefinition,
     Thread,
     ThreadBranch,
+    ThreadField,
     ThreadSnapshot,
     TurnStep,
     UserInput,
@@ -35,6 +36,7 @@ thread = table_of(Thread)
 message = table_of(AutoGenMessage)
 journal = table_of(JournalEntry)
 snapshot = table_of(ThreadSnapshot)
+field = table_of(ThreadField)
 branch = table_of(ThreadBranch)
 run = table_of(Run)
 queue = table_of(QueuedInput)
@@ -126,7 +128,7 @@ def _take_lease(dialect: str) -> sa.Update:
             epoch=thread.c.epoch + 1,
             updated_at=sa.bindparam("updated"),
             team=sa.bindparam("new_team"),
-            title=sa.func.coalesce(thread.c.title, sa.bindparam("new_title")),
+            title=sa.func.coalesce(thread.c.title, sa.bindparam("new_title", type_=thread.c.title.type)),
             run_id=sa.bindparam("new_run"),
             last_seq=sa.bindparam("new_seq"),
             lease_owner=sa.bindparam("owner"),
@@ -280,6 +282,9 @@ insert_joined = Prepared(lambda _: _insert(run, "id", *_UNSAID))
 insert_message = Prepared(lambda _: _insert(message, "id", "message_meta"))
 insert_entry = Prepared(lambda _: _insert(journal))
 insert_step = Prepared(lambda _: _insert(step))
+insert_snapshot = Prepared(lambda _: _insert(snapshot))
+insert_field = Prepared(lambda _: _insert(field))
+insert_queued = Prepared(lambda _: _insert(queue, "id"))
 dequeue = Prepared(
     lambda _: sa.delete(queue).where(queue.c.run_id == sa.bindparam("run"), queue.c.thread_key == sa.bindparam("key"))
 )

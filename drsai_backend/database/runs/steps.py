@@ -19,10 +19,10 @@ from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.lifecycle import IDLE
 
 
-def step_writes(key: int, run_id: str, turn: int, epoch: int, steps: Sequence[StepRow]) -> list[Step]:
-    """The statements that store steps of turn `turn`."""
-    now = utcnow()
-    common = {"thread_key": key, "run_id": run_id, "turn": turn, "epoch": epoch, "created_at": now}
+def step_writes(lease: Lease, steps: Sequence[StepRow]) -> list[Step]:
+    """The statements that store steps of the turn in flight."""
+    held = {"thread_key": lease.key, "run_id": lease.run_id, "turn": lease.turn + 1, "epoch": lease.epoch}
+    common = {**held, "created_at": utcnow(), "tenant": lease.name.tenant}
     return [
         (insert_step, {**common, "agent": each.agent, "step": each.step, "digest": each.digest, "value": each.value})
         for each in steps
@@ -39,7 +39,7 @@ def store_steps(session: Session, lease: Lease, steps: Sequence[StepRow], progre
     Raises:
         LeaseLost: the thread is another worker's now, or has moved on.
     """
-    rest = step_writes(lease.key, lease.run_id, lease.turn + 1, lease.epoch, steps)
+    rest = step_writes(lease, steps)
     rest += [(spent, progress.values(lease.run_id, utcnow())), *progress.also]
     if run_guarded(session.connection(), (_lock, lease.guard), rest, is_last=True) is None:
         raise lease.lost()

@@ -183,8 +183,9 @@ class Lease:
 
     @property
     def guard(self) -> dict[str, object]:
-        """Parameters of a statement that only its holder may make, after the turn it has seen (`statements.HELD`)."""
-        held = {"key": self.key, "held_run": self.run_id, "owner": self.owner}
+        """Parameters of a statement that only its holder may make, after the turn it has seen (`statements.HELD`), and
+        the tenant, for whom what it stores is encrypted."""
+        held = {"key": self.key, "held_run": self.run_id, "owner": self.owner, "tenant": self.name.tenant}
         return {**held, "seen_epoch": self.epoch, "seen_turn": self.turn}
 
     def lost(self) -> LeaseLost:

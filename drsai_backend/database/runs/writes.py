@@ -246,6 +246,7 @@ def _turn_steps(lease: Lease, moved: Lease, write: TurnWrite, now: datetime) -> 
         "first_seq": lease.last_seq + 1,
         "last_seq": moved.last_seq,
         "payload": write.payload,
+        "tenant": lease.name.tenant,
     }
     steps = [*_message_steps(lease, write.messages, now), (statements.insert_entry, entry)]
     if write.clear_answers:
@@ -291,12 +292,13 @@ def end_run(session: Session, lease: Lease, end: EndWrite, hooks: Hooks = NO_HOO
     steps.append((statements.end_run, values))
     steps += end.progress.also
     if end.told is not None:
-        steps.append((statements.tell, {"key": lease.key, "run": lease.run_id, "new_told": end.told}))
+        told = {"key": lease.key, "run": lease.run_id, "new_told": end.told, "tenant": lease.name.tenant}
+        steps.append((statements.tell, told))
     if end.deadline is not None:
         steps.append((statements.set_deadline, {"run": lease.run_id, "new_deadline": end.deadline}))
     if end.clear_steps:
         steps.append((statements.clear_steps, {"key": lease.key}))
-    steps += step_writes(lease.key, lease.run_id, lease.turn + 1, lease.epoch, end.steps)
+    steps += step_writes(lease, end.steps)
     if end.status is RunStatus.ERROR:
         steps.append((statements.mark_kept, {"key": lease.key}))
     if end.raises_events:

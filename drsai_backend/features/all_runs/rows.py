@@ -21,9 +21,10 @@ from drsai_backend.database.runs.workers import GAP
 from drsai_backend.datamodel import Run, RunStatus, Thread, WebhookDelivery, Worker, WorkJob, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.base import UTCDateTime, to_epoch_us
+from drsai_backend.datamodel.encrypted import keys_of
 from drsai_backend.datamodel.lifecycle import WAITING
 from drsai_backend.datamodel.owner import ThreadName
-from drsai_backend.errors import NotFound
+from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.features.all_runs.base import (
     MOST_COUNTED,
     AnyRun,
@@ -122,6 +123,13 @@ def _query(
         # PostgreSQL knows who has few; SQLite would take the index of threads for whomever.
         return (column if by_thread or dialect == "postgresql" else column + "") == value
 
+    for name in ("error", "error_code"):
+        if getattr(of, name) is not None and keys_of(session.get_bind().dialect) is not None:
+            raise InvalidRequest(
+                f"{name} cannot be searched: the texts of errors are encrypted (DRSAI_ENCRYPTION_KEYS), and no "
+                "database finds words in them; look with status, team and since",
+                param=name,
+            )
     has_failed, ran = of_status(RunStatus.ERROR), _milliseconds(dialect, at)
     terms = given(
         (tenant, lambda name: whose(_t.tenant, name)),

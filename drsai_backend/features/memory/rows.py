@@ -32,6 +32,7 @@ from drsai_backend.datamodel import (
     table_of,
     utcnow,
 )
+from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.file import files_of
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.days import days_in, words_of
@@ -169,7 +170,8 @@ def _index(session: Session, index: int, memories: Sequence[MemoryInfo], vectors
 
 def _rows(session: Session, owner: Owner, *terms: sa.ColumnElement[bool]) -> Sequence[sa.RowMapping]:
     query = sa.select(_memory).where(*owned_by(_memory, owner), *terms).order_by(_memory.c.id)
-    return session.connection().execute(query).mappings().all()
+    with texts_of(owner.tenant):
+        return session.connection().execute(query).mappings().all()
 
 
 def _info(row: Any) -> MemoryInfo:
@@ -179,7 +181,8 @@ def _info(row: Any) -> MemoryInfo:
 def current_texts(session: Session, owner: Owner) -> list[str]:
     """Return the texts of all current memories."""
     query = sa.select(_memory.c.text).where(*owned_by(_memory, owner), _IS_CURRENT)
-    return [*session.connection().execute(query).scalars()]
+    with texts_of(owner.tenant):
+        return [*session.connection().execute(query).scalars()]
 
 
 def find(session: Session, owner: Owner, memory_ids: Collection[str]) -> dict[str, MemoryInfo]:
@@ -281,7 +284,8 @@ def add_memory(
         "valid_from": new.valid_from or at,
         "created_at": at,
     }
-    row = session.connection().execute(sa.insert(_memory).values(values).returning(*_memory.c)).mappings().one()
+    with texts_of(owner.tenant):
+        row = session.connection().execute(sa.insert(_memory).values(values).returning(*_memory.c)).mappings().one()
     made = _info(row)
     _index(session, index, [made], vectors)
     return made

@@ -141,7 +141,7 @@ class ModelCalls(Extension):
         """Keep the calls of which it is told what was sent."""
         from drsai_backend.features.model_calls.rows import insert_call
 
-        shared = {"run_id": of.run_id, "epoch": of.epoch}
+        shared = {"run_id": of.run_id, "epoch": of.epoch, "tenant": of.owner.tenant}
         return [
             (insert_call, {**shared, "number": each.number, "at": each.at, "data": data})
             for each in calls

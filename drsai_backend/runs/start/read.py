@@ -27,6 +27,7 @@ from drsai_backend.database.runs.reads import (
 from drsai_backend.database.runs.steps import read_steps
 from drsai_backend.database.runs.values import StepRow
 from drsai_backend.datamodel import RunStatus
+from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.lifecycle import UNFINISHED
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.files import Files
@@ -131,7 +132,16 @@ async def read(services: Services, given: Placed, *, trust_warm: bool) -> Stored
     texts = len(given.ask.messages)
     # What is known of a history tells the conversation, too.
     has_history = given.known is not None
-    return await database.read(lambda session: read_thread(session, name, texts, given.ask.team, has_history))
+    reads = read_thread if database.text_keys is None else _read_own
+    return await database.read(lambda session: reads(session, name, texts, given.ask.team, has_history))
+
+
+def _read_own(
+    session: Session, name: ThreadName, texts: int, team: str, has_history: bool = False
+) -> StoredThread | None:
+    """`read_thread`, where texts are encrypted: refuse those of another tenant."""
+    with texts_of(name.tenant):
+        return read_thread(session, name, texts, team, has_history)
 
 
 def read_thread(

@@ -20,6 +20,7 @@ from drsai_backend.database.runs.reads import head_of
 from drsai_backend.database.shares import granted_to, share
 from drsai_backend.datamodel import AutoGenMessage, Right, Run, RunStatus, Thread
 from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.file import files_of
 from drsai_backend.datamodel.lifecycle import FINAL, SUSPENDED, UNFINISHED, WAITING
 from drsai_backend.datamodel.owner import Owner, ThreadName
@@ -61,7 +62,8 @@ _RUNS: Final = Cursor((_run.c.id,))
 def read_detail(session: Session, name: ThreadName) -> ThreadDetail:
     """A thread that is there, without its `team_result`, which takes its messages."""
     thread = table_of(Thread)
-    row = session.connection().execute(sa.select(thread).where(*of_thread(thread, name))).mappings().one()
+    with texts_of(name.tenant):
+        row = session.connection().execute(sa.select(thread).where(*of_thread(thread, name))).mappings().one()
     fields = {**read_fields(session, [row["id"]])[row["id"]], "team_result": None}
     return detail_of(Thread(**row)).model_copy(update=fields)
 
@@ -71,12 +73,14 @@ def list_threads(
 ) -> Page[ThreadSummary]:
     """See `Engine.list_threads`. Raises InvalidRequest where `after` is no cursor."""
     query = threads_query(owner, after, status)
-    return read_page(session, query, limit, NEWEST.place).map(ThreadSummary.model_validate)
+    with texts_of(owner.tenant):
+        return read_page(session, query, limit, NEWEST.place).map(ThreadSummary.model_validate)
 
 
 def list_input_requests(session: Session, who: Principal, after: str | None, limit: int) -> Page[InputRequestView]:
     """See `Engine.list_input_requests`. Raises InvalidRequest where `after` is no cursor."""
-    page = read_page(session, input_requests_query(who, after), limit, NEWEST.place)
+    with texts_of(who.tenant):
+        page = read_page(session, input_requests_query(who, after), limit, NEWEST.place)
     asked = [InputRequestView.model_validate(row) for row in page.items if row["input_request"] is not None]
     return Page(items=asked, next=page.next)
 
@@ -251,7 +255,8 @@ def list_messages(
     """See `Engine.list_messages`."""
     seq = _message.c.seq
     query = _messages_on(line_on(session, name, branch)).where(seq > after)
-    return [*map(_message_view, session.connection().execute(query.order_by(seq).limit(limit)))]
+    with texts_of(name.tenant):
+        return [*map(_message_view, session.connection().execute(query.order_by(seq).limit(limit)))]
 
 
 def newest_messages(session: Session, name: ThreadName, limit: int) -> list[StoredMessage]:
@@ -261,7 +266,8 @@ def newest_messages(session: Session, name: ThreadName, limit: int) -> list[Stor
     said = sa.or_(m.shown, sa.and_(source == "user", aside.is_(None)))
     is_chat = m.config["type"].as_string().not_like("%Event")
     query = _messages_on(line_on(session, name)).where(said, is_chat)
-    rows = session.connection().execute(query.order_by(m.seq.desc()).limit(limit))
+    with texts_of(name.tenant):
+        rows = session.connection().execute(query.order_by(m.seq.desc()).limit(limit)).all()
     return [*map(_message_view, rows)][::-1]
 
 

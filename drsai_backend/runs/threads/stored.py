@@ -296,7 +296,7 @@ class StoredThreads:
             raise InvalidRequest(f"`meta` has at most {MAX_META_BYTES} bytes as JSON", param="meta")
 
         def write(session: Session) -> None:
-            write_fields(session, head_of(session, name).key, None, {"meta": value or None}, {})
+            write_fields(session, head_of(session, name).key, name.tenant, None, {"meta": value or None}, {})
 
         await self.db.database.write(write)
         return await self.get_thread(who, thread_id)

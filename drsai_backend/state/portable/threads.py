@@ -29,6 +29,7 @@ from drsai_backend.datamodel import (
     table_of,
 )
 from drsai_backend.datamodel.audit import PROGRAM, Action, Actor
+from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, ThreadName
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
@@ -118,6 +119,13 @@ def import_thread(  # noqa: PLR0913 - public, by keyword
     for row in tables[Run]:
         row |= waits if row["status"] == RunStatus.AWAITING_INPUT else dict.fromkeys(waits)
 
+    with texts_of(name.tenant):
+        _store(session, name, thread, tables, document)
+    audit(session, actor, Action.THREAD_IMPORTED, name.thread_id, name)
+    return name
+
+
+def _store(session: Session, name: ThreadName, thread: JsonObject, tables: Tables, document: str | None) -> None:
     place = name._asdict()
     # As if the state had just been compacted; see `state.store`.
     debt = 0 if document is None else -2 * len(document)
@@ -133,8 +141,6 @@ def import_thread(  # noqa: PLR0913 - public, by keyword
     if document is not None:
         snapshot = {"thread_key": key, "turn": _newest_turn(thread, tables), "payload": document}
         session.execute(sa.insert(table_of(ThreadSnapshot)).values(**snapshot))
-    audit(session, actor, Action.THREAD_IMPORTED, name.thread_id, name)
-    return name
 
 
 def _name(param: str, stored: str, given: str | None) -> str:

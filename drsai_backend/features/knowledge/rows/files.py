@@ -24,6 +24,7 @@ from drsai_backend.datamodel import (
     table_of,
     utcnow,
 )
+from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, NotFound
 from drsai_backend.features.knowledge.base import (
@@ -158,8 +159,8 @@ def _attach(session: Session, owner: Owner, store: Row, files: Sequence[NewFile]
             keep(session, owner, store, str(key))
         else:
             write = sa.insert(_file).values(**values, store_key=store["id"], file_id=file_id, created_at=utcnow())
-        row = connection.execute(write.returning(_file)).mappings().one()
-        rows.append(row)
+        with texts_of(owner.tenant):
+            rows.append(connection.execute(write.returning(_file)).mappings().one())
     enqueue(session, owner, *(NewJob(INGEST, str(row["id"]), {"file": row["id"]}, anew=True) for row in rows))
     return rows
 

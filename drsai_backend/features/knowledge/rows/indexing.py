@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchIndex, table_of
+from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DocumentTooLarge, JobLost
 from drsai_backend.features.knowledge.base import MAX_BYTES, MAX_CHUNKS, Chunking, Reindexing, StoreInfo, context_of
@@ -134,7 +135,8 @@ def complete(session: Session, job: Job, task: Task, notes: Sequence[str], *, an
     _locked(session, job, task)
     finish(session, job)
     _speed_up_later(session, job.owner, task.store_key)
-    _set(session, task, status="completed", remarks=[*notes], done=_file.c.chunks)
+    with texts_of(job.owner.tenant):
+        _set(session, task, status="completed", remarks=[*notes], done=_file.c.chunks)
     if anew:
         name = (
             session.connection().execute(sa.select(_store.c.store_id).where(_store.c.id == task.store_key)).scalar_one()
@@ -161,7 +163,8 @@ def failed_for_good(session: Session, job: Job, reason: str) -> None:
 
 def _set_failed(session: Session, owner: Owner, store: Row, key: int, code: str, reason: str) -> None:
     values = {"status": "failed", "error_code": code, "error": reason, "chunks": 0, "done": 0, "bytes": 0}
-    session.connection().execute(sa.update(_file).where(_file.c.id == key).values(**values))
+    with texts_of(owner.tenant):
+        session.connection().execute(sa.update(_file).where(_file.c.id == key).values(**values))
     forget_chunks(session, owner, store, key)
 
 
