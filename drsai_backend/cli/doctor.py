@@ -79,14 +79,17 @@ async def examine(settings: Settings, teams: Sequence[str] | None, *, ask_model:
         yield Finding("database", "failed", f"{show_url(drsai.database)}: {error.message}")
         return
     async with drsai.looked_at():
+        can_read = True
         async for finding in _of_database(drsai):
+            can_read &= (finding.subject, finding.status) != ("texts", "failed")
             yield finding
         for finding in _of_disks(drsai):
             yield finding
         async for finding in _of_peers(drsai, ask_model=ask_model):
             yield finding
-        async for finding in _of_threads(drsai):
-            yield finding
+        if can_read:
+            async for finding in _of_threads(drsai):
+                yield finding
 
 
 def _of_files(teams: TeamRegistry) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -423,6 +424,13 @@ def test_an_encryption_that_was_killed_goes_on(commands: Commands, database_url:
     without = commands.run("threads", "list", "--user", "ann", cwd=tmp_path, env={"DRSAI_DATABASE_URL": database_url})
     assert without.wait() != 0
     assert ring(OLD).ids[0] in without.stderr
+    for key, status, said in ((OLD, "ok", ring(OLD).ids[0]), (NEW, "failed", ring(OLD).ids[0])):
+        keyed = {**env, "DRSAI_ENCRYPTION_KEYS": key}
+        doctor = commands.run("doctor", "--json", "--no-model", cwd=tmp_path, env=keyed)
+        doctor.wait()
+        [found] = [each for each in json.loads(doctor.stdout)["findings"] if each["subject"] == "texts"]
+        assert found["status"] == status
+        assert said in found["text"]
     listed = commands.run("threads", "list", "--user", "ann", cwd=tmp_path, env=env)
     assert listed.wait() == 0
     assert MARKER in listed.stdout

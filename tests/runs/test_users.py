@@ -28,6 +28,7 @@ from drsai_backend.datamodel import (
     AutoGenMessage,
     BudgetRule,
     BudgetState,
+    EncryptionKey,
     FileChunk,
     FileContent,
     KnowledgeStore,
@@ -62,7 +63,9 @@ from tests.support.threads import LATE, QUICK, Make, settings, until
 ANN = Owner("acme", "ann")
 OTHERS = (Owner("other", "ann"), Owner("default", "ann"), Owner("acme", "bob"))
 KEPT = {table_of(AuditEntry), table_of(RegisteredTool), table_of(ToolStatistic), table_of(Worker), table_of(UsageEntry)}
-KEPT |= {table_of(each) for each in (LimitRule, LimitState, BudgetRule, BudgetState, StoredConfig, Switch)}
+KEPT |= {
+    table_of(each) for each in (LimitRule, LimitState, BudgetRule, BudgetState, EncryptionKey, StoredConfig, Switch)
+}
 """Have a tenant, and outlive its users, or are not told by `user_id` (tests/features/limits, budgets)."""
 
 
