@@ -12,6 +12,7 @@ const CHANGES: Record<Verb, readonly Status[]> = { cancel: ["created", "running"
 export const can = (verb: Verb, status: Status) => CHANGES[verb].includes(status);
 /** Whether something may still happen by itself. */
 export const isLive = (status: Status) => status === "created" || status === "running";
+export const isOver = (status: Status) => status === "completed" || status === "stopped" || status === "error";
 
 export interface Row {
   id: string;

@@ -1,4 +1,5 @@
 /** One run: how it stands, what can be done with it, and all that it did. */
+import { useEffect, useState } from "preact/hooks";
 import { ApiError, api, data } from "../../api/client";
 import type { AnyRun, Run } from "../../api/shapes";
 import { query, to } from "../../route";
@@ -17,7 +18,7 @@ import { Facts } from "./inspector";
 import { useLog } from "./log";
 import { Messages } from "./messages";
 import { type Past, pastOf } from "./past";
-import { can, isLive, mayDo, rowOf, steer, VERBS } from "./rows";
+import { can, isLive, isOver, mayDo, rowOf, steer, VERBS } from "./rows";
 import { Again, States } from "./state";
 import { Waterfall } from "./waterfall";
 
@@ -107,8 +108,10 @@ function Inside({ run }: { run: Run }) {
 }
 
 export function OneRun({ id }: { id: string }) {
-  const { value, error, reload } = useLoaded(() => load(id), [id], PAUSE);
+  const [over, setOver] = useState(false);
+  const { value, error, reload } = useLoaded(() => load(id), [id], over ? 0 : PAUSE);
   const run = value?.own ?? value?.any;
+  useEffect(() => setOver(run !== undefined && run !== null && isOver(run.status)), [run?.status]);
   const verbs = run ? VERBS.filter((verb) => can(verb, run.status) && mayDo(verb)) : [];
   return (
     <div class="page run">

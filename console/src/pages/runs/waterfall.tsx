@@ -1,6 +1,6 @@
 /** The time line of a run: what happened when, how long it took, and what has failed. */
 import { useMemo } from "preact/hooks";
-import { api, data } from "../../api/client";
+import { ApiError, api, data } from "../../api/client";
 import type { Run, Turn } from "../../api/shapes";
 import { query, search, to } from "../../route";
 import { Button, Select } from "../../ui/controls";
@@ -103,7 +103,7 @@ export function Waterfall({ run, log, live, turns }: { run: Run; log: Log; live:
         )}
         <span class="quiet">{t("of.rows", { n: count(shown.length) })}</span>
       </div>
-      {error !== null && <Problem error={error} />}
+      {error !== null && !(error instanceof ApiError && error.status === 404) && <Problem error={error} />}
       <Inspector
         label={t("runs.tab.timeline")}
         class="waterfall"
