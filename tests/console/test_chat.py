@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
-from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.agents import AssistantAgent, BaseChatAgent
+from autogen_agentchat.base import Response
 from autogen_agentchat.conditions import MaxMessageTermination
+from autogen_agentchat.messages import BaseChatMessage, TextMessage
 from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_core import CancellationToken
 from playwright.async_api import Browser, Locator, Page, expect
 
 from drsai_backend import RunContext
+from drsai_backend.datamodel.owner import Owner
 from tests.console.conftest import Open
 from tests.support.commands import Command, Commands
 from tests.support.listening import listening_socket
@@ -173,6 +179,50 @@ async def test_what_anybody_writes_is_text(opened: Open, model: ModelServer) -> 
     assert download.read_bytes() == HOSTILE[1].encode()
     await console.is_accessible()
     assert console.faults == []
+
+
+class Librarian(BaseChatAgent):
+    """Says where it has read something, and what it was reminded of."""
+
+    noted: dict[str, str]
+
+    @property
+    def produced_message_types(self) -> Sequence[type[BaseChatMessage]]:
+        return (TextMessage,)
+
+    async def on_messages(self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken) -> Response:
+        text = "\U0001f327 Rain falls. \u30100a1b2c3d\u3011 So they say."
+        return Response(chat_message=TextMessage(content=text, source=self.name, metadata=self.noted))
+
+    async def on_reset(self, cancellation_token: CancellationToken) -> None:
+        pass
+
+
+async def test_sources_are_named_and_memories_forgotten(opened: Open) -> None:
+    def librarian() -> Librarian:
+        agent = Librarian("librarian", "Knows books.")
+        agent.noted = noted
+        return agent
+
+    console = await opened({"librarian": librarian}, auth="required")
+    key = (await console.drsai.keys.create(Owner("default", "ann"), ["user"])).key.get_secret_value()
+    async with httpx.AsyncClient(base_url=console.url, headers={"authorization": f"Bearer {key}"}) as http:
+        memory = (await http.post("/v1/memories", json={"text": f"Ada likes {HOSTILE[0]}"})).json()
+        cited = {"index": 14, "file_id": "file-1", "filename": HOSTILE[4], "page": 7}
+        noted = {"drsai.citations": json.dumps([cited]), "drsai.recalled": memory["version_id"]}
+        page = await console.open("chat")
+        await page.get_by_label("API key or token").fill(key)
+        await page.get_by_role("button", name="Sign in").click()
+        await say(page, "Does it rain?")
+        answer = blocks(page).nth(1)
+        await expect(answer).to_contain_text("Rain falls. 1 So they say.")
+        await expect(answer.get_by_role("list", name="Sources")).to_contain_text(f"1. {HOSTILE[4]}, p. 7")
+        await answer.get_by_text("Memory shown to the model (1)").click()
+        await expect(answer.get_by_text(f"Ada likes {HOSTILE[0]}")).to_be_visible()
+        await console.is_accessible()
+        await answer.get_by_role("button", name="Forget").click()
+        await expect(answer.get_by_text("Forgotten")).to_be_visible()
+        assert (await http.get("/v1/memories")).json()["data"] == []
 
 
 async def test_a_server_that_is_killed_and_started_again_under_the_page(

@@ -1,5 +1,6 @@
 /** Times, durations, counts, money and statuses, as they are written everywhere. */
-import { signal } from "@preact/signals";
+import { computed, signal } from "@preact/signals";
+import { useMemo } from "preact/hooks";
 import type { Status as RunStatus } from "../api/shapes";
 import { language, t } from "../words";
 
@@ -26,8 +27,11 @@ const STEPS = [
   ["minute", 60],
 ] as const;
 
+/** Now, as far as what is told in minutes needs it: thousands of times may stand on a page. */
+const lately = computed(() => Math.floor(now.value / 10) * 10);
+
 function ago(at: number): string {
-  const gone = now.value - at;
+  const gone = lately.value - at;
   for (const [unit, long] of STEPS)
     if (Math.abs(gone) >= long) return format("ago", (of) => new Intl.RelativeTimeFormat(of, { numeric: "auto", style: "short" })).format(-Math.trunc(gone / long), unit);
   return t("time.now");
@@ -35,12 +39,14 @@ function ago(at: number): string {
 
 /** A moment as Unix seconds, or as ISO 8601: how long ago; its date is the tooltip. */
 export function Time({ at }: { at: number | string | null | undefined }) {
-  if (at === null || at === undefined) return <span class="quiet">–</span>;
   const seconds = typeof at === "string" ? Date.parse(at) / 1000 : at;
+  // A signal of its own, which changes the text alone, and only where it has become another.
+  const told = useMemo(() => computed(() => ago(seconds ?? 0)), [seconds]);
+  if (seconds === null || seconds === undefined) return <span class="quiet">–</span>;
   const date = new Date(seconds * 1000);
   return (
     <time dateTime={date.toISOString()} title={format("date", (of) => new Intl.DateTimeFormat(of, { dateStyle: "medium", timeStyle: "medium" })).format(date)}>
-      {ago(seconds)}
+      {told}
     </time>
   );
 }

@@ -16,6 +16,7 @@ export const chat = {
   "chat.begin": ["What can the team do for you?", "需要团队为您做什么？"],
   "chat.team": ["Team", "团队"],
   "chat.message": ["Message", "消息"],
+  "chat.messages": ["Messages", "消息记录"],
   "chat.placeholder": ["Write a message. Enter sends, Shift+Enter makes a new line.", "输入消息，Enter 发送，Shift+Enter 换行。"],
   "chat.send": ["Send", "发送"],
   "chat.stop": ["Stop", "停止"],

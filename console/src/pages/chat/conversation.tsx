@@ -72,11 +72,7 @@ function Foot({ store }: { store: ThreadStore }) {
     return (
       <>
         <Question key={String(thread.input_request["id"])} asked={thread.input_request as unknown as Asked} thread={store.id} owner={store.owner} onDone={() => void store.refresh()} />
-        {stop && (
-          <Button kind="danger" onClick={stop}>
-            {t("chat.stop")}
-          </Button>
-        )}
+        {stop && <Button onClick={stop}>{t("ask.stop")}</Button>}
       </>
     );
   if (!may("chat")) return <p class="quiet">{t("chat.readOnly")}</p>;

@@ -110,7 +110,7 @@ export function Log({ store }: { store: ThreadStore }) {
   }, []);
   return (
     <div class="log-frame">
-      <div class="log" ref={box} onScroll={look} tabIndex={0} role="region" aria-label={t("chat.list")}>
+      <div class="log" ref={box} onScroll={look} tabIndex={0} role="region" aria-label={t("chat.messages")}>
         <div class="log-content" ref={content}>
           {store.loading.value && <Loading lines={2} />}
           {store.hasEarlier.value && !store.loading.value && <Button onClick={() => store.loadEarlier()}>{t("chat.earlier")}</Button>}
