@@ -31,6 +31,7 @@ BESIDE = {
 }
 """Pages outside of `docs/`, and what they are called in the site."""
 CHAPTER = "## Where to go next\n"
+PICTURES = ("demo.svg", "console.png")
 SHIM = "https://unpkg.com/iframe-worker/shim"
 """What Zensical's pages load to search where they are opened as files. It comes along instead."""
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]*)(#[^)]*)?\)")
@@ -65,7 +66,7 @@ def write(site: Path) -> None:
     made = {name: runpy.run_path(str(ROOT / f"docs/make_{name}.py"))[name]() for name in ("reference", "routes")}
     for name, text in made.items():
         _write(site / "pages" / f"{name}.md", _titled(text))
-    for name in ("demo.svg", "iframe-worker.js"):
+    for name in (*PICTURES, "iframe-worker.js"):
         shutil.copy(ROOT / "docs" / name, site / "pages")
     config = (ROOT / "docs/zensical.toml").read_text("utf-8")
     _write(site / "zensical.toml", config.replace("nav = []", f"nav = {_toml(navigation(pages))}"))
@@ -112,9 +113,10 @@ def _page(source: str, pages: dict[str, str]) -> str:
         return text if text.strip("`") == path else f"{text} (`{path}`)"
 
     parts = re.split(r"(^```.*?^```$)", (ROOT / source).read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return "".join(_titled(part) if part.startswith("```") else _LINK.sub(link, part) for part in parts).replace(
-        "(docs/demo.svg)", "(demo.svg)"
-    )
+    text = "".join(_titled(part) if part.startswith("```") else _LINK.sub(link, part) for part in parts)
+    for name in PICTURES:
+        text = text.replace(f"(docs/{name})", f"({name})")
+    return text
 
 
 def _titled(fenced: str) -> str:
