@@ -1,0 +1,2 @@
+function e(e,t){let n=document.createElement(`a`);n.href=URL.createObjectURL(t),n.download=e,n.click(),setTimeout(()=>URL.revokeObjectURL(n.href),6e4)}function t(e){let t=e=>{let t=typeof e==`string`&&/^[=+\-@\t\r]/.test(e)?`'${e}`:String(e??``);return/[",\r\n]/.test(t)?`"${t.replaceAll(`"`,`""`)}"`:t};return new Blob([e.map(e=>e.map(t).join(`,`)+`\r
+`).join(``)],{type:`text/csv`})}export{e as n,t};
