@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import compress, repeat
-from operator import add, attrgetter, floordiv, is_, not_
+from operator import attrgetter, is_, not_
 from typing import Final
 
 import tiktoken
@@ -63,7 +63,7 @@ def estimate_tokens(messages: Sequence[LLMMessage], *, tools: Sequence[Tool | To
     answers = compress(messages, map(is_, map(type, messages), repeat(AssistantMessage)))
     texts = [*compress(contents, are_texts), *filter(None, map(_THOUGHT, answers))]
     sizes = map(len, map(str.encode, texts, repeat("utf-8"), repeat("replace")))
-    said = sum(map(floordiv, map(add, sizes, repeat(3)), repeat(4)))  # each as `estimate_text`
+    said = sum(map(int.__floordiv__, map(int.__add__, sizes, repeat(3)), repeat(4)))  # each as `estimate_text`
     said += sum(map(estimate_content, compress(contents, map(not_, are_texts))))
     schemas = (json.dumps(tool.schema if isinstance(tool, Tool) else tool) for tool in tools)
     return TOKENS_PER_MESSAGE * (1 + len(messages)) + said + sum(estimate_text(schema) for schema in schemas)
