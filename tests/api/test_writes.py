@@ -32,7 +32,7 @@ def solo(context: RunContext) -> AssistantAgent:
 async def test_a_piece_is_one_write_to_each_who_follows(path: str, database_url: str) -> None:
     writes: dict[str, list[str]] = {}
     with ModelServer() as models:
-        models.script(None, lambda _: Reply("".join(PIECES), chunks=PIECES, chunk_delay=0.1))
+        models.script(None, lambda _: Reply("".join(PIECES), chunks=PIECES, chunk_delay=0.3))
         endpoint = {"openai_base_url": models.base_url, "openai_api_key": "unused"}
         async with DrSai({"solo": solo}, database_url, settings=settings(**endpoint)) as drsai:
             app = drsai.app()
