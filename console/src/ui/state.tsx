@@ -23,12 +23,14 @@ export function Empty({ title = t("state.empty"), children }: { title?: string; 
   );
 }
 
-/** An error as the server worded it, with what to do: nothing is hidden behind "something went wrong". */
+/** An error as the server worded it, with what to do: nothing is hidden behind "something went wrong". That there is no
+ * server is told once, at the head of the page: here it interrupts nobody. */
 export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
   const told = error instanceof ApiError ? error : null;
-  const text = error instanceof Error ? error.message : String(error);
+  const isAway = told?.code === "offline";
+  const text = isAway ? t("state.offline") : error instanceof Error ? error.message : String(error);
   return (
-    <div class="problem" role="alert">
+    <div class="problem" role={isAway ? "group" : "alert"}>
       <p class="problem-title">{told?.status === 403 ? t("state.refused") : t("state.problem")}</p>
       <p>{text}</p>
       {told?.requestId && <p class="quiet">{t("state.request", { id: told.requestId })}</p>}

@@ -49,6 +49,7 @@ export const common = {
   "state.empty": ["Nothing here yet", "暂无内容"],
   "state.problem": ["That did not work", "出错了"],
   "state.request": ["Request {id}", "请求 {id}"],
+  "state.offline": ["The server cannot be reached.", "无法连接服务器。"],
   "state.refused": ["Your key does not allow this.", "您的密钥无权执行此操作。"],
   "status.created": ["Queued", "排队中"],
   "status.running": ["Running", "运行中"],

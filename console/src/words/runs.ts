@@ -27,7 +27,7 @@ export const runs = {
   "runs.attempt": ["Attempt", "尝试"],
   "runs.turns": ["Turns", "轮次"],
   "runs.turn": ["Turn", "轮次"],
-  "runs.tokens": ["Tokens", "令牌数"],
+  "runs.tokens": ["Tokens", "Token 数"],
   "runs.inOut": ["{in} in, {out} out", "输入 {in}，输出 {out}"],
   "runs.cost": ["Cost", "费用"],
   "runs.worker": ["Lost worker", "失联的工作进程"],
