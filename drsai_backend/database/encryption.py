@@ -144,15 +144,17 @@ def _keys_of(database: Database) -> TextKeys:
 
 
 def _is_stale(column: sa.Column[Any], keys: TextKeys) -> sa.ColumnElement[bool]:
-    stored, prefix = as_stored(column), HEADER + (f"{keys.newest}:" if keys.newest else "")
-    wanted: sa.ColumnElement[Any] = sa.literal(prefix)
-    empty: sa.ColumnElement[Any] = sa.literal("")
+    stored = as_stored(column)
+    # With `plain`, only what a key of the ring opens: a text may begin with `HEADER` because somebody wrote it so.
+    heads: list[Any] = [f"{HEADER}{each}:" for each in (keys.ids if keys.newest is None else [keys.newest])]
+    empty: Any = ""
     if isinstance(column.type, EncryptedJson):
         stored = cast("Any", stored)[CIPHERTEXT].as_string()
     elif isinstance(column.type, EncryptedBytes):
-        wanted, empty = sa.literal(prefix.encode(), sa.LargeBinary()), sa.literal(b"", sa.LargeBinary())
-    begins = sa.func.coalesce(sa.func.substr(stored, 1, len(prefix)), empty)
-    return sa.and_(column.is_not(None), begins != wanted if keys.newest else begins == wanted)
+        heads, empty = [each.encode() for each in heads], b""
+    begins = sa.func.coalesce(sa.func.substr(stored, 1, len(heads[0])), sa.literal(empty))
+    has_one = begins.in_([sa.literal(each) for each in heads])
+    return sa.and_(column.is_not(None), has_one if keys.newest is None else sa.not_(has_one))
 
 
 def _is_any_stale(table: sa.Table, keys: TextKeys) -> sa.ColumnElement[bool]:
@@ -182,7 +184,7 @@ def _renew(
         held, whose, found = row[: len(primary)], row.whose, row[len(primary) + 1 :]
         try:
             values = {
-                column: cast("Encrypted", column.type).decrypted(keys, value)
+                column: _in_clear(column, keys, value)
                 for column, value in zip(columns, found, strict=True)
                 if value is not None
             }
@@ -193,3 +195,12 @@ def _renew(
             here = (column == value for column, value in zip(primary, held, strict=True))
             connection.execute(sa.update(table).where(*here).values(values))
     return len(rows) - unreadable, unreadable, tuple(rows[-1][: len(primary)]) if rows else None
+
+
+def _in_clear(column: sa.Column[Any], keys: TextKeys, value: Any) -> Any:
+    """Return what a column has, decrypted. The database was not opened without one of its keys, so what names another
+    one is no ciphertext: somebody wrote a text that looks so, before anything was encrypted."""
+    try:
+        return cast("Encrypted", column.type).decrypted(keys, value)
+    except ConfigurationError:
+        return value

@@ -282,6 +282,23 @@ async def test_rows_from_before_are_read_and_written_anew(make: Make, database_u
     await all_is_read(await make())
 
 
+async def test_a_text_that_looks_like_ciphertext_is_one_once_all_is_encrypted(make: Make, database_url: str) -> None:
+    planted = f"drsai1:{'0' * 8}:{'A' * 16}:{'A' * 16}"
+    user = (await make()).user("ann", tenant="acme")
+    await user.run("lamp", planted, thread_id="t")
+    await user.set_meta("t", {"$encrypted": planted})
+    encrypting = (await make(OLD)).user("ann", tenant="acme")
+    with pytest.raises(ConfigurationError, match="0" * 8):
+        await encrypting.get_thread("t")
+    renewed(database_url, OLD)
+    for process in (await make(OLD), await make("plain", OLD)):
+        thread = await process.user("ann", tenant="acme").get_thread("t")
+        assert (thread.title, thread.meta) == (planted, {"$encrypted": planted})
+    renewed(database_url, "plain", OLD)
+    thread = await (await make()).user("ann", tenant="acme").get_thread("t")
+    assert (thread.title, thread.meta) == (planted, {"$encrypted": planted})
+
+
 async def test_what_no_database_finds_is_refused(make: Make) -> None:
     drsai = await make(OLD)
     await live(drsai)
