@@ -55,6 +55,27 @@ async def test_all_that_a_page_loads_comes_along(http: httpx.AsyncClient, path: 
     assert (await http.get("docs/static/../__init__.py")).status_code == 404
 
 
+async def test_the_console_works_where_it_is_mounted(http: httpx.AsyncClient) -> None:
+    moved = await http.get("console")
+    assert (moved.status_code, moved.headers["location"]) == (307, "/below/console/")
+    page = await http.get("console/runs/run_1")
+    assert re.findall(r'<base href="([^"]+)"', page.text) == ["/below/console/"]
+    [nonce] = re.findall(r'name="csp-nonce" content="([^"]+)"', page.text)
+    assert f"style-src 'self' 'nonce-{nonce}'" in page.headers["content-security-policy"]
+    assert nonce not in (await http.get("console/")).text
+    assert re.findall(r"<script>|<style|\son\w+=|\sstyle=|//", page.text) == []
+    loaded = re.findall(r'(?:src|href)="\./(assets/[^"]+)"', page.text)
+    assert len(loaded) > 1
+    for each in loaded:
+        packed, plain = [
+            await http.get(f"console/{each}", headers={"accept-encoding": encoding})
+            for encoding in ("gzip", "identity")
+        ]
+        assert packed.headers["content-encoding"] == "gzip"
+        assert "content-encoding" not in plain.headers
+        assert packed.content == plain.content  # httpx has unpacked it.
+
+
 async def test_every_answer_bounds_what_a_browser_does_with_it(http: httpx.AsyncClient) -> None:
     file = await http.post("v1/files", files={"file": ("a.html", b"<script>1</script>")}, data={"purpose": "user_data"})
     chat = {"model": "assistant", "messages": [{"role": "user", "content": "Hi."}], "stream": True}
@@ -63,6 +84,8 @@ async def test_every_answer_bounds_what_a_browser_does_with_it(http: httpx.Async
         ("GET", "openapi.json", None),
         ("GET", "docs", None),
         ("GET", "docs/static/docs.js", None),
+        ("GET", "console/", None),
+        ("GET", "console/assets/nothing.js", None),
         ("GET", "nothing", None),
         ("GET", "v1/threads?limit=x", None),
         ("POST", "v1/chat/completions", chat),

@@ -23,6 +23,7 @@ SLOW = (
     "cli/test_threads_portable.py",
     "console",
     "crash",
+    "database/test_encryption.py",
     "database/test_portable_hostile.py",
     "database/test_servers.py",
     "e2e/test_retries.py",
