@@ -28,22 +28,22 @@ FILES = {
     "tests/conftest.py": CONFTEST,
     "tests/chaos/test_a.py": "def test_a(): ...",
     "tests/cli/test_b.py": "def test_b(commands): ...\ndef test_plain(): ...",
-    "tests/database/test_c.py": "def test_c(database_url): ...",
+    "tests/work/test_c.py": "def test_c(database_url): ...",
     "tests/runs/test_d.py": "def test_d(database_url): ...",
-    "tests/e2e/test_e.py": "from hypothesis import given, strategies\n@given(strategies.none())\ndef test_e(_): ...",
+    "tests/runs/test_e.py": "from hypothesis import given, strategies\n@given(strategies.none())\ndef test_e(_): ...",
     "tests/state/test_f.py": "from hypothesis import given, strategies\n@given(strategies.none())\ndef test_f(_): ...",
 }
 QUICK = {
     "tests/cli/test_b.py::test_plain",
-    "tests/database/test_c.py::test_c[sqlite]",
-    "tests/database/test_c.py::test_c[postgresql]",
+    "tests/work/test_c.py::test_c[sqlite]",
+    "tests/work/test_c.py::test_c[postgresql]",
     "tests/runs/test_d.py::test_d[sqlite]",
     "tests/state/test_f.py::test_f",
 }
 SLOW = {
     "tests/chaos/test_a.py::test_a",
     "tests/cli/test_b.py::test_b",
-    "tests/e2e/test_e.py::test_e",
+    "tests/runs/test_e.py::test_e",
     "tests/runs/test_d.py::test_d[postgresql]",
 }
 

@@ -23,14 +23,24 @@ SLOW = (
     "cli/test_threads_portable.py",
     "console",
     "crash",
+    "database/test_copying.py",
     "database/test_encryption.py",
+    "database/test_ids.py",
+    "database/test_migrations.py",
+    "database/test_moving.py",
     "database/test_portable_hostile.py",
     "database/test_servers.py",
-    "e2e/test_retries.py",
+    "e2e",
+    "examples/test_blocks.py",
     "examples/test_changes.py",
+    "examples/test_docs.py",
+    "features",
+    "golden/test_golden.py",
     "jobs",
     "packaging",
+    "runs/test_kept_calls.py",
     "runs/test_outages.py",
+    "runs/test_path.py",
     "runs/test_servers.py",
     "runs/test_vanished.py",
     "strategies/router/test_restarts.py",
@@ -39,26 +49,26 @@ SLOW = (
     "teams/test_cut_steps.py",
     "teams/test_cut_tools.py",
     "teams/test_invariants.py",
+    "test_imports.py",
     "test_platforms.py",
     "tools/mcp",
     "webhooks/test_sender.py",
     "work/test_kills.py",
 )
-"""Below tests/: whose subject is processes, browsers, servers that stop, cuts at every place, thousands of requests."""
+"""Below tests/: whose subject is processes, browsers, servers that stop, cuts at every place, thousands of requests or
+counted runs, whole databases that are upgraded or moved; what the documents show; everything end to end; the features,
+each of which is left out of a server at will."""
 PROCESSES = {"all_commands", "bubblewrap", "own"}
 """Fixtures that start processes, by the name that a conftest gives them: what uses them is slow."""
-RUN = ("api", "database", "e2e", "features", "runs", "work")
+RUN = ("api", "database", "runs", "work")
 """Below tests/: where each of hypothesis's examples, up to a hundred, is a request, a run or a transaction."""
 STORED = (
     "access",
-    "database",
+    "database/test_concurrency.py",
+    "database/test_leases.py",
+    "database/test_manager.py",
     "datamodel",
     "definitions/stored",
-    "features/audit",
-    "files",
-    "golden",
-    "jobs",
-    "search",
     "state",
     "work",
 )
