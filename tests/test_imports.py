@@ -86,7 +86,7 @@ async def main():
 asyncio.run(main())
 """
 NEVER_SERVED = (
-    "anthropic", "cryptography", "jsonpath", "jsonschema", "jwt", "markdown_it", "mcp", "procrastinate",
+    "anthropic", "cryptography", "jsonpath", "jsonschema", "jwt", "markdown_it", "mcp", "numpy", "procrastinate",
     "opentelemetry.exporter", "opentelemetry.sdk", "prometheus_client", "psycopg", "regex", "trafilatura",
 )  # fmt: skip
 """What a server that answers chats needs nothing of: its memory is that much smaller."""

@@ -25,6 +25,8 @@ MAX_QUERY: Final = 8_192
 """Characters of a query that are looked at; what is behind them is left out."""
 MAX_FOUND: Final = 100
 """Hits that a query may ask for."""
+MAX_TERMS: Final = 256
+"""Terms of a query that are looked for."""
 MAX_DIMENSIONS: Final = 4_096
 """Numbers of a vector."""
 

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
+from drsai_backend.search.base import MAX_TERMS
 from drsai_backend.search.frequent import Frequent, Postings
 from drsai_backend.search.postings import BLOCK
 from drsai_backend.search.tokens import asked
@@ -23,8 +24,6 @@ B: Final = 0.75
 """Chosen by the recall on questions in English and Chinese; see docs/benchmarks.md."""
 _GROUP: Final = 64
 """Entries of which the highest score is compared first."""
-MAX_TERMS: Final = 256
-"""Terms of a query that are looked for."""
 DIGITS: Final = 6
 """Of scores: those that differ less are equal, whatever the order in which numbers were added."""
 

@@ -20,9 +20,8 @@ from drsai_backend.errors import DrSaiError, TeamBuildError
 from drsai_backend.estimates import estimate_text
 from drsai_backend.features.memory import rows
 from drsai_backend.features.memory.base import SCOPE, FoundMemories, Level, MemoryInfo, Remembered
-from drsai_backend.search.base import MAX_FOUND, Query
+from drsai_backend.search.base import MAX_FOUND, MAX_TERMS, Query
 from drsai_backend.search.filters import Comparison
-from drsai_backend.search.keywords import MAX_TERMS
 from drsai_backend.search.tokens import asked, terms
 from drsai_backend.teams.recall import Recalled
 
