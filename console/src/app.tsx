@@ -1,51 +1,37 @@
 /** The frame of all pages: who asks, where one can go, and whether the server is there. */
 import { signal } from "@preact/signals";
 import type { ComponentType } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { api, data, online, refused } from "./api/client";
-import type { Scope } from "./api/shapes";
+import { useEffect } from "preact/hooks";
+import { api, data, online, refused, type Scope } from "./api";
 import { path } from "./route";
 import { may, me, problem, signOut } from "./session";
 import { SignIn } from "./sign-in";
 import { theme, themes } from "./theme";
-import { Button, Select } from "./ui/controls";
-import { PageHead } from "./ui/page";
-import { Loading, Problem } from "./ui/state";
-import { Toasts } from "./ui/toast";
+import { Button, later, Loading, PageHead, Problem, Select, Toasts } from "./ui";
 import { choose, language, t, type Word } from "./words";
 
 interface Place {
   name: string;
   word: Word;
   needs: readonly Scope[];
-  load: () => Promise<{ default: ComponentType }>;
+  Page: ComponentType;
 }
 
 /** The pages, in the order of the menu. Each is loaded when it is first opened. */
 const PLACES: readonly Place[] = [
-  { name: "chat", word: "nav.chat", needs: ["chat"], load: () => import("./pages/chat") },
-  { name: "runs", word: "nav.runs", needs: ["threads:read"], load: () => import("./pages/runs") },
-  { name: "approvals", word: "nav.approvals", needs: ["threads:read"], load: () => import("./pages/approvals") },
-  { name: "agents", word: "nav.agents", needs: ["agents:read"], load: () => import("./pages/agents") },
-  { name: "tools", word: "nav.tools", needs: ["agents:read"], load: () => import("./pages/tools") },
-  { name: "knowledge", word: "nav.knowledge", needs: ["knowledge:read"], load: () => import("./pages/knowledge") },
-  { name: "memory", word: "nav.memory", needs: ["memory:read"], load: () => import("./pages/memory") },
-  { name: "operations", word: "nav.operations", needs: ["threads:read"], load: () => import("./pages/operations") },
+  { name: "chat", word: "nav.chat", needs: ["chat"], Page: later(() => import("./pages/chat")) },
+  { name: "runs", word: "nav.runs", needs: ["threads:read"], Page: later(() => import("./pages/runs")) },
+  { name: "approvals", word: "nav.approvals", needs: ["threads:read"], Page: later(() => import("./pages/approvals")) },
+  { name: "agents", word: "nav.agents", needs: ["agents:read"], Page: later(() => import("./pages/agents")) },
+  { name: "tools", word: "nav.tools", needs: ["agents:read"], Page: later(() => import("./pages/tools")) },
+  { name: "knowledge", word: "nav.knowledge", needs: ["knowledge:read"], Page: later(() => import("./pages/knowledge")) },
+  { name: "memory", word: "nav.memory", needs: ["memory:read"], Page: later(() => import("./pages/memory")) },
+  { name: "operations", word: "nav.operations", needs: ["threads:read"], Page: later(() => import("./pages/operations")) },
 ];
 
-const menuOpen = signal(false);
+const LANGUAGES = [["en", "English"], ["zh", "中文"]] as const;
 
-function Page({ place }: { place: Place }) {
-  const [Shown, setShown] = useState<ComponentType | null>(null);
-  const [error, setError] = useState<unknown>(null);
-  const load = () => {
-    setError(null);
-    place.load().then((made) => setShown(() => made.default), setError);
-  };
-  useEffect(() => (setShown(null), load()), [place]);
-  if (error !== null) return <Problem error={error} retry={load} />;
-  return Shown ? <Shown /> : <Loading />;
-}
+const menuOpen = signal(false);
 
 function Menu({ places, current }: { places: readonly Place[]; current: Place | undefined }) {
   return (
@@ -63,15 +49,7 @@ function Menu({ places, current }: { places: readonly Place[]; current: Place | 
         {me.value?.is_demo && <span class="badge">{t("app.demo")}</span>}
         <span class="quiet who">{t("app.asUser", { user: me.value?.user ?? "", tenant: me.value?.tenant ?? "" })}</span>
         <Select label={t("app.theme")} value={theme.value} options={themes()} onValue={(chosen) => (theme.value = chosen)} />
-        <Select
-          label={t("app.language")}
-          value={language.value}
-          options={[
-            ["en", "English"],
-            ["zh", "中文"],
-          ]}
-          onValue={choose}
-        />
+        <Select label={t("app.language")} value={language.value} options={LANGUAGES} onValue={choose} />
         {me.value?.has_key && <Button onClick={signOut}>{t("app.signOut")}</Button>}
       </div>
     </nav>
@@ -125,7 +103,7 @@ export function App() {
             {t("app.offline")}
           </p>
         )}
-        {current ? <Page key={current.name} place={current} /> : <NotFound />}
+        {current ? <current.Page key={current.name} /> : <NotFound />}
       </main>
       <Toasts />
     </div>

@@ -14,6 +14,12 @@ export const path = computed(() => (address.value.split("?")[0] ?? "").split("/"
 /** What stands after the `?`. */
 export const query = computed(() => new URLSearchParams(address.value.split("?")[1] ?? ""));
 
+/** What the address says of something; "": nothing. */
+export const asked = (name: string): string => query.value.get(name) ?? "";
+
+/** The same where it is one of those that there are. */
+export const chosen = <T extends string>(name: string, of: readonly T[]): T | undefined => of.find((each) => each === asked(name));
+
 /** The address of a page. Each part is one segment, whatever it holds. */
 export function to(parts: readonly string[], search: Record<string, string | null | undefined> = {}): string {
   const given = Object.entries(search).filter((each): each is [string, string] => !!each[1]);

@@ -1,8 +1,7 @@
 /** Who asks, and what they may do. */
 import { computed, signal } from "@preact/signals";
-import { api, ApiError, data, refused } from "./api/client";
+import { api, ApiError, data, refused, type Me, type Scope } from "./api";
 import { forget, recall, remember } from "./api/keyring";
-import type { Me, Scope } from "./api/shapes";
 
 export const me = signal<Me | null>(null);
 /** Why nobody is known: null while that is not known either, or somebody is. */

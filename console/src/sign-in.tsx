@@ -2,25 +2,22 @@
 import { useState } from "preact/hooks";
 import { key } from "./api/keyring";
 import { problem, signIn } from "./session";
-import { Button, Field } from "./ui/controls";
+import { Field, Form, type Given } from "./ui";
 import { t } from "./words";
 
 export function SignIn() {
-  const [token, setToken] = useState("");
-  const [remembered, setRemembered] = useState(true);
   const [tried, setTried] = useState(key.value !== null);
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    await signIn(token.trim(), remembered);
+  const submit = async ({ token = "", remembered }: Given) => {
+    await signIn(token.trim(), remembered !== undefined);
     setTried(true);
   };
   return (
     <main class="sign-in">
-      <form onSubmit={(event) => void submit(event)}>
+      <Form onSubmit={submit} submit={t("signIn.title")}>
         <h1>{t("signIn.title")}</h1>
-        <Field label={t("signIn.key")} type="password" autocomplete="current-password" required autofocus value={token} onValue={setToken} />
+        <Field label={t("signIn.key")} name="token" type="password" autocomplete="current-password" required autofocus />
         <label class="check">
-          <input type="checkbox" checked={remembered} onChange={(event) => setRemembered(event.currentTarget.checked)} />
+          <input type="checkbox" name="remembered" defaultChecked />
           {t("signIn.remember")}
         </label>
         {tried && problem.value && (
@@ -28,11 +25,8 @@ export function SignIn() {
             {t("signIn.failed")} {problem.value.message}
           </p>
         )}
-        <Button kind="primary" type="submit">
-          {t("signIn.title")}
-        </Button>
         <p class="quiet">{t("signIn.how")}</p>
-      </form>
+      </Form>
     </main>
   );
 }

@@ -74,7 +74,7 @@ async def test_a_definition_from_a_mistake_to_a_rollback(console: Console, model
     await expect(change.locator(".went")).to_contain_text("You are a poet.")
     await expect(change.locator(".came")).to_contain_text("You are a great poet.")
     await console.is_accessible()
-    await page.get_by_role("button", name="Roll back to version 1").click()
+    await page.get_by_role("button", name="Roll back: Version 1").click()
     await page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
     await expect(page.get_by_text("as version 1", exact=True)).to_be_visible()
     await page.get_by_role("link", name="Definition", exact=True).click()

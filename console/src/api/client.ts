@@ -78,6 +78,15 @@ export function post(path: string, body: unknown, options: { signal?: AbortSigna
   return send(new Request(root + path, init));
 }
 
+/** Store a file, for what it is meant for. Throws ApiError. A second try with the same `key` stores nothing twice. */
+export async function upload(file: File, purpose: "assistants" | "user_data", key?: string): Promise<string> {
+  const body = new FormData();
+  body.set("purpose", purpose);
+  body.set("file", file, file.name);
+  const response = await send(new Request(`${root}/v1/files`, { method: "POST", body, headers: key === undefined ? {} : { "idempotency-key": key } }));
+  return ((await response.json()) as { id: string }).id;
+}
+
 /** Get bytes, as of a file, as whoever is signed in: an <img> or a link alone would send no key. */
 export async function blob(path: string, signal?: AbortSignal): Promise<Blob> {
   return await (await send(new Request(root + path, signal ? { signal } : {}))).blob();

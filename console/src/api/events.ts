@@ -1,4 +1,5 @@
 /** The one place that follows events: of a run, of a thread, and of an answer under way. */
+import { EventSourceParserStream, type EventSourceMessage } from "eventsource-parser/stream";
 import { ApiError, online, root, send } from "./client";
 
 /** An event, as docs/http.md tells them; `type` says which. */
@@ -9,29 +10,11 @@ export interface ServerEvent {
 }
 
 /** The events of an answer's body, as they come. A comment of the server's (`: ping`) is passed over. */
-export async function* eventsOf(response: Response): AsyncGenerator<{ id: string | null; data: string; type: string | null }> {
+export async function* eventsOf(response: Response): AsyncGenerator<EventSourceMessage> {
   if (!response.body) return;
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
+  const reader = response.body.pipeThrough(new TextDecoderStream()).pipeThrough(new EventSourceParserStream()).getReader();
   try {
-    for (;;) {
-      const { value, done } = await reader.read();
-      if (done) return;
-      rest += value;
-      const frames = rest.split(/\r?\n\r?\n/);
-      rest = frames.pop() ?? "";
-      for (const frame of frames) {
-        let id: string | null = null;
-        let type: string | null = null;
-        const lines: string[] = [];
-        for (const line of frame.split(/\r?\n/)) {
-          if (line.startsWith("data:")) lines.push(line.slice(5).replace(/^ /, ""));
-          else if (line.startsWith("id:")) id = line.slice(3).trim();
-          else if (line.startsWith("event:")) type = line.slice(6).trim();
-        }
-        if (lines.length) yield { id, type, data: lines.join("\n") };
-      }
-    }
+    for (let read = await reader.read(); !read.done; read = await reader.read()) yield read.value;
   } finally {
     await reader.cancel().catch(() => undefined);
   }
@@ -59,12 +42,10 @@ export async function follow(path: string, hear: (event: ServerEvent) => void, s
       const headers: Record<string, string> = last === null ? {} : { "last-event-id": last };
       const response = await send(new Request(root + path, { headers, signal }));
       if (response.status === 204) return;
-      for await (const { id, type, data } of eventsOf(response)) {
+      for await (const { id = null, event = "message", data } of eventsOf(response)) {
         wait = FIRST_WAIT;
-        if (id !== null) last = id;
-        const event = { ...(JSON.parse(data) as object), id } as ServerEvent;
-        event.type ??= type ?? "message";
-        hear(event);
+        last = id ?? last;
+        hear({ type: event, ...(JSON.parse(data) as object), id });
       }
     } catch (error) {
       if (signal.aborted) return;

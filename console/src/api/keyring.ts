@@ -4,36 +4,21 @@
  * (a non-extractable CryptoKey in IndexedDB). Where the browser offers no such keys (plain HTTP to another machine),
  * nothing is stored, and a reload asks again. */
 import { signal } from "@preact/signals";
+import { createStore, get, set } from "idb-keyval";
 
 /** The API key or token; null: nobody is signed in. */
 export const key = signal<string | null>(null);
 
 const STORED = "drsai.key";
 
-function database(): Promise<IDBDatabase> {
-  return new Promise((resolve, reject) => {
-    const asked = indexedDB.open("drsai", 1);
-    asked.onupgradeneeded = () => asked.result.createObjectStore("keys");
-    asked.onsuccess = () => resolve(asked.result);
-    asked.onerror = () => reject(asked.error);
-  });
-}
-
-function done<T>(request: IDBRequest<T>): Promise<T> {
-  return new Promise((resolve, reject) => {
-    request.onsuccess = () => resolve(request.result);
-    request.onerror = () => reject(request.error);
-  });
-}
-
 /** The browser's key; made at its first use. */
 async function sealing(): Promise<CryptoKey | null> {
   if (!globalThis.crypto?.subtle) return null;
-  const db = await database();
-  const found = (await done(db.transaction("keys").objectStore("keys").get(STORED))) as CryptoKey | undefined;
+  const keys = createStore("drsai", "keys");
+  const found = await get<CryptoKey>(STORED, keys);
   if (found) return found;
   const made = await crypto.subtle.generateKey({ name: "AES-GCM", length: 256 }, false, ["encrypt", "decrypt"]);
-  await done(db.transaction("keys", "readwrite").objectStore("keys").put(made, STORED));
+  await set(STORED, made, keys);
   return made;
 }
 

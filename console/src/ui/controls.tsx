@@ -1,6 +1,7 @@
 /** Buttons, fields and dialogs. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { asked, chosen, search } from "../route";
 import { t } from "../words";
 import { tell } from "./toast";
 
@@ -48,11 +49,18 @@ export function CopyButton({ text }: { text: string }) {
   );
 }
 
-interface FieldProps {
+/** A field with `onValue` shows `value`, whatever is typed; in a form, which reads it by its `name`, it begins with it. */
+interface Typed<T extends string> {
   label: string;
-  value: string;
-  onValue: (value: string) => void;
+  name?: string;
+  value?: T;
+  onValue?: ((value: T) => void) | undefined;
   hideLabel?: boolean;
+}
+
+const typed = (value: string, onValue: (value: string) => void) => ({ value, onInput: (event: { currentTarget: { value: string } }) => onValue(event.currentTarget.value) });
+
+interface FieldProps extends Typed<string> {
   type?: "text" | "password" | "search" | "number" | "date" | "datetime-local";
   placeholder?: string;
   required?: boolean;
@@ -60,38 +68,59 @@ interface FieldProps {
   autocomplete?: string;
 }
 
-export function Field({ label, value, onValue, hideLabel = false, type = "text", ...rest }: FieldProps) {
+export function Field({ label, value = "", onValue, hideLabel = false, type = "text", ...rest }: FieldProps) {
   return (
     <label class="field">
       <span class={hideLabel ? "unseen" : "field-label"}>{label}</span>
-      <input {...rest} type={type as "text"} value={value} onInput={(event) => onValue(event.currentTarget.value)} />
+      <input {...rest} {...(onValue ? typed(value, onValue) : { defaultValue: value })} type={type as "text"} />
     </label>
   );
 }
 
 /** A field of several lines. */
-export function Area({ label, value, onValue, rows = 4, ...rest }: { label: string; value: string; onValue: (value: string) => void; rows?: number; required?: boolean }) {
+export function Area({ label, value = "", onValue, hideLabel = false, rows = 4, ...rest }: Typed<string> & { rows?: number; required?: boolean }) {
+  const area = useRef<HTMLTextAreaElement>(null);
+  useLayoutEffect(() => {
+    // As an attribute it would be the element's text, and so a part of the label's.
+    if (!onValue && area.current) area.current.value = value;
+  }, []);
   return (
     <label class="field">
-      <span class="field-label">{label}</span>
-      <textarea {...rest} rows={rows} value={value} onInput={(event) => onValue(event.currentTarget.value)} />
+      <span class={hideLabel ? "unseen" : "field-label"}>{label}</span>
+      <textarea {...rest} ref={area} {...(onValue ? typed(value, onValue) : {})} rows={rows} />
     </label>
   );
 }
 
-export function Select<T extends string>(props: { label: string; value: T; options: readonly (readonly [T, string])[]; onValue: (value: T) => void; hideLabel?: boolean }) {
+type Options<T extends string> = readonly (readonly [T, string])[];
+
+/** Things as the options of a choice; `text`: what each is called. */
+export const optionsOf = <T extends string>(things: readonly T[], text: (each: T) => string = String): Options<T> => things.map((each) => [each, text(each)]);
+
+export function Select<T extends string>({ label, name, value: current, onValue, hideLabel = false, options }: Typed<T> & { options: Options<T> }) {
   return (
     <label class="field">
-      <span class={props.hideLabel ? "unseen" : "field-label"}>{props.label}</span>
-      <select value={props.value} onChange={(event) => props.onValue(event.currentTarget.value as T)}>
-        {props.options.map(([value, text]) => (
-          <option key={value} value={value}>
+      <span class={hideLabel ? "unseen" : "field-label"}>{label}</span>
+      <select name={name} {...(onValue ? { value: current, onChange: (event) => onValue(event.currentTarget.value as T) } : {})}>
+        {options.map(([value, text]) => (
+          <option key={value} value={value} selected={value === current}>
             {text}
           </option>
         ))}
       </select>
     </label>
   );
+}
+
+/** A field whose value stands in the address, under its name. */
+export function SearchField({ name, type = "search", ...rest }: Omit<FieldProps, "value" | "onValue"> & { name: string }) {
+  return <Field {...rest} type={type} value={asked(name)} onValue={(value) => search({ [name]: value || null })} />;
+}
+
+/** A choice that stands in the address. `any`: what no choice is called. */
+export function SearchSelect<T extends string>({ name, label, options, any, hideLabel = false }: { name: string; label: string; options: Options<T>; any: string; hideLabel?: boolean }) {
+  const value = chosen(name, options.map(([each]) => each)) ?? "";
+  return <Select label={label} hideLabel={hideLabel} value={value} options={[["", any], ...options]} onValue={(each) => search({ [name]: each || null })} />;
 }
 
 /** A dialog over the page: Escape and the button close it, and the focus returns to where it was. */

@@ -1,13 +1,17 @@
 /** Forms in dialogs, and the question before what cannot be taken back. */
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { query, search } from "../route";
 import { t } from "../words";
 import { Button, Dialog, Field } from "./controls";
 import { Problem } from "./state";
 
+/** What was filled in, by the names of the fields. */
+export type Given = Readonly<Record<string, string>>;
+
 interface FormProps {
   children: ComponentChildren;
-  onSubmit: () => Promise<unknown>;
+  onSubmit: (given: Given) => Promise<unknown>;
   submit?: string;
   kind?: "primary" | "danger";
   disabled?: boolean;
@@ -17,12 +21,13 @@ interface FormProps {
 export function Form({ children, onSubmit, submit = t("do.save"), kind = "primary", disabled = false }: FormProps) {
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>(null);
-  const send = async (event: Event) => {
+  const send = async (event: { preventDefault: () => void; currentTarget: HTMLFormElement }) => {
     event.preventDefault();
+    const given = Object.fromEntries(new FormData(event.currentTarget)) as Given;
     setBusy(true);
     setError(null);
     try {
-      await onSubmit();
+      await onSubmit(given);
     } catch (failed) {
       setError(failed);
     } finally {
@@ -40,24 +45,47 @@ export function Form({ children, onSubmit, submit = t("do.save"), kind = "primar
   );
 }
 
+/** A form whose fields stand in the address once it is sent, or one is emptied. They begin with what `asked` says of
+ * them, also when the address changes by itself. */
+export function SearchForm({ children, onSearch }: { children: ComponentChildren; onSearch?: () => void }) {
+  const form = useRef<HTMLFormElement>(null);
+  const put = () => search(Object.fromEntries(new FormData(form.current!)) as Given);
+  useEffect(() => form.current?.reset(), [query.value]);
+  return (
+    <form
+      ref={form}
+      class="filters search"
+      role="search"
+      onSubmit={(event) => (event.preventDefault(), put(), onSearch?.())}
+      onInput={({ target }) => target instanceof HTMLInputElement && target.name && !target.value && put()}
+    >
+      {children}
+      <Button kind="primary" type="submit">
+        {t("do.search")}
+      </Button>
+    </form>
+  );
+}
+
 interface DialogButtonProps {
   /** What is in the dialog; `close` closes it. */
   children: (close: () => void) => ComponentChildren;
   title: string;
   /** On the button, where that is not the title. */
-  text?: ComponentChildren;
+  text?: string;
   kind?: "plain" | "primary" | "danger" | "ghost";
-  label?: string;
+  /** Which of the things below each other it is about. */
+  of?: string | number;
   wide?: boolean;
 }
 
 /** A button that opens a dialog. */
-export function DialogButton({ children, title, text = title, kind = "plain", label, wide = false }: DialogButtonProps) {
+export function DialogButton({ children, title, text = title, of, kind = of === undefined ? "plain" : "ghost", wide = false }: DialogButtonProps) {
   const [open, setOpen] = useState(false);
   const close = () => setOpen(false);
   return (
     <>
-      <Button kind={kind} {...(label ? { label } : {})} onClick={() => setOpen(true)}>
+      <Button kind={kind} {...(of === undefined ? {} : { label: `${text === "×" ? title : text}: ${of}` })} onClick={() => setOpen(true)}>
         {text}
       </Button>
       {open && (
@@ -87,10 +115,10 @@ function Sure({ title, text, name, onYes }: SureProps) {
   );
 }
 
-/** A button that asks before it does what cannot be taken back. */
-export function ConfirmButton({ children, text, name, onYes, ...button }: SureProps & Omit<DialogButtonProps, "children" | "text"> & { children: ComponentChildren }) {
+/** A button that asks before it does what cannot be taken back. `on`: what is on it, where that is not the title. */
+export function ConfirmButton({ on, text, name, onYes, ...button }: SureProps & Omit<DialogButtonProps, "children" | "text"> & { on?: string }) {
   return (
-    <DialogButton {...button} text={children}>
+    <DialogButton {...button} {...(on ? { text: on } : {})}>
       {(close) => <Sure title={button.title} text={text} name={name} onYes={() => onYes().then(close)} />}
     </DialogButton>
   );

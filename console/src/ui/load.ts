@@ -2,15 +2,18 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import type { Page } from "../api/shapes";
 
+/** The place in a list after which a page begins; null: the beginning. */
+export type After = string | number | null;
+
 /** What asks for the page of a list after another one. */
-export function paged(after: string | number | null, limit = 100): { limit: number; after?: string } {
+export function paged(after: After, limit = 100): { limit: number; after?: string } {
   return after === null ? { limit } : { limit, after: String(after) };
 }
 
 /** All entries of a list that is not long. */
-export async function allOf<T>(page: (after: string | number | null) => Promise<Page<T>>): Promise<T[]> {
+export async function allOf<T>(page: (after: After) => Promise<Page<T>>): Promise<T[]> {
   const rows: T[] = [];
-  let after: string | number | null = null;
+  let after: After = null;
   do {
     const made: Page<T> = await page(after);
     rows.push(...made.data);
@@ -19,38 +22,59 @@ export async function allOf<T>(page: (after: string | number | null) => Promise<
   return rows;
 }
 
-export interface Loaded<T> {
+/** Asks, and keeps what went wrong. What is asked later makes an earlier answer void. */
+function useAsking() {
+  const [error, setError] = useState<unknown>(null);
+  const [loading, setLoading] = useState(true);
+  const newest = useRef(0);
+  const busy = useRef(false);
+  const ask = useCallback(async <T>(load: () => Promise<T>, put: (made: T) => void) => {
+    const mine = ++newest.current;
+    const isNewest = () => mine === newest.current;
+    setLoading((busy.current = true));
+    try {
+      const made = await load();
+      if (!isNewest()) return;
+      put(made);
+      setError(null);
+    } catch (failed) {
+      if (isNewest()) setError(failed);
+    } finally {
+      if (isNewest()) setLoading((busy.current = false));
+    }
+  }, []);
+  const forget = useCallback(() => void newest.current++, []);
+  return { error, loading, busy, ask, forget };
+}
+
+/** Begin anew when `start` is another, and look again every `seconds` while the page is looked at. */
+function useRepeated(start: () => void, again: () => void, stop: () => void, seconds: number): void {
+  useEffect(() => (start(), stop), [start]);
+  useEffect(() => {
+    const timer = seconds ? setInterval(() => document.hidden || again(), seconds * 1000) : undefined;
+    return () => clearInterval(timer);
+  }, [again, seconds]);
+}
+
+/** What was asked for, as far as it is known. */
+export interface Known<T> {
   value: T | null;
   error: unknown;
   loading: boolean;
   reload: () => void;
+}
+
+export interface Loaded<T> extends Known<T> {
   set: (value: T) => void;
 }
 
-/** Load something when `keys` change, and again every `seconds` while the page is looked at. What was loaded stays while
- * it is loaded again. */
+/** Load something when `keys` change, and again every `seconds`. What was loaded stays while it is loaded again. */
 export function useLoaded<T>(load: () => Promise<T>, keys: readonly unknown[], seconds = 0): Loaded<T> {
   const [value, set] = useState<T | null>(null);
-  const [error, setError] = useState<unknown>(null);
-  const [loading, setLoading] = useState(true);
-  const current = useRef(0);
-  const reload = useCallback(() => {
-    const mine = ++current.current;
-    setLoading(true);
-    load()
-      .then((made) => mine === current.current && (set(() => made), setError(null)))
-      .catch((failed: unknown) => mine === current.current && setError(failed))
-      .finally(() => mine === current.current && setLoading(false));
-  }, keys);
-  useEffect(() => {
-    set(null);
-    reload();
-    return () => void current.current++;
-  }, [reload]);
-  useEffect(() => {
-    const timer = seconds ? setInterval(() => document.hidden || reload(), seconds * 1000) : undefined;
-    return () => clearInterval(timer);
-  }, [reload, seconds]);
+  const { error, loading, ask, forget } = useAsking();
+  const reload = useCallback(() => void ask(load, (made) => set(() => made)), keys);
+  const begin = useCallback(() => (set(null), reload()), [reload]);
+  useRepeated(begin, reload, forget, seconds);
   return { value, error, loading, reload, set };
 }
 
@@ -66,64 +90,33 @@ export interface Listing<T> {
 
 /** A list that is loaded page by page, anew when `keys` change. With `seconds`, its first page is looked at again, and
  * what is new or has changed (by `id`) is put in place: what was scrolled to stays where it is. */
-export function useListing<T extends { id: string | null }>(page: (after: string | number | null) => Promise<Page<T>>, keys: readonly unknown[], seconds = 0): Listing<T> {
+export function useListing<T extends { id: string | null }>(page: (after: After) => Promise<Page<T>>, keys: readonly unknown[], seconds = 0): Listing<T> {
   const [rows, setRows] = useState<readonly T[]>([]);
-  const [error, setError] = useState<unknown>(null);
-  const [loading, setLoading] = useState(true);
-  const next = useRef<string | number | null>(null);
-  const [hasMore, setHasMore] = useState(false);
-  const current = useRef(0);
-  const busy = useRef(false);
-  const ask = useCallback(async (after: string | number | null, put: (made: Page<T>) => void) => {
-    const mine = current.current;
-    busy.current = true;
-    setLoading(true);
-    try {
-      const made = await page(after);
-      if (mine !== current.current) return;
-      put(made);
-      setError(null);
-    } catch (failed) {
-      if (mine === current.current) setError(failed);
-    } finally {
-      if (mine === current.current) {
-        busy.current = false;
-        setLoading(false);
-      }
-    }
-  }, keys);
-  const reload = useCallback(() => {
-    current.current++;
-    void ask(null, (made) => {
-      next.current = made.next;
-      setHasMore(made.has_more);
-      setRows(made.data);
-    });
-  }, [ask]);
+  const [next, setNext] = useState<After>(null);
+  const { error, loading, busy, ask, forget } = useAsking();
+  const first = useCallback((put: (made: Page<T>) => void) => void ask(() => page(null), put), keys);
+  const reload = useCallback(() => first((made) => (setNext(made.next), setRows(made.data))), [first]);
+  const begin = useCallback(() => (setRows([]), setNext(null), reload()), [reload]);
   const refresh = useCallback(() => {
-    if (busy.current || document.hidden) return;
-    void ask(null, (made) =>
+    if (busy.current) return;
+    first((made) =>
       setRows((old) => {
-        const fresh = new Map(made.data.map((row) => [row.id, row]));
+        const fresh = new Set(made.data.map((row) => row.id));
         // Of what was on the first page and is no more, only what lies behind its end is still there.
         const end = old.findIndex((row) => row.id === made.data.at(-1)?.id);
-        return made.has_more ? [...made.data, ...old.filter((row, place) => place > end && !fresh.has(row.id))] : made.data;
+        if (made.has_more) return [...made.data, ...old.filter((row, place) => place > end && !fresh.has(row.id))];
+        setNext(null);
+        return made.data;
       }),
     );
-  }, [ask]);
-  useEffect(() => {
-    setRows([]);
-    reload();
-    const timer = seconds ? setInterval(refresh, seconds * 1000) : undefined;
-    return () => (current.current++, clearInterval(timer));
-  }, [reload]);
+  }, [first]);
+  useRepeated(begin, refresh, forget, seconds);
   const more = useCallback(() => {
-    if (busy.current || next.current === null) return;
-    void ask(next.current, (made) => {
-      next.current = made.next;
-      setHasMore(made.has_more);
-      setRows((old) => [...old, ...made.data]);
-    });
-  }, [ask]);
-  return { rows, error, loading, hasMore, more, reload, change: setRows };
+    if (busy.current || next === null) return;
+    void ask(
+      () => page(next),
+      (made) => (setNext(made.next), setRows((old) => [...old, ...made.data])),
+    );
+  }, [first, next]);
+  return { rows, error, loading, hasMore: next !== null, more, reload, change: setRows };
 }

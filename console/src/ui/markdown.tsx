@@ -79,48 +79,26 @@ function Items({ token }: { token: Tokens.List }) {
   return token.ordered ? <ol start={Number(token.start) || 1}>{items}</ol> : <ul>{items}</ul>;
 }
 
+/** Tokens that are one element around what they hold. The page has the first two levels of headings. */
+const AROUND = { paragraph: "p", strong: "strong", em: "em", del: "del", blockquote: "blockquote", heading: "h3" } as const;
+
 function Piece({ token }: { token: Token }): ComponentChildren {
+  if (token.type in AROUND) {
+    const Around = token.type === "heading" ? (`h${Math.min(6, (token as Tokens.Heading).depth + 2)}` as "h3") : AROUND[token.type as keyof typeof AROUND];
+    return (
+      <Around>
+        <Inline tokens={(token as Tokens.Generic).tokens} />
+      </Around>
+    );
+  }
   switch (token.type) {
     case "space":
     case "def":
       return null;
-    case "heading": {
-      // The page has the first two levels.
-      const Level = `h${Math.min(6, (token as Tokens.Heading).depth + 2)}` as "h3";
-      return (
-        <Level>
-          <Inline tokens={token.tokens} />
-        </Level>
-      );
-    }
-    case "paragraph":
-      return (
-        <p>
-          <Inline tokens={token.tokens} />
-        </p>
-      );
     case "text":
       return token.tokens ? <Inline tokens={token.tokens} /> : <Words text={plain(token.text as string)} />;
     case "escape":
       return plain(token.text as string);
-    case "strong":
-      return (
-        <strong>
-          <Inline tokens={token.tokens} />
-        </strong>
-      );
-    case "em":
-      return (
-        <em>
-          <Inline tokens={token.tokens} />
-        </em>
-      );
-    case "del":
-      return (
-        <del>
-          <Inline tokens={token.tokens} />
-        </del>
-      );
     case "codespan":
       return <code>{plain(token.text as string)}</code>;
     case "code":
@@ -129,12 +107,6 @@ function Piece({ token }: { token: Token }): ComponentChildren {
       return <br />;
     case "hr":
       return <hr />;
-    case "blockquote":
-      return (
-        <blockquote>
-          <Inline tokens={token.tokens} />
-        </blockquote>
-      );
     case "list":
       return <Items token={token as Tokens.List} />;
     case "table":

@@ -1,6 +1,7 @@
 /** A list of any length with rows of one height, of which one is chosen: only those that can be seen are in the page. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
+import { useSeen } from "./seen";
 
 interface RowsProps<T> {
   label: string;
@@ -16,30 +17,18 @@ interface RowsProps<T> {
   class?: string;
 }
 
-const BEYOND = 15;
-
 /** Arrow keys, Home, End and the page keys choose a row; what is chosen is in view. */
 export function Rows<T>({ label, rows, idOf, row, selected, onSelect, height = 28, live = false, class: kind = "" }: RowsProps<T>) {
-  const box = useRef<HTMLDivElement>(null);
-  const [[from, end], setSeen] = useState<[number, number]>([0, 60]);
   const atEnd = useRef(true);
   const id = useId();
-  const look = () => {
+  const { box, from, end, look } = useSeen(height, rows.length, () => {
     const { scrollTop = 0, clientHeight = 0, scrollHeight = 0 } = box.current ?? {};
     atEnd.current = scrollTop + clientHeight >= scrollHeight - height;
-    const first = Math.max(0, Math.floor(scrollTop / height) - BEYOND);
-    const last = Math.ceil((scrollTop + clientHeight) / height) + BEYOND;
-    setSeen(([a, b]) => (a === first && b === last ? [a, b] : [first, last]));
-  };
+  });
   useLayoutEffect(() => {
     if (live && atEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
     look();
   }, [rows.length]);
-  useEffect(() => {
-    const watcher = new ResizeObserver(look);
-    if (box.current) watcher.observe(box.current);
-    return () => watcher.disconnect();
-  }, []);
   const place = selected === null ? -1 : rows.findIndex((each) => idOf(each) === selected);
   useEffect(() => {
     const shown = box.current;

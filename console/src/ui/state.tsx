@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { ApiError } from "../api/client";
 import { t } from "../words";
 import { Button } from "./controls";
+import type { Known } from "./load";
 
 export function Loading({ lines = 3 }: { lines?: number }) {
   return (
@@ -36,5 +37,15 @@ export function Problem({ error, retry }: { error: unknown; retry?: () => void }
       {told?.requestId && <p class="quiet">{t("state.request", { id: told.requestId })}</p>}
       {retry && <Button onClick={retry}>{t("do.retry")}</Button>}
     </div>
+  );
+}
+
+/** What was loaded, and above it what went wrong since. */
+export function Show<T>({ of: { value, error, reload }, lines, children }: { of: Known<T>; lines?: number; children: (value: T) => ComponentChildren }) {
+  return (
+    <>
+      {error !== null && <Problem error={error} retry={reload} />}
+      {value !== null ? children(value) : error === null && <Loading {...(lines ? { lines } : {})} />}
+    </>
   );
 }

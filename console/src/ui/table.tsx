@@ -1,12 +1,13 @@
 /** A table of any length: only the rows that can be seen are in the page. */
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import type { Listing } from "./load";
 import { language, t } from "../words";
+import { useSeen } from "./seen";
 import { Empty, Loading, Problem } from "./state";
 
 export interface Column<T> {
-  name: string;
+  name?: string;
   head: string;
   cell: (row: T) => ComponentChildren;
   /** As in CSS's grid-template-columns. Default: an equal part. */
@@ -16,6 +17,9 @@ export interface Column<T> {
   wide?: boolean;
 }
 
+/** The column with what can be done with each row. */
+export const acts = <T,>(width: string, cell: Column<T>["cell"]): Column<T> => ({ head: "", width, cell });
+
 interface TableProps<T> {
   label: string;
   columns: readonly Column<T>[];
@@ -23,11 +27,11 @@ interface TableProps<T> {
   href?: (row: T) => string;
   selected?: ReadonlySet<string>;
   onSelect?: (id: string, selected: boolean) => void;
+  /** What is shown where there are no rows: a title, or more. */
   empty?: ComponentChildren;
 }
 
 const ROW = 40;
-const BEYOND = 12;
 
 type RowProps<T> = Pick<TableProps<T>, "columns"> & { row: T; place: number; cells: readonly string[]; selected: boolean; href: TableProps<T>["href"] | undefined; onSelect: TableProps<T>["onSelect"] | undefined };
 
@@ -40,7 +44,7 @@ function TableRow<T extends { id: string | null }>({ row, place, columns, cells,
         </span>
       )}
       {columns.map((each, n) => (
-        <span key={each.name} role="cell" class={cells[n]}>
+        <span key={n} role="cell" class={cells[n]}>
           {n === 0 && href ? (
             <a class="row-link" href={href(row)}>
               {each.cell(row)}
@@ -55,26 +59,11 @@ function TableRow<T extends { id: string | null }>({ row, place, columns, cells,
 }
 
 /** `href`: where a row leads; arrow keys move between rows, Enter opens one. `onSelect` puts a box before each row. */
-export function Table<T extends { id: string | null }>({ label, columns, listing, href, selected, onSelect, empty }: TableProps<T>) {
-  const box = useRef<HTMLDivElement>(null);
+export function Table<T extends { id: string | null }>({ label, columns, listing, href, selected, onSelect, empty = t("state.empty") }: TableProps<T>) {
   const drawn = useRef(new Map<T, { of: readonly unknown[]; node: ComponentChildren }>());
-  const [seen, setSeen] = useState<[number, number]>([0, 40]);
   const { rows, hasMore, loading, error, more } = listing;
-  const look = () => {
-    const { scrollTop, clientHeight } = box.current ?? { scrollTop: 0, clientHeight: 0 };
-    const from = Math.max(0, Math.floor(scrollTop / ROW) - BEYOND);
-    const end = Math.ceil((scrollTop + clientHeight) / ROW) + BEYOND;
-    setSeen(([a, b]) => (a === from && b === end ? [a, b] : [from, end]));
-    if (hasMore && !loading && error === null && end >= rows.length) more();
-  };
+  const { box, from, end, look } = useSeen(ROW, rows.length, (seen) => hasMore && !loading && error === null && seen >= rows.length && more());
   useEffect(look, [rows.length, hasMore, loading]);
-  const latest = useRef(look);
-  latest.current = look;
-  useEffect(() => {
-    const watcher = new ResizeObserver(() => latest.current());
-    if (box.current) watcher.observe(box.current);
-    return () => watcher.disconnect();
-  }, [rows.length === 0]);
   const move = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     const row = (event.target as Element).closest<HTMLElement>("[data-row]");
@@ -86,8 +75,7 @@ export function Table<T extends { id: string | null }>({ label, columns, listing
     next.scrollIntoView({ block: "nearest" });
   };
   if (error !== null && rows.length === 0) return <Problem error={error} retry={listing.reload} />;
-  if (rows.length === 0) return loading ? <Loading lines={8} /> : <>{empty ?? <Empty />}</>;
-  const [from, end] = seen;
+  if (rows.length === 0) return loading ? <Loading lines={8} /> : <>{typeof empty === "string" ? <Empty title={empty} /> : empty}</>;
   const shown = rows.slice(from, end);
   const template = [...(onSelect ? ["2rem"] : []), ...columns.map((each) => each.width ?? "1fr")].join(" ");
   const cells = columns.map((each, place) => `${each.numeric ? "numeric" : ""} ${each.wide ? "if-wide" : ""} ${place ? "" : "table-name"}`);
@@ -111,7 +99,7 @@ export function Table<T extends { id: string | null }>({ label, columns, listing
           </span>
         )}
         {columns.map((each, n) => (
-          <span key={each.name} role="columnheader" class={cells[n]}>
+          <span key={n} role="columnheader" class={cells[n]}>
             {each.head || <span class="unseen">{t("do.actions")}</span>}
           </span>
         ))}

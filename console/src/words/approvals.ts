@@ -30,6 +30,5 @@ export const approvals = {
   "approvals.of": ["{agent} of {team}", "{team} 的 {agent}"],
   "approvals.for": ["for {who}", "由 {who} 处理"],
   "approvals.asked": ["asked by {who}", "由 {who} 发起"],
-  "approvals.thread": ["Thread", "会话"],
   "approvals.run": ["Run", "运行"],
 } as const satisfies Words;

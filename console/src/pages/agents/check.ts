@@ -1,6 +1,6 @@
 /** Asks the server, while a definition is written, what is wrong with it; nothing is stored. */
 import { useEffect, useState } from "preact/hooks";
-import { api, ApiError, data } from "../../api/client";
+import { api, ApiError, data } from "../../api";
 import { read, troublesOf, type Data, type Trouble } from "../../ui/editor/places";
 import { t } from "../../words";
 import type { Visibility } from "./definition";

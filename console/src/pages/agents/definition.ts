@@ -1,10 +1,9 @@
 /** Stored definitions, as the pages read and name them. */
 import { stringify } from "yaml";
-import { api, data } from "../../api/client";
-import type { Definition, Page } from "../../api/shapes";
+import { api, data, type Definition, type Page } from "../../api";
+import { chosen, to } from "../../route";
 import { may } from "../../session";
-import { query, to } from "../../route";
-import { paged } from "../../ui/load";
+import { paged, type After } from "../../ui";
 import type { Data } from "../../ui/editor/places";
 
 export type Visibility = Definition["visibility"];
@@ -12,7 +11,7 @@ export const VISIBILITIES = ["user", "tenant", "all"] as const;
 
 /** For whom the definitions are that the address asks for; null: whoever they are for. */
 export function chosenVisibility(): Visibility | null {
-  return VISIBILITIES.find((each) => each === query.value.get("for")) ?? null;
+  return chosen("for", VISIBILITIES) ?? null;
 }
 
 export function agentPath(name: string, visibility: Visibility | null, tab?: string): string {
@@ -52,6 +51,6 @@ export function agent(name: string, visibility: Visibility | null, version?: num
   return data(api.GET("/v1/agents/{name}", { params: { path: { name }, query: wanted } }));
 }
 
-export function versionsOf(name: string, visibility: Visibility, after: string | number | null): Promise<Page<Definition>> {
+export function versionsOf(name: string, visibility: Visibility, after: After): Promise<Page<Definition>> {
   return data(api.GET("/v1/agents/{name}/versions", { params: { path: { name }, query: { visibility, ...paged(after) } } }));
 }

@@ -1,13 +1,11 @@
 /** A stored definition is changed: a new version of it is stored, unless somebody else has stored one meanwhile. */
 import { useState } from "preact/hooks";
-import { api, ApiError, data } from "../../api/client";
-import type { Definition } from "../../api/shapes";
-import { Button } from "../../ui/controls";
+import { api, ApiError, data, type Definition } from "../../api";
+import { Button, tell } from "../../ui";
 import { Diff } from "../../ui/diff";
 import { write } from "../../ui/editor/places";
-import { tell } from "../../ui/toast";
 import { t } from "../../words";
-import { useCheck, valueOf } from "./check";
+import { valueOf } from "./check";
 import { agent, contentOf, mayChange, same } from "./definition";
 import { Editing } from "./editing";
 
@@ -39,7 +37,6 @@ export function EditDefinition({ stored, onSaved }: { stored: Definition; onSave
   const [text, setText] = useState(first);
   const [theirs, setTheirs] = useState<Definition | null>(null);
   const may = mayChange(visibility);
-  const check = useCheck(text, name, visibility, may);
   const definition = valueOf(text);
   const changed = definition !== null && !same(definition, stored.definition);
   const put = async (expected: number) => {
@@ -64,7 +61,7 @@ export function EditDefinition({ stored, onSaved }: { stored: Definition; onSave
   return (
     <>
       {theirs && <Conflict theirs={theirs} mine={text} onReplace={() => put(theirs.version)} onTake={() => take(theirs)} />}
-      <Editing label={t("agents.text")} text={text} onText={may ? setText : null} check={check}>
+      <Editing name={name} visibility={visibility} text={text} onText={may ? setText : null}>
         {may ? (
           <>
             {/^\s*#|\s#\s/m.test(text) && <span class="quiet">{t("agents.comments")}</span>}

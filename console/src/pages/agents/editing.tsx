@@ -1,15 +1,14 @@
 /** The editor of a definition: its text, how it is written, and what the server says of it. */
 import { useState } from "preact/hooks";
-import { api, data } from "../../api/client";
+import { api, data } from "../../api";
 import { may } from "../../session";
-import { Button, Select } from "../../ui/controls";
+import { Button, Problem, Select, useLoaded } from "../../ui";
 import { Editor } from "../../ui/editor";
 import type { Schema } from "../../ui/editor/completion";
 import { read, write, type Format, type Span, type Trouble } from "../../ui/editor/places";
-import { useLoaded } from "../../ui/load";
-import { Problem } from "../../ui/state";
 import { t } from "../../words";
-import type { Check } from "./check";
+import { useCheck, type Check } from "./check";
+import type { Visibility } from "./definition";
 
 /** The names of tools that a definition may have: those of the server, and what the tenant has registered. */
 async function toolNames(): Promise<string[]> {
@@ -18,8 +17,10 @@ async function toolNames(): Promise<string[]> {
   return (tools as unknown as { name: string }[]).map(({ name }) => name);
 }
 
+const FORMATS = [["yaml", "YAML"], ["json", "JSON"]] as const;
+
 /** How a text is written: as JSON where its first letter says so. */
-export const formatOf = (text: string): Format => (text.trimStart().startsWith("{") ? "json" : "yaml");
+const formatOf = (text: string): Format => (text.trimStart().startsWith("{") ? "json" : "yaml");
 
 function Troubles({ text, troubles, onShow }: { text: string; troubles: readonly Trouble[]; onShow: (span: Span) => void }) {
   return (
@@ -45,16 +46,18 @@ function told({ state, troubles }: Check): string {
 }
 
 interface EditingProps {
-  label: string;
+  /** What it defines, and for whom. */
+  name: string;
+  visibility: Visibility;
   text: string;
   /** null: it may be read only. */
   onText: ((text: string) => void) | null;
-  check: Check;
   children?: preact.ComponentChildren;
 }
 
 /** `children`: what else stands in the bar over the text. */
-export function Editing({ label, text, onText, check, children }: EditingProps) {
+export function Editing({ name, visibility, text, onText, children }: EditingProps) {
+  const check = useCheck(text, name, visibility, onText !== null);
   const [shown, setShown] = useState<Span | null>(null);
   const schema = useLoaded(() => data(api.GET("/v1/agents/schema")), []);
   const tools = useLoaded(toolNames, []);
@@ -67,36 +70,18 @@ export function Editing({ label, text, onText, check, children }: EditingProps) 
     <div class="editing">
       <div class="editing-bar">
         {onText && (
-          <Select
-            label={t("agents.format")}
-            hideLabel
-            value={format}
-            options={[
-              ["yaml", "YAML"],
-              ["json", "JSON"],
-            ]}
-            onValue={turn}
-          />
-        )}
-        {onText && (
-          <span role="status" class={`checked ${check.state} ${check.troubles.some((each) => each.severity === "error") ? "wrong" : ""}`}>
-            {told(check)}
-          </span>
+          <>
+            <Select label={t("agents.format")} hideLabel value={format} options={FORMATS} onValue={turn} />
+            <span role="status" class={`checked ${check.state} ${check.troubles.some((each) => each.severity === "error") ? "wrong" : ""}`}>
+              {told(check)}
+            </span>
+          </>
         )}
         {children}
       </div>
-      <Editor
-        label={label}
-        text={text}
-        format={format}
-        troubles={check.troubles}
-        schema={(schema.value as Schema | null) ?? null}
-        tools={tools.value ?? []}
-        shown={shown}
-        {...(onText ? { onText } : {})}
-      />
+      <Editor {...{ text, format, shown }} label={t("agents.text")} troubles={check.troubles} schema={schema.value as Schema | null} tools={tools.value ?? []} {...(onText ? { onText } : {})} />
       {onText && <Troubles text={text} troubles={check.troubles} onShow={setShown} />}
-      {onText && check.error !== null && <Problem error={check.error} />}
+      {check.error !== null && <Problem error={check.error} />}
     </div>
   );
 }

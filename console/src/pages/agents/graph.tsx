@@ -2,10 +2,8 @@
 import { useMemo } from "preact/hooks";
 import { query, search, to } from "../../route";
 import { may } from "../../session";
+import { Json, Problem, Status } from "../../ui";
 import type { Data } from "../../ui/editor/places";
-import { Json } from "../../ui/json";
-import { Problem } from "../../ui/state";
-import { Status } from "../../ui/values";
 import { known, language, t } from "../../words";
 import { layoutOf, ROWS, WIDTH, type Drawn, type Placed } from "./layout";
 import { useLive, type Live } from "./live";
@@ -74,7 +72,7 @@ function Told({ run, live, error }: { run: string; live: Live; error: unknown })
   const status = `status.${live.status}`;
   return (
     <p class="live-run" role="status">
-      {may("threads:read") ? <a href={to(["runs", run])}>{t("agents.run")}</a> : t("agents.run")} {known(status) && <Status status={live.status as "running"} />}{" "}
+      {may("threads:read") ? <a href={to(["runs", run])}>{t("is.run")}</a> : t("is.run")} {known(status) && <Status status={live.status as "running"} />}{" "}
       {live.speaking !== null && <bdi>{live.tool === null ? t("team.nowSpeaks", { name: live.speaking }) : t("team.nowCalls", { name: live.speaking, tool: live.tool })}</bdi>}
     </p>
   );

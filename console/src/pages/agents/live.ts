@@ -1,6 +1,6 @@
 /** Who speaks in a run, from its events. */
 import { useEffect, useState } from "preact/hooks";
-import { follow, type ServerEvent } from "../../api/events";
+import { follow, type ServerEvent } from "../../api";
 
 export interface Live {
   speaking: string | null;

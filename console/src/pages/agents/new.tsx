@@ -1,13 +1,11 @@
 /** A definition that is new. */
 import { useState } from "preact/hooks";
-import { api, data } from "../../api/client";
+import { api, data } from "../../api";
 import { go } from "../../route";
 import { may } from "../../session";
-import { Button, Field, Select } from "../../ui/controls";
-import { PageHead } from "../../ui/page";
-import { tell } from "../../ui/toast";
+import { Button, Field, optionsOf, PageHead, Select, tell } from "../../ui";
 import { t } from "../../words";
-import { useCheck, valueOf } from "./check";
+import { valueOf } from "./check";
 import { agentPath, mayChange, type Visibility } from "./definition";
 import { Editing } from "./editing";
 
@@ -23,7 +21,6 @@ export function NewAgent() {
   const [name, setName] = useState(FIRST);
   const [visibility, setVisibility] = useState<Visibility>("user");
   const [text, setText] = useState(() => example(FIRST));
-  const check = useCheck(text, name, visibility, true);
   const definition = valueOf(text);
   const rename = (chosen: string) => {
     // Until somebody writes, the example has the name that is chosen.
@@ -35,17 +32,17 @@ export function NewAgent() {
     tell(t("agents.saved", { version: 1 }));
     go(agentPath(name, visibility));
   };
-  const options: (readonly [Visibility, string])[] = [["user", t("agents.for.user")], ...(mayChange("tenant") ? [["tenant", t("agents.for.tenant")] as const] : [])];
+  const visibilities = (["user", "tenant"] as const).filter(mayChange);
   return (
     <div class="page agents">
       <PageHead title={t("agents.new")}>
-        <Field label={t("agents.name")} value={name} onValue={rename} />
-        <Select label={t("agents.for")} value={visibility} options={options} onValue={setVisibility} />
+        <Field label={t("is.name")} value={name} onValue={rename} />
+        <Select label={t("agents.for")} value={visibility} options={optionsOf<Visibility>(visibilities, (each) => t(`agents.for.${each}`))} onValue={setVisibility} />
         <Button kind="primary" disabled={!definition || !may("agents:write")} onClick={save}>
           {t("do.save")}
         </Button>
       </PageHead>
-      <Editing label={t("agents.text")} text={text} onText={setText} check={check} />
+      <Editing name={name} visibility={visibility} text={text} onText={setText} />
     </div>
   );
 }

@@ -1,12 +1,10 @@
 /** A chat on a thread that is thrown away, to try what is stored. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { api, ApiError, data, post, root, send } from "../../api/client";
-import { eventsOf } from "../../api/events";
+import { api, ApiError, data, eventsOf, post, root, send } from "../../api";
 import { search, to } from "../../route";
 import { may } from "../../session";
-import { Area, Button } from "../../ui/controls";
+import { Area, Button, Problem } from "../../ui";
 import { Markdown } from "../../ui/markdown";
-import { Problem } from "../../ui/state";
 import { t } from "../../words";
 
 interface Said {
@@ -47,10 +45,10 @@ function useThread() {
 function Message({ by, text, thought }: Said) {
   return (
     <div class={`said ${by}`}>
-      <span class="unseen">{t(by === "user" ? "agents.you" : "agents.answer")}: </span>
+      <span class="unseen">{t(by === "user" ? "is.you" : "agents.answer")}: </span>
       {thought && (
         <details class="quiet">
-          <summary>{t("agents.thoughts")}</summary>
+          <summary>{t("is.thoughts")}</summary>
           <Markdown text={thought} />
         </details>
       )}
@@ -110,14 +108,14 @@ export function TryOut({ name, note }: { name: string; note?: string }) {
   };
   const stop = () => (leaving.current?.abort(), thread.current && data(api.POST("/v1/threads/{thread_id}/cancel", { params: { path: { thread_id: thread.current } } })));
   return (
-    <aside class="try" aria-label={t("agents.try")}>
+    <aside class="try" aria-label={t("do.try")}>
       <header class="section-head">
-        <h2>{t("agents.try")}</h2>
+        <h2>{t("do.try")}</h2>
         <span class="quiet">{note}</span>
-        {run && may("threads:read") && <a href={to(["runs", run])}>{t("agents.run")}</a>}
+        {run && may("threads:read") && <a href={to(["runs", run])}>{t("is.run")}</a>}
         {said.length > 0 && <Button onClick={clear}>{t("do.clear")}</Button>}
       </header>
-      <div class="try-said" role="log" tabIndex={0} aria-label={t("agents.tryLog")} aria-busy={asking}>
+      <div class="try-said" role="log" tabIndex={0} aria-label={t("runs.way.conversation")} aria-busy={asking}>
         {said.length === 0 && <p class="quiet">{t("agents.tryHint")}</p>}
         {said.map((each, n) => (
           <Message key={n} {...each} />
@@ -129,12 +127,12 @@ export function TryOut({ name, note }: { name: string; note?: string }) {
         onSubmit={(event) => (event.preventDefault(), void ask())}
         onKeyDown={(event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && (event.preventDefault(), void ask())}
       >
-        <Area label={t("agents.message")} rows={2} value={text} onValue={setText} />
+        <Area label={t("is.message")} rows={2} value={text} onValue={setText} />
         {asking && may("runs:cancel") ? (
-          <Button onClick={stop}>{t("agents.stop")}</Button>
+          <Button onClick={stop}>{t("do.stop")}</Button>
         ) : (
           <Button kind="primary" type="submit" disabled={asking || !text.trim()}>
-            {t("agents.send")}
+            {t("do.send")}
           </Button>
         )}
       </form>

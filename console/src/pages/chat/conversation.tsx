@@ -31,9 +31,7 @@ function Head({ store }: { store: ThreadStore }) {
       {thread?.run_id && <a href={to(["runs", thread.run_id])}>{t("chat.run")}</a>}
       {thread && thread.branch !== null && thread.branch !== undefined && <Button onClick={() => setTree(true)}>{t("chat.branches")}</Button>}
       {may("threads:delete") && !store.owner && (
-        <ConfirmButton title={t("do.delete")} text={t("chat.deleteSure")} onYes={remove}>
-          {t("do.delete")}
-        </ConfirmButton>
+        <ConfirmButton title={t("do.delete")} text={t("chat.deleteSure")} onYes={remove} />
       )}
       {tree && <Branches store={store} onClose={() => setTree(false)} />}
     </PageHead>

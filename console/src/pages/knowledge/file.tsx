@@ -1,21 +1,18 @@
 /** The text that was read of a file, with the passage that was found in it. */
-import { useEffect, useRef, useState } from "preact/hooks";
-import { api, data } from "../../api/client";
+import { useEffect, useRef } from "preact/hooks";
+import { api, data } from "../../api";
 import { query, to } from "../../route";
 import { may } from "../../session";
-import { Area } from "../../ui/controls";
-import { DialogButton, Form } from "../../ui/form";
-import { useLoaded } from "../../ui/load";
-import { PageHead } from "../../ui/page";
-import { Empty, Loading, Problem } from "../../ui/state";
-import { bytes, count, Time } from "../../ui/values";
+import { Area, bytes, count, DialogButton, Empty, Form, PageHead, Show, Time, useLoaded, type Given } from "../../ui";
 import { t } from "../../words";
 import { attributesOf, FileStatus, type StoreFile } from "./files";
 import { valueOf } from "./search";
 
+const written = (value: unknown) => (typeof value === "string" && valueOf(value) !== value ? JSON.stringify(value) : String(value));
+
 function AttributesForm({ file, onDone }: { file: StoreFile; onDone: (file: StoreFile) => void }) {
-  const [text, setText] = useState(Object.entries(file.attributes).map(([name, value]) => `${name} = ${typeof value === "string" && valueOf(value) !== value ? JSON.stringify(value) : value}`).join("\n"));
-  const submit = async () => {
+  const first = Object.entries(file.attributes).map(([name, value]) => `${name} = ${written(value)}`);
+  const submit = async ({ text = "" }: Given) => {
     const lines = text.split("\n").filter((line) => line.trim());
     const attributes = Object.fromEntries(lines.map((line) => [line.split("=")[0]?.trim() ?? "", valueOf(line.slice(line.indexOf("=") + 1).trim())]));
     const params = { path: { vector_store_id: file.vector_store_id, file_id: file.id } };
@@ -23,7 +20,7 @@ function AttributesForm({ file, onDone }: { file: StoreFile; onDone: (file: Stor
   };
   return (
     <Form onSubmit={submit}>
-      <Area label={t("kn.attributesHow")} value={text} onValue={setText} rows={6} />
+      <Area label={t("kn.attributesHow")} name="text" value={first.join("\n")} rows={6} />
     </Form>
   );
 }
@@ -31,6 +28,7 @@ function AttributesForm({ file, onDone }: { file: StoreFile; onDone: (file: Stor
 function Parts({ parts, place }: { parts: readonly { text: string; place?: number }[]; place: string | null }) {
   const mark = useRef<HTMLLIElement>(null);
   useEffect(() => mark.current?.scrollIntoView({ block: "center" }), [place]);
+  if (parts.length === 0) return <Empty title={t("kn.noText")} />;
   return (
     <ol class="parts">
       {parts.map((part, n) => {
@@ -46,36 +44,36 @@ function Parts({ parts, place }: { parts: readonly { text: string; place?: numbe
   );
 }
 
-export function FileText({ store, file }: { store: string; file: string }) {
-  const params = { path: { vector_store_id: store, file_id: file } };
-  const info = useLoaded(() => data(api.GET("/v1/vector_stores/{vector_store_id}/files/{file_id}", { params })), [store, file], 3);
-  const state = info.value?.status;
-  const content = useLoaded(() => data(api.GET("/v1/vector_stores/{vector_store_id}/files/{file_id}/content", { params })), [store, file, state]);
-  const shown = info.value;
-  if (shown === null) return info.error === null ? <Loading /> : <Problem error={info.error} retry={info.reload} />;
+function Shown({ file, onChanged }: { file: StoreFile; onChanged: (file: StoreFile) => void }) {
+  const params = { path: { vector_store_id: file.vector_store_id, file_id: file.id } };
+  const content = useLoaded(() => data(api.GET("/v1/vector_stores/{vector_store_id}/files/{file_id}/content", { params })), [file.id, file.status]);
+  const attributes = attributesOf(file);
   return (
     <div class="page">
-      <PageHead title={shown.filename}>
+      <PageHead title={file.filename}>
         <div class="actions">
-          <a href={to(["knowledge", store])}>{t("kn.store")}</a>
-          {may("knowledge:write") && (
-            <DialogButton title={t("kn.changeAttributes")}>{(close) => <AttributesForm file={shown} onDone={(made) => (info.set(made), close())} />}</DialogButton>
-          )}
+          <a href={to(["knowledge", file.vector_store_id])}>{t("kn.store")}</a>
+          {may("knowledge:write") && <DialogButton title={t("kn.changeAttributes")}>{(close) => <AttributesForm file={file} onDone={(made) => (onChanged(made), close())} />}</DialogButton>}
         </div>
       </PageHead>
       <p class="actions">
-        <FileStatus file={shown} />
+        <FileStatus file={file} />
         <span class="quiet text">
-          {t("kn.chunks")}: {count(shown.chunks.total)} · {bytes(shown.usage_bytes)} · <Time at={shown.created_at} /> {attributesOf(shown) && `· ${attributesOf(shown)}`}
+          {t("kn.chunks")}: {count(file.chunks.total)} · {bytes(file.usage_bytes)} · <Time at={file.created_at} /> {attributes && `· ${attributes}`}
         </span>
       </p>
-      {shown.notes.length > 0 && (
+      {file.notes.length > 0 && (
         <p class="text">
-          <strong>{t("kn.notes")}:</strong> {shown.notes.join(" · ")}
+          <strong>{t("kn.notes")}:</strong> {file.notes.join(" · ")}
         </p>
       )}
-      {content.error !== null && <Problem error={content.error} retry={content.reload} />}
-      {content.value ? content.value.data.length ? <Parts parts={content.value.data} place={query.value.get("place")} /> : <Empty title={t("kn.noText")} /> : content.loading && <Loading />}
+      <Show of={content}>{({ data: parts }) => <Parts parts={parts} place={query.value.get("place")} />}</Show>
     </div>
   );
+}
+
+export function FileText({ store, file }: { store: string; file: string }) {
+  const params = { path: { vector_store_id: store, file_id: file } };
+  const info = useLoaded(() => data(api.GET("/v1/vector_stores/{vector_store_id}/files/{file_id}", { params })), [store, file], 3);
+  return <Show of={info}>{(shown) => <Shown file={shown} onChanged={info.set} />}</Show>;
 }

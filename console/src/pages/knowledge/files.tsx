@@ -1,16 +1,9 @@
 /** The files of a store, as they are uploaded and read. */
 import { useRef, useState } from "preact/hooks";
-import { api, data, root, send } from "../../api/client";
-import type { Listed } from "../../api/shapes";
-import { query, search, to } from "../../route";
+import { api, data, upload, type Listed } from "../../api";
+import { chosen, to } from "../../route";
 import { may } from "../../session";
-import { Button, Select } from "../../ui/controls";
-import { ConfirmButton } from "../../ui/form";
-import { paged, useListing } from "../../ui/load";
-import { Empty } from "../../ui/state";
-import { Table, type Column } from "../../ui/table";
-import { tell } from "../../ui/toast";
-import { bytes, Time } from "../../ui/values";
+import { acts, Button, bytes, ConfirmButton, optionsOf, paged, SearchSelect, Table, tell, Time, useListing, type After, type Column } from "../../ui";
 import { t } from "../../words";
 
 export type StoreFile = Listed<"/v1/vector_stores/{vector_store_id}/files">;
@@ -29,19 +22,11 @@ export function FileStatus({ file }: { file: StoreFile }) {
   const kind = { in_progress: waits ? "" : "running", completed: "completed", failed: "bad", cancelled: "" }[file.status];
   return (
     <>
-      <span class={`status ${kind}`}>{waits ? t("kn.queued") : t(`kn.${file.status}`)}</span>{" "}
+      <span class={`status ${kind}`}>{waits ? t("status.created") : t(`is.${file.status}`)}</span>{" "}
       {file.status === "in_progress" && !waits && <span class="quiet">{t("kn.chunksDone", { done, total })}</span>}
       {file.last_error && <span title={file.last_error.message}>{file.last_error.message}</span>}
     </>
   );
-}
-
-async function upload(file: File): Promise<string> {
-  const body = new FormData();
-  body.set("purpose", "assistants");
-  body.set("file", file);
-  const response = await send(new Request(`${root}/v1/files`, { method: "POST", body }));
-  return ((await response.json()) as { id: string }).id;
 }
 
 /** Upload files and attach them. One that is refused keeps none of the others back. */
@@ -54,7 +39,7 @@ function useUpload(store: string, onDone: () => void) {
     const work = async () => {
       for (let file = waiting.shift(); file; file = waiting.shift()) {
         try {
-          ids.push(await upload(file));
+          ids.push(await upload(file, "assistants"));
         } catch (error) {
           tell(t("kn.notUploaded", { name: file.name, why: (error as Error).message }), "problem");
         }
@@ -78,8 +63,8 @@ function useUpload(store: string, onDone: () => void) {
 export function Files({ store, mine, onChange }: { store: string; mine: boolean; onChange: () => void }) {
   const picker = useRef<HTMLInputElement>(null);
   const [over, setOver] = useState(false);
-  const status = STATUSES.find((each) => each === query.value.get("status"));
-  const page = (after: string | number | null) =>
+  const status = chosen("status", STATUSES);
+  const page = (after: After) =>
     data(api.GET("/v1/vector_stores/{vector_store_id}/files", { params: { path: { vector_store_id: store }, query: { ...paged(after), ...(status ? { filter: status } : {}) } } }));
   const listing = useListing<StoreFile>(page, [store, status], 3);
   const changed = () => (listing.reload(), onChange());
@@ -90,23 +75,13 @@ export function Files({ store, mine, onChange }: { store: string; mine: boolean;
     changed();
   };
   const columns: Column<StoreFile>[] = [
-    { name: "name", head: t("kn.name"), cell: (row) => <bdi>{row.filename}</bdi>, width: "2fr" },
-    { name: "status", head: t("kn.status"), cell: (row) => <FileStatus file={row} />, width: "2fr" },
-    { name: "attributes", head: t("kn.attributes"), cell: (row) => <bdi title={attributesOf(row)}>{attributesOf(row)}</bdi>, wide: true },
-    { name: "size", head: t("kn.size"), cell: (row) => bytes(row.usage_bytes), width: "6rem", numeric: true, wide: true },
-    { name: "added", head: t("kn.added"), cell: (row) => <Time at={row.created_at} />, width: "8rem", wide: true },
+    { head: t("is.name"), cell: (row) => <bdi>{row.filename}</bdi>, width: "2fr" },
+    { head: t("is.status"), cell: (row) => <FileStatus file={row} />, width: "2fr" },
+    { head: t("kn.attributes"), cell: (row) => <bdi title={attributesOf(row)}>{attributesOf(row)}</bdi>, wide: true },
+    { head: t("kn.size"), cell: (row) => bytes(row.usage_bytes), width: "6rem", numeric: true, wide: true },
+    { head: t("kn.added"), cell: (row) => <Time at={row.created_at} />, width: "8rem", wide: true },
+    ...(mine ? [acts<StoreFile>("3rem", (row) => <ConfirmButton of={row.filename} title={t("kn.remove")} on="×" text={t("kn.removeText", { name: row.filename })} onYes={() => remove(row)} />)] : []),
   ];
-  if (mine)
-    columns.push({
-      name: "do",
-      head: "",
-      width: "3rem",
-      cell: (row) => (
-        <ConfirmButton kind="ghost" label={`${t("kn.remove")}: ${row.filename}`} title={t("kn.remove")} text={t("kn.removeText", { name: row.filename })} onYes={() => remove(row)}>
-          ×
-        </ConfirmButton>
-      ),
-    });
   const drop = (event: DragEvent) => {
     event.preventDefault();
     setOver(false);
@@ -114,14 +89,14 @@ export function Files({ store, mine, onChange }: { store: string; mine: boolean;
     if (mayAdd && files.length) void add(files);
   };
   return (
-    <section class={over ? "drop over" : "drop"} aria-label={t("kn.files")} onDragOver={(event) => (event.preventDefault(), setOver(mayAdd))} onDragLeave={() => setOver(false)} onDrop={drop}>
+    <section class={over ? "drop over" : "drop"} aria-label={t("is.files")} onDragOver={(event) => (event.preventDefault(), setOver(mayAdd))} onDragLeave={() => setOver(false)} onDrop={drop}>
       <div class="filters">
-        <Select label={t("kn.status")} value={status ?? ""} options={[["", t("kn.all")], ...STATUSES.map((each) => [each, t(`kn.${each}`)] as const)]} onValue={(value) => search({ status: value || null })} />
+        <SearchSelect label={t("is.status")} name="status" options={optionsOf(STATUSES, (each) => t(`is.${each}`))} any={t("is.all")} />
         {mayAdd && (
           <>
-            <input ref={picker} type="file" multiple hidden aria-label={t("kn.upload")} onChange={(event) => (void add([...(event.currentTarget.files ?? [])]), (event.currentTarget.value = ""))} />
+            <input ref={picker} type="file" multiple hidden aria-label={t("do.addFiles")} onChange={(event) => (void add([...(event.currentTarget.files ?? [])]), (event.currentTarget.value = ""))} />
             <Button kind="primary" disabled={state !== null} onClick={() => picker.current?.click()}>
-              {t("kn.upload")}
+              {t("do.addFiles")}
             </Button>
             <span class="quiet" role="status">
               {state ? t("kn.uploading", state) : t("kn.drop")}
@@ -129,7 +104,7 @@ export function Files({ store, mine, onChange }: { store: string; mine: boolean;
           </>
         )}
       </div>
-      <Table label={t("kn.files")} columns={columns} listing={listing} href={(row) => to(["knowledge", store, "files", row.id])} empty={<Empty title={t("kn.noFiles")} />} />
+      <Table label={t("is.files")} columns={columns} listing={listing} href={(row) => to(["knowledge", store, "files", row.id])} empty={t("kn.noFiles")} />
     </section>
   );
 }

@@ -1,10 +1,8 @@
 /** A search in a store: passages with their scores, and where they stand. */
-import { useEffect, useState } from "preact/hooks";
-import { api, data } from "../../api/client";
-import { query, search, to } from "../../route";
-import { Button, Field } from "../../ui/controls";
-import { useLoaded } from "../../ui/load";
-import { Empty, Loading, Problem } from "../../ui/state";
+import { useState } from "preact/hooks";
+import { api, data } from "../../api";
+import { asked, to } from "../../route";
+import { Empty, Field, SearchForm, Show, useLoaded } from "../../ui";
 import { t } from "../../words";
 import { attributesOf } from "./files";
 
@@ -32,61 +30,58 @@ function filtersOf(text: string): { filters?: Record<string, unknown> } {
   return filters.length ? { filters: { type: "and", filters } } : {};
 }
 
-export function Search({ store }: { store: string }) {
-  const asked = query.value.get("q") ?? "";
-  const filter = query.value.get("filter") ?? "";
-  const [question, setQuestion] = useState(asked);
-  const [filters, setFilters] = useState(filter);
-  useEffect(() => (setQuestion(asked), setFilters(filter)), [asked, filter]);
-  const find = async () => {
-    if (!asked) return null;
-    const body = { query: asked, max_num_results: 20, ...filtersOf(filter) } as const;
-    return await data(api.POST("/v1/vector_stores/{vector_store_id}/search", { params: { path: { vector_store_id: store } }, body: body as never }));
-  };
-  const found = useLoaded(find, [store, asked, filter]);
-  const submit = (event: Event) => {
-    event.preventDefault();
-    if (question === asked && filters === filter) found.reload();
-    else search({ q: question, filter: filters });
-  };
+async function find(store: string, question: string, filter: string) {
+  const body = { query: question, max_num_results: 20, ...filtersOf(filter) } as const;
+  return await data(api.POST("/v1/vector_stores/{vector_store_id}/search", { params: { path: { vector_store_id: store } }, body: body as never }));
+}
+
+function Passages({ store, found: { mode, notes, data: passages } }: { store: string; found: Awaited<ReturnType<typeof find>> }) {
   return (
     <>
-      <form class="filters search" role="search" onSubmit={submit}>
-        <Field label={t("kn.question")} type="search" value={question} onValue={setQuestion} required autofocus />
-        <Field label={t("kn.filter")} value={filters} onValue={setFilters} />
-        <Button kind="primary" type="submit">
-          {t("do.search")}
-        </Button>
-      </form>
-      {found.error !== null ? <Problem error={found.error} retry={found.reload} /> : found.loading && asked ? <Loading lines={6} /> : null}
-      {found.error === null && found.value && (
-        <>
-          <p class="quiet">{[t(`kn.mode.${found.value.mode}`), ...found.value.notes].join(" · ")}</p>
-          {found.value.data.length === 0 && <Empty title={t("kn.nothing")} />}
-          <ol class="passages">
-            {found.value.data.map((each, n) => {
-              const text = each.content.map((part) => part.text).join("\n");
-              return (
-                <li key={n} class="card">
-                  <div class="actions">
-                    <strong>
-                      <bdi>{each.filename}</bdi>
-                    </strong>
-                    {each.page && <span class="badge">{t("kn.page", { n: each.page })}</span>}
-                    <span class="badge">{t("kn.score", { score: each.score.toFixed(3) })}</span>
-                    {typeof each.cosine === "number" && <span class="badge">{t("kn.cosine", { cosine: each.cosine.toFixed(3) })}</span>}
-                    <span class="quiet text">{[each.headings?.join(" › "), attributesOf(each)].filter(Boolean).join(" · ")}</span>
-                    <a href={to(["knowledge", store, "files", each.file_id], { place: String(each.place) })}>{t("kn.where")}</a>
-                  </div>
-                  <p class="text clipped" tabIndex={0}>
-                    {text.trim()}
-                  </p>
-                </li>
-              );
-            })}
-          </ol>
-        </>
-      )}
+      <p class="quiet">{[t(`kn.mode.${mode}`), ...notes].join(" · ")}</p>
+      {passages.length === 0 && <Empty title={t("kn.nothing")} />}
+      <ol class="passages">
+        {passages.map((each, n) => (
+          <li key={n} class="card">
+            <div class="actions">
+              <strong>
+                <bdi>{each.filename}</bdi>
+              </strong>
+              {each.page && <span class="badge">{t("kn.page", { n: each.page })}</span>}
+              <span class="badge">{t("kn.score", { score: each.score.toFixed(3) })}</span>
+              {typeof each.cosine === "number" && <span class="badge">{t("kn.cosine", { cosine: each.cosine.toFixed(3) })}</span>}
+              <span class="quiet text">{[each.headings?.join(" › "), attributesOf(each)].filter(Boolean).join(" · ")}</span>
+              <a href={to(["knowledge", store, "files", each.file_id], { place: String(each.place) })}>{t("kn.where")}</a>
+            </div>
+            <p class="text clipped" tabIndex={0}>
+              {each.content.map((part) => part.text).join("\n").trim()}
+            </p>
+          </li>
+        ))}
+      </ol>
+    </>
+  );
+}
+
+function Found({ store, question, filter }: { store: string; question: string; filter: string }) {
+  const found = useLoaded(() => find(store, question, filter), []);
+  return (
+    <Show of={found} lines={6}>
+      {(made) => <Passages store={store} found={made} />}
+    </Show>
+  );
+}
+
+export function Search({ store }: { store: string }) {
+  const [question, filter] = [asked("q"), asked("filter")];
+  const [times, setTimes] = useState(0);
+  return (
+    <>
+      <SearchForm onSearch={() => setTimes(times + 1)}>
+        <Field label={t("kn.question")} name="q" type="search" value={question} required autofocus />
+        <Field label={t("kn.filter")} name="filter" value={filter} />
+      </SearchForm>
+      {question && <Found key={`${question} ${filter} ${times}`} store={store} question={question} filter={filter} />}
     </>
   );
 }

@@ -1,26 +1,23 @@
 /** One store: its files as they are read, or a search in it. */
-import { api, data } from "../../api/client";
+import { api, data } from "../../api";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Tabs } from "../../ui/controls";
-import { ConfirmButton, DialogButton } from "../../ui/form";
-import { useLoaded } from "../../ui/load";
-import { PageHead } from "../../ui/page";
-import { Loading, Problem } from "../../ui/state";
-import { bytes, count, Time } from "../../ui/values";
+import { bytes, ConfirmButton, count, DialogButton, PageHead, Show, Tabs, Time, useLoaded } from "../../ui";
 import { t } from "../../words";
 import { Files } from "./files";
 import { Search } from "./search";
-import { nameOf, StoreForm, StoreStatus } from "./stores";
+import { nameOf, StoreForm, StoreStatus, type StoreEntry } from "./stores";
 
 export function Store({ id, searching }: { id: string; searching: boolean }) {
-  const params = { path: { vector_store_id: id } };
-  const store = useLoaded(() => data(api.GET("/v1/vector_stores/{vector_store_id}", { params })), [id], 3);
-  const shown = store.value;
-  if (shown === null) return store.error === null ? <Loading /> : <Problem error={store.error} retry={store.reload} />;
+  const store = useLoaded(() => data(api.GET("/v1/vector_stores/{vector_store_id}", { params: { path: { vector_store_id: id } } })), [id], 3);
+  return <Show of={store}>{(shown) => <Shown store={shown} searching={searching} reload={store.reload} set={store.set} />}</Show>;
+}
+
+function Shown({ store: shown, searching, reload, set }: { store: StoreEntry; searching: boolean; reload: () => void; set: (store: StoreEntry) => void }) {
+  const { id } = shown;
   const mine = may("knowledge:write") && !shown.shared;
   const remove = async () => {
-    await data(api.DELETE("/v1/vector_stores/{vector_store_id}", { params }));
+    await data(api.DELETE("/v1/vector_stores/{vector_store_id}", { params: { path: { vector_store_id: id } } }));
     go("knowledge");
   };
   return (
@@ -29,15 +26,12 @@ export function Store({ id, searching }: { id: string; searching: boolean }) {
         {mine && (
           <div class="actions">
             <DialogButton title={t("kn.change")} text={t("do.edit")}>
-              {(close) => <StoreForm store={shown} onDone={(made) => (store.set(made), close())} />}
+              {(close) => <StoreForm store={shown} onDone={(made) => (set(made), close())} />}
             </DialogButton>
-            <ConfirmButton title={t("kn.delete")} text={t("kn.deleteText", { name: nameOf(shown) })} onYes={remove}>
-              {t("do.delete")}
-            </ConfirmButton>
+            <ConfirmButton title={t("kn.delete")} on={t("do.delete")} text={t("kn.deleteText", { name: nameOf(shown) })} onYes={remove} />
           </div>
         )}
       </PageHead>
-      {store.error !== null && <Problem error={store.error} retry={store.reload} />}
       {shown.description && <p class="text quiet">{shown.description}</p>}
       <div class="actions">
         <StoreStatus store={shown} />
@@ -50,11 +44,11 @@ export function Store({ id, searching }: { id: string; searching: boolean }) {
       <Tabs
         label={nameOf(shown)}
         tabs={[
-          { href: to(["knowledge", id]), text: `${t("kn.files")} (${count(shown.file_counts.total)})`, current: !searching },
+          { href: to(["knowledge", id]), text: `${t("is.files")} (${count(shown.file_counts.total)})`, current: !searching },
           { href: to(["knowledge", id, "search"]), text: t("do.search"), current: searching },
         ]}
       />
-      {searching ? <Search store={id} /> : <Files store={id} mine={mine} onChange={store.reload} />}
+      {searching ? <Search store={id} /> : <Files store={id} mine={mine} onChange={reload} />}
     </div>
   );
 }

@@ -1,16 +1,8 @@
 /** The list of stores. */
-import { useState } from "preact/hooks";
-import { api, data } from "../../api/client";
-import type { Listed } from "../../api/shapes";
+import { api, data, type Listed } from "../../api";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Area, Field } from "../../ui/controls";
-import { DialogButton, Form } from "../../ui/form";
-import { paged, useListing } from "../../ui/load";
-import { PageHead } from "../../ui/page";
-import { Empty } from "../../ui/state";
-import { Table, type Column } from "../../ui/table";
-import { bytes, count, Time } from "../../ui/values";
+import { Area, bytes, count, DialogButton, Empty, Field, Form, PageHead, paged, Table, Time, useListing, type Column, type Given } from "../../ui";
 import { t } from "../../words";
 
 export type StoreEntry = Listed<"/v1/vector_stores">;
@@ -21,7 +13,7 @@ export function StoreStatus({ store }: { store: StoreEntry }) {
   const { completed, failed, total } = store.file_counts;
   return (
     <span class="actions">
-      <span class={`status ${{ in_progress: "running", completed: "completed", expired: "warn" }[store.status]}`}>{t(`kn.${store.status}`)}</span>
+      <span class={`status ${{ in_progress: "running", completed: "completed", expired: "warn" }[store.status]}`}>{t(`is.${store.status}`)}</span>
       {store.status === "in_progress" && <span class="quiet">{t("kn.progress", { done: completed + failed, total })}</span>}
       {failed > 0 && <span class="status bad">{t("kn.failures", { n: failed })}</span>}
     </span>
@@ -29,29 +21,26 @@ export function StoreStatus({ store }: { store: StoreEntry }) {
 }
 
 const columns = (): readonly Column<StoreEntry>[] => [
-  { name: "name", head: t("kn.name"), cell: (row) => <bdi>{nameOf(row)}</bdi>, width: "2fr" },
-  { name: "status", head: t("kn.status"), cell: (row) => <StoreStatus store={row} />, width: "2fr" },
-  { name: "files", head: t("kn.files"), cell: (row) => count(row.file_counts.total), numeric: true, wide: true },
-  { name: "chunks", head: t("kn.chunks"), cell: (row) => count(row.chunks), numeric: true, wide: true },
-  { name: "size", head: t("kn.size"), cell: (row) => bytes(row.usage_bytes), numeric: true, wide: true },
-  { name: "used", head: t("kn.used"), cell: (row) => <Time at={row.last_active_at} />, wide: true },
+  { head: t("is.name"), cell: (row) => <bdi>{nameOf(row)}</bdi>, width: "2fr" },
+  { head: t("is.status"), cell: (row) => <StoreStatus store={row} />, width: "2fr" },
+  { head: t("is.files"), cell: (row) => count(row.file_counts.total), numeric: true, wide: true },
+  { head: t("kn.chunks"), cell: (row) => count(row.chunks), numeric: true, wide: true },
+  { head: t("kn.size"), cell: (row) => bytes(row.usage_bytes), numeric: true, wide: true },
+  { head: t("kn.used"), cell: (row) => <Time at={row.last_active_at} />, wide: true },
 ];
 
 /** What of a store is filled in, when it is made and later. */
 export function StoreForm({ store, onDone }: { store?: StoreEntry; onDone: (store: StoreEntry) => void }) {
-  const [name, setName] = useState(store?.name ?? "");
-  const [description, setDescription] = useState(store?.description ?? "");
-  const [days, setDays] = useState(String(store?.expires_after?.days ?? ""));
-  const submit = async () => {
+  const submit = async ({ name = "", description = "", days }: Given) => {
     const body = { name, description, expires_after: days ? ({ anchor: "last_active_at", days: Number(days) } as const) : null };
     const params = { path: { vector_store_id: store?.id ?? "" } };
     onDone(await data(store ? api.POST("/v1/vector_stores/{vector_store_id}", { params, body }) : api.POST("/v1/vector_stores", { body })));
   };
   return (
     <Form onSubmit={submit}>
-      <Field label={t("kn.name")} value={name} onValue={setName} required autofocus />
-      <Area label={t("kn.description")} value={description} onValue={setDescription} rows={2} />
-      <Field label={t("kn.days")} type="number" value={days} onValue={setDays} />
+      <Field label={t("is.name")} name="name" value={store?.name ?? ""} required autofocus />
+      <Area label={t("kn.description")} name="description" value={store?.description ?? ""} rows={2} />
+      <Field label={t("kn.days")} name="days" type="number" value={String(store?.expires_after?.days ?? "")} />
     </Form>
   );
 }
@@ -67,17 +56,7 @@ export function Stores() {
           </DialogButton>
         )}
       </PageHead>
-      <Table
-        label={t("kn.stores")}
-        columns={columns()}
-        listing={listing}
-        href={(row) => to(["knowledge", row.id])}
-        empty={
-          <Empty title={t("kn.none")}>
-            <p>{t("kn.noneHow")}</p>
-          </Empty>
-        }
-      />
+      <Table label={t("kn.stores")} columns={columns()} listing={listing} href={(row) => to(["knowledge", row.id])} empty={<Empty title={t("kn.none")}>{t("kn.noneHow")}</Empty>} />
     </div>
   );
 }

@@ -1,11 +1,8 @@
 import type { ComponentType } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import type { Scope } from "../../api/shapes";
+import type { Scope } from "../../api";
 import { path, to } from "../../route";
 import { may } from "../../session";
-import { Tabs } from "../../ui/controls";
-import { PageHead } from "../../ui/page";
-import { Empty, Loading } from "../../ui/state";
+import { Empty, later, PageHead, Tabs } from "../../ui";
 import { t, type Word } from "../../words";
 import { Audit } from "./audit";
 import { Bounds } from "./bounds";
@@ -24,21 +21,10 @@ interface Tab {
   Shown: ComponentType;
 }
 
-/** A tab with plots, which are loaded with it. */
-function later(load: () => Promise<ComponentType>): ComponentType {
-  return function Later() {
-    const [Shown, setShown] = useState<ComponentType | null>(null);
-    useEffect(() => void load().then((made) => setShown(() => made)), []);
-    return Shown ? <Shown /> : <Loading />;
-  };
-}
-
-const Overview = later(async () => (await import("./overview")).Overview);
-const Usage = later(async () => (await import("./usage")).Usage);
-
+/** Those with plots are loaded when they are shown. */
 const TABS: readonly Tab[] = [
-  { name: "overview", word: "ops.overview", needs: ["metrics:read", "runs:admin"], Shown: Overview },
-  { name: "usage", word: "ops.usage", needs: ["threads:read"], Shown: Usage },
+  { name: "overview", word: "ops.overview", needs: ["metrics:read", "runs:admin"], Shown: later(() => import("./overview")) },
+  { name: "usage", word: "ops.usage", needs: ["threads:read"], Shown: later(() => import("./usage")) },
   { name: "limits", word: "ops.limits", needs: ["admin"], Shown: Bounds },
   { name: "switches", word: "ops.switches", needs: ["runs:admin"], Shown: Switches },
   { name: "settings", word: "ops.settings", needs: ["config:admin"], Shown: Settings },

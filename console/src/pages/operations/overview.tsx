@@ -1,16 +1,14 @@
 /** How things stand: figures and plots of what the server counts, and what runs. */
-import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { ApiError, root, send } from "../../api/client";
+import { useMemo, useState } from "preact/hooks";
+import { ApiError, root, send } from "../../api";
 import { may } from "../../session";
-import { Empty, Loading, Problem } from "../../ui/state";
-import { count, duration, Time } from "../../ui/values";
+import { count, duration, Empty, Figures, Loading, Problem, Time, useLoaded, type Figure } from "../../ui";
 import { t } from "../../words";
 import { Failures, LiveRuns } from "./live";
 import { Plot, type Line } from "./plot";
 import { growth, parse, quantile, sum, type Reading } from "./prometheus";
 
-const EVERY = 5000;
+const EVERY = 5;
 /** An hour of readings. */
 const KEPT = 720;
 /** What is told of the last while is of so many readings: a minute. */
@@ -19,79 +17,56 @@ const WHILE = 12;
 /** Read /metrics while the page is looked at. */
 function useReadings() {
   const [readings, setReadings] = useState<readonly Reading[]>([]);
-  const [error, setError] = useState<unknown>(null);
-  const [tries, setTries] = useState(0);
-  useEffect(() => {
-    const over = new AbortController();
-    const read = async () => {
-      if (document.hidden) return;
-      try {
-        const text = await (await send(new Request(`${root}/metrics`, { signal: over.signal, headers: { accept: "text/plain" } }))).text();
-        setReadings((old) => [...old.slice(1 - KEPT), parse(text, Date.now() / 1000)]);
-        setError(null);
-      } catch (failed) {
-        if (!over.signal.aborted) setError(failed);
-      }
-    };
-    void read();
-    const timer = setInterval(() => void read(), EVERY);
-    return () => (clearInterval(timer), over.abort());
-  }, [tries]);
-  return { readings, error, retry: () => setTries((old) => old + 1) };
-}
-
-function Figure({ name, value, more, bad = false }: { name: string; value: string; more?: ComponentChildren; bad?: boolean }) {
-  return (
-    <div class="card">
-      <dt class="quiet">{name}</dt>
-      <dd class={bad ? "figure bad" : "figure"}>{value}</dd>
-      {more && <dd class="quiet">{more}</dd>}
-    </div>
-  );
-}
-
-function Figures({ now, before }: { now: Reading; before: Reading | null }) {
-  const runs = (status: string) => sum(now, "drsai_runs", { status });
-  const expired = sum(now, "drsai_leases", { state: "expired" });
-  const jobs = (state: string) => sum(now, "drsai_jobs", { state });
-  const oldest = (name: string) => (sum(now, name) > 0 ? t("ops.oldest", { time: duration(sum(now, name)) }) : "");
-  const lately = (name: string, labels?: Record<string, string>) => t("ops.lately", { n: count(before ? growth(before, now, name, labels) : 0) });
-  const stalls = (reading: Reading) => sum(reading, "drsai_loop_lag_seconds_count") - sum(reading, "drsai_loop_lag_seconds_bucket", { le: "1.0" });
-  const slow = (name: string) => {
-    const [half, most] = [0.5, 0.95].map((of) => quantile(null, now, name, of));
-    return { value: typeof half === "number" ? duration(half) : "–", more: t("ops.p95", { time: typeof most === "number" ? duration(most) : "–" }) };
+  const read = async () => {
+    const text = await (await send(new Request(`${root}/metrics`, { headers: { accept: "text/plain" } }))).text();
+    setReadings((old) => [...old.slice(1 - KEPT), parse(text, Date.now() / 1000)]);
   };
-  return (
-    <dl class="cards figures">
-      <Figure name={t("ops.running")} value={count(runs("running"))} more={t("ops.waiting", { waiting: count(runs("awaiting_input")), paused: count(runs("paused")) })} />
-      <Figure name={t("ops.workers")} value={count(sum(now, "drsai_workers"))} bad={sum(now, "drsai_workers") === 0} />
-      <Figure name={t("ops.leases")} value={count(sum(now, "drsai_leases", { state: "held" }))} more={t("ops.expired", { n: count(expired) })} bad={expired > 0} />
-      <Figure name={t("ops.queue")} value={count(sum(now, "drsai_queued_inputs"))} more={oldest("drsai_queued_oldest_seconds")} />
-      <Figure name={t("ops.jobs")} value={count(jobs("due"))} more={[oldest("drsai_jobs_oldest_seconds"), t("kn.failures", { n: count(jobs("failed")) })].filter(Boolean).join(" · ")} bad={jobs("failed") > 0} />
-      <Figure name={t("ops.hooks")} value={count(sum(now, "drsai_webhooks_waiting"))} more={oldest("drsai_webhooks_oldest_seconds")} />
-      <Figure name={t("ops.recoveries")} value={count(sum(now, "drsai_recoveries_total"))} more={lately("drsai_recoveries_total")} />
-      <Figure name={t("ops.requests")} value={count(sum(now, "drsai_requests_total"))} more={lately("drsai_requests_total")} />
-      <Figure name={t("ops.firstToken")} {...slow("drsai_first_token_seconds")} />
-      <Figure name={t("ops.turn")} {...slow("drsai_turn_seconds")} />
-      <Figure name={t("ops.modelErrors")} value={count(sum(now, "drsai_model_errors_total"))} more={lately("drsai_model_errors_total")} />
-      <Figure name={t("ops.stalls")} value={count(stalls(now))} more={t("ops.lately", { n: count(before ? Math.max(0, stalls(now) - stalls(before)) : 0) })} bad={stalls(now) > 0} />
-    </dl>
-  );
+  const { error, reload } = useLoaded(read, [], EVERY);
+  return { readings, error, retry: reload };
+}
+
+function figuresOf(now: Reading, before: Reading | null): Figure[] {
+  const of = (name: string, labels?: Record<string, string>) => sum(now, name, labels);
+  const runs = (status: string) => of("drsai_runs", { status });
+  const expired = of("drsai_leases", { state: "expired" });
+  const failed = of("drsai_jobs", { state: "failed" });
+  const oldest = (name: string) => (of(name) > 0 ? t("ops.oldest", { time: duration(of(name)) }) : "");
+  const counted = (name: string) => ({ value: count(of(name)), more: t("ops.lately", { n: count(before ? growth(before, now, name) : 0) }) });
+  const stalls = (reading: Reading) => sum(reading, "drsai_loop_lag_seconds_count") - sum(reading, "drsai_loop_lag_seconds_bucket", { le: "1.0" });
+  const within = (name: string, part: number) => {
+    const found = quantile(null, now, name, part);
+    return found === null ? "–" : duration(found);
+  };
+  const slow = (name: string) => ({ value: within(name, 0.5), more: t("ops.p95", { time: within(name, 0.95) }) });
+  return [
+    { name: t("ops.running"), value: count(runs("running")), more: t("ops.waiting", { waiting: count(runs("awaiting_input")), paused: count(runs("paused")) }) },
+    { name: t("ops.workers"), value: count(of("drsai_workers")), bad: of("drsai_workers") === 0 },
+    { name: t("ops.leases"), value: count(of("drsai_leases", { state: "held" })), more: t("ops.expired", { n: count(expired) }), bad: expired > 0 },
+    { name: t("ops.queue"), value: count(of("drsai_queued_inputs")), more: oldest("drsai_queued_oldest_seconds") },
+    { name: t("ops.jobs"), value: count(of("drsai_jobs", { state: "due" })), more: [oldest("drsai_jobs_oldest_seconds"), t("kn.failures", { n: count(failed) })].filter(Boolean).join(" · "), bad: failed > 0 },
+    { name: t("ops.hooks"), value: count(of("drsai_webhooks_waiting")), more: oldest("drsai_webhooks_oldest_seconds") },
+    { name: t("ops.recoveries"), ...counted("drsai_recoveries_total") },
+    { name: t("ops.requests"), ...counted("drsai_requests_total") },
+    { name: t("ops.firstToken"), ...slow("drsai_first_token_seconds") },
+    { name: t("ops.turn"), ...slow("drsai_turn_seconds") },
+    { name: t("ops.modelErrors"), ...counted("drsai_model_errors_total") },
+    { name: t("ops.stalls"), value: count(stalls(now)), more: t("ops.lately", { n: count(before ? Math.max(0, stalls(now) - stalls(before)) : 0) }), bad: stalls(now) > 0 },
+  ];
 }
 
 function Plots({ readings }: { readings: readonly Reading[] }) {
   const times = useMemo(() => readings.map((each) => each.at), [readings]);
   const plots = useMemo(() => {
-    const now = (color: Line["color"], name: string, metric: string, labels?: Record<string, string>): Line => ({ name, color, values: readings.map((each) => sum(each, metric, labels)) });
-    const rate = (color: Line["color"], name: string, metric: string, labels?: Record<string, string>): Line => ({
-      name,
-      color,
-      values: readings.map((each, n) => {
+    type Labels = Record<string, string>;
+    const now = (color: Line["color"], name: string, metric: string, labels?: Labels): Line => ({ name, color, values: readings.map((each) => sum(each, metric, labels)) });
+    /** What is made of each reading and the one that was a while before it. */
+    const since = (of: (old: Reading, each: Reading) => number | null) =>
+      readings.map((each, n) => {
         const old = readings[Math.max(0, n - WHILE)];
-        return n === 0 || !old ? null : growth(old, each, metric, labels) / (each.at - old.at);
-      }),
-    });
-    const slow = (color: Line["color"], name: string, metric: string, of: number): Line => ({ name, color, values: readings.map((each, n) => (n === 0 ? null : quantile(readings[Math.max(0, n - WHILE)] ?? null, each, metric, of))) });
+        return n === 0 || !old ? null : of(old, each);
+      });
+    const rate = (color: Line["color"], name: string, metric: string, labels?: Labels): Line => ({ name, color, values: since((old, each) => growth(old, each, metric, labels) / (each.at - old.at)) });
+    const slow = (color: Line["color"], name: string, metric: string, of: number): Line => ({ name, color, values: since((old, each) => quantile(old, each, metric, of)) });
     const both = (metric: string) => [slow("accent", "p50", metric, 0.5), slow("warn", "p95", metric, 0.95)];
     const each = (value: number) => (value >= 100 || Number.isInteger(value) ? count(value) : value.toFixed(2));
     return [
@@ -115,19 +90,13 @@ function Plots({ readings }: { readings: readonly Reading[] }) {
 function Counted() {
   const { readings, error, retry } = useReadings();
   const now = readings.at(-1);
-  const isOff = error instanceof ApiError && error.status === 404;
-  if (isOff)
-    return (
-      <Empty title={t("ops.off")}>
-        <p>{t("ops.offHow")}</p>
-      </Empty>
-    );
+  if (error instanceof ApiError && error.status === 404) return <Empty title={t("ops.off")}>{t("ops.offHow")}</Empty>;
   if (!now) return error === null ? <Loading lines={6} /> : <Problem error={error} retry={retry} />;
   return (
     <>
       {error !== null && <Problem error={error} retry={retry} />}
       {sum(now, "drsai_database_up") === 0 && <Problem error={new Error(t("ops.databaseDown"))} />}
-      <Figures now={now} before={readings.at(-1 - WHILE) ?? (readings.length > 1 ? (readings[0] ?? null) : null)} />
+      <Figures of={figuresOf(now, readings.at(-1 - WHILE) ?? (readings.length > 1 ? (readings[0] ?? null) : null))} />
       <p class="quiet">
         {t("ops.counted")} <Time at={now.at} />
       </p>
@@ -136,22 +105,11 @@ function Counted() {
   );
 }
 
-export function Overview() {
+export default function Overview() {
   return (
     <div class="scroll">
-      {may("metrics:read") ? (
-        <Counted />
-      ) : (
-        <Empty title={t("ops.noMetrics")}>
-          <p>{t("ops.noMetricsHow")}</p>
-        </Empty>
-      )}
-      {may("runs:admin") && (
-        <>
-          <LiveRuns />
-          <Failures />
-        </>
-      )}
+      {may("metrics:read") ? <Counted /> : <Empty title={t("ops.noMetrics")}>{t("ops.noMetricsHow")}</Empty>}
+      {may("runs:admin") && [<LiveRuns />, <Failures />]}
     </div>
   );
 }

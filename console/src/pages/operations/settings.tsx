@@ -1,13 +1,8 @@
 /** Settings that are stored for an environment, their history, and a way back. */
 import { useState } from "preact/hooks";
-import { api, data } from "../../api/client";
-import type { Got, Listed } from "../../api/shapes";
-import { query, search } from "../../route";
-import { Area, Button, Field, Select } from "../../ui/controls";
-import { ConfirmButton, DialogButton, Form } from "../../ui/form";
-import { paged, useListing, useLoaded } from "../../ui/load";
-import { Empty, Loading, Problem } from "../../ui/state";
-import { Time } from "../../ui/values";
+import { api, data, type Got, type Listed } from "../../api";
+import { asked, search } from "../../route";
+import { Area, Button, ConfirmButton, DialogButton, Empty, Facts, Field, Form, optionsOf, paged, Problem, Select, Show, Time, useListing, useLoaded, type Given } from "../../ui";
 import { t } from "../../words";
 
 type Config = Got<"/v1/config/{environment}">;
@@ -24,18 +19,17 @@ function valueOf(text: string): unknown {
   }
 }
 
-function SettingForm({ config, name: given, onDone }: { config: Config; name: string; onDone: () => void }) {
-  const [name, setName] = useState(given || (config.settable[0] ?? ""));
-  const [text, setText] = useState(given ? shown(config.values[given]) : "");
-  const submit = async () => {
-    const params = { path: { environment: config.environment } };
-    await data(api.PATCH("/v1/config/{environment}", { params, body: { values: { [name]: valueOf(text) }, version: config.version } }));
-    onDone();
-  };
+/** Store another value of a setting; null: none any more. */
+async function put({ environment, version }: Config, name: string, value: unknown): Promise<void> {
+  await data(api.PATCH("/v1/config/{environment}", { params: { path: { environment } }, body: { values: { [name]: value }, version } }));
+}
+
+function SettingForm({ config, name: first, onDone }: { config: Config; name: string; onDone: () => void }) {
+  const [name, setName] = useState(first || (config.settable[0] ?? ""));
   return (
-    <Form onSubmit={submit}>
-      <Select label={t("ops.setting")} value={name} options={config.settable.map((each) => [each, each] as const)} onValue={setName} />
-      <Area label={t("ops.value")} value={text} onValue={setText} required />
+    <Form onSubmit={({ text = "" }) => put(config, name, valueOf(text)).then(onDone)}>
+      <Select label={t("ops.setting")} value={name} options={optionsOf(config.settable)} onValue={setName} />
+      <Area label={t("ops.value")} name="text" value={first ? shown(config.values[first]) : ""} required />
       <p class="quiet">{t("ops.valueHow", { variable: `DRSAI_${name.toUpperCase()}` })}</p>
     </Form>
   );
@@ -70,17 +64,15 @@ function History({ config, onDone }: { config: Config; onDone: () => void }) {
         {versions.rows.map((each, n) => (
           <li key={each.version} class="card">
             <div class="actions">
-              <strong>{t("ops.version", { n: each.version })}</strong>
+              <strong>{t("is.versionN", { n: each.version })}</strong>
               <span class="quiet">
                 <bdi>{each.set_by}</bdi> · <Time at={each.set_at} />
                 {each.restores && ` · ${t("ops.restores", { n: each.restores })}`}
               </span>
               {each.version === config.version ? (
-                <span class="badge">{t("mem.current")}</span>
+                <span class="badge">{t("is.current")}</span>
               ) : (
-                <ConfirmButton kind="ghost" label={`${t("ops.rollback")}: ${each.version}`} title={t("ops.rollback")} text={t("ops.rollbackText", { n: each.version })} onYes={() => back(each.version)}>
-                  {t("ops.rollback")}
-                </ConfirmButton>
+                <ConfirmButton of={each.version} title={t("do.rollBack")} text={t("ops.rollbackText", { n: each.version })} onYes={() => back(each.version)} />
               )}
             </div>
             <Changes version={each} before={versions.rows[n + 1]} />
@@ -92,64 +84,57 @@ function History({ config, onDone }: { config: Config; onDone: () => void }) {
   );
 }
 
-function EnvironmentForm({ onDone }: { onDone: () => void }) {
-  const [environment, setEnvironment] = useState("");
+/** Opens the form for a setting, or for one that is still to be chosen. */
+function Change({ config, name, onDone }: { config: Config; name?: string; onDone: () => void }) {
+  const button = name === undefined ? ({ kind: "primary" } as const) : { of: name, text: t("do.edit") };
   return (
-    <Form submit={t("do.open")} onSubmit={async () => (search({ environment }), onDone())}>
-      <Field label={t("ops.environment")} value={environment} onValue={setEnvironment} required autofocus />
-    </Form>
+    <DialogButton {...button} title={t("ops.set")}>
+      {(close) => <SettingForm config={config} name={name ?? ""} onDone={() => (close(), onDone())} />}
+    </DialogButton>
+  );
+}
+
+function Stored({ config, onDone }: { config: Config; onDone: () => void }) {
+  const values = Object.entries(config.values).map(([name, value]) => {
+    const change = (
+      <span class="actions">
+        <code class="text">{shown(value)}</code>
+        <Change config={config} name={name} onDone={onDone} />
+        <ConfirmButton of={name} title={t("ops.unset")} on="×" text={t("ops.unsetText", { name })} onYes={() => put(config, name, null).then(onDone)} />
+      </span>
+    );
+    return [name, change] as const;
+  });
+  return (
+    <>
+      {values.length === 0 ? <Empty title={t("ops.noSettings")} /> : <Facts class="facts card" of={values} />}
+      <History config={config} onDone={onDone} />
+    </>
   );
 }
 
 export function Settings() {
-  const environment = query.value.get("environment") ?? "default";
+  const environment = asked("environment") || "default";
   const known = useLoaded(() => data(api.GET("/v1/config", { params: { query: { limit: 100 } } })), []);
   const config = useLoaded(() => data(api.GET("/v1/config/{environment}", { params: { path: { environment } } })), [environment]);
-  const now = config.value;
-  const names = [...new Set(["default", environment, ...(known.value?.data ?? []).map((each) => each.environment)])];
+  const names = new Set(["default", environment, ...(known.value?.data ?? []).map((each) => each.environment)]);
   const changed = () => (config.reload(), known.reload());
-  const form = (name: string) => (close: () => void) => now && <SettingForm config={now} name={name} onDone={() => (close(), changed())} />;
-  const unset = async (name: string) => {
-    await data(api.PATCH("/v1/config/{environment}", { params: { path: { environment } }, body: { values: { [name]: null }, version: now?.version ?? null } }));
-    changed();
-  };
+  const open = (close: () => void) => async (given: Given) => (search(given), close());
   return (
     <div class="scroll">
       <div class="filters">
-        <Select label={t("ops.environment")} value={environment} options={names.map((each) => [each, each] as const)} onValue={(value) => search({ environment: value })} />
-        <DialogButton title={t("ops.otherEnvironment")}>{(close) => <EnvironmentForm onDone={close} />}</DialogButton>
-        {now && (
-          <DialogButton kind="primary" title={t("ops.set")}>
-            {form("")}
-          </DialogButton>
-        )}
+        <Select label={t("ops.environment")} value={environment} options={optionsOf([...names])} onValue={(value) => search({ environment: value })} />
+        <DialogButton title={t("ops.otherEnvironment")}>
+          {(close) => (
+            <Form submit={t("do.open")} onSubmit={open(close)}>
+              <Field label={t("ops.environment")} name="environment" required autofocus />
+            </Form>
+          )}
+        </DialogButton>
+        {config.value && <Change config={config.value} onDone={changed} />}
         <span class="quiet">{t("ops.settingsHow")}</span>
       </div>
-      {config.error !== null && <Problem error={config.error} retry={config.reload} />}
-      {now === null ? (
-        config.error === null && <Loading />
-      ) : (
-        <>
-          {Object.keys(now.values).length === 0 && <Empty title={t("ops.noSettings")} />}
-          <dl class="facts card">
-            {Object.entries(now.values).map(([name, value]) => [
-              <dt key={name} class="mono">
-                {name}
-              </dt>,
-              <dd key={`${name} value`} class="actions">
-                <code class="text">{shown(value)}</code>
-                <DialogButton kind="ghost" label={`${t("do.edit")}: ${name}`} title={t("ops.set")} text={t("do.edit")}>
-                  {form(name)}
-                </DialogButton>
-                <ConfirmButton kind="ghost" label={`${t("ops.unset")}: ${name}`} title={t("ops.unset")} text={t("ops.unsetText", { name })} onYes={() => unset(name)}>
-                  ×
-                </ConfirmButton>
-              </dd>,
-            ])}
-          </dl>
-          <History config={now} onDone={changed} />
-        </>
-      )}
+      <Show of={config}>{(now) => <Stored config={now} onDone={changed} />}</Show>
     </div>
   );
 }

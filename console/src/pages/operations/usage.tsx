@@ -1,21 +1,17 @@
 /** What model calls have used and cost, by day and by what one likes. */
 import { useMemo } from "preact/hooks";
-import { api, data } from "../../api/client";
-import type { Listed } from "../../api/shapes";
-import { query, search } from "../../route";
+import { api, data, type Listed } from "../../api";
+import { asked, chosen, search } from "../../route";
 import { may } from "../../session";
-import { Button, Field, Select } from "../../ui/controls";
-import { allOf, paged, useListing, useLoaded } from "../../ui/load";
-import { csv, save } from "../../ui/save";
-import { Loading, Problem } from "../../ui/state";
-import { Table, type Column } from "../../ui/table";
-import { count, duration, money } from "../../ui/values";
+import { allOf, Button, count, csv, duration, Field, money, optionsOf, paged, Problem, save, Select, Show, Table, useListing, useLoaded, type After, type Column } from "../../ui";
 import { t } from "../../words";
 import { Plot, type Line } from "./plot";
 
 type Sum = Listed<"/v1/usage">;
 const GROUPS = ["model", "team", "user", "day", "agent", "kind"] as const;
 const DAY = 86_400;
+const COUNTED = ["calls", "prompt_tokens", "completion_tokens", "unpriced_calls"] as const;
+const WRITTEN = ["calls", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "total_tokens", "seconds", "cost", "currency", "unpriced_calls"] as const;
 
 const dayOf = (seconds: number) => new Date(seconds * 1000).toISOString().slice(0, 10);
 const secondsOf = (day: string) => Date.parse(`${day}T00:00:00Z`) / 1000;
@@ -27,16 +23,17 @@ function costOf(row: Pick<Sum, "cost" | "currency" | "unpriced_calls">): string 
   return row.unpriced_calls ? t("ops.andUnpriced", { cost: known, n: count(row.unpriced_calls) }) : known;
 }
 
-function totals(rows: readonly Sum[]) {
+function Totals({ rows }: { rows: readonly Sum[] }) {
   const all = { calls: 0, prompt_tokens: 0, completion_tokens: 0, unpriced_calls: 0, cost: null as number | null, currency: "" };
   for (const row of rows) {
-    for (const name of ["calls", "prompt_tokens", "completion_tokens", "unpriced_calls"] as const) all[name] += row[name];
-    if (row.cost !== null) {
-      all.cost = (all.cost ?? 0) + row.cost;
-      all.currency = row.currency;
-    }
+    for (const name of COUNTED) all[name] += row[name];
+    if (row.cost !== null) Object.assign(all, { cost: (all.cost ?? 0) + row.cost, currency: row.currency });
   }
-  return all;
+  return (
+    <p class="sums">
+      <strong>{count(all.calls)}</strong> {t("ops.calls")} · <strong>{count(all.prompt_tokens + all.completion_tokens)}</strong> {t("is.tokens")} · {t("is.cost")}: <strong>{all.calls ? costOf(all) : "–"}</strong>
+    </p>
+  );
 }
 
 /** The days of a report, with those on which nothing was asked. */
@@ -45,9 +42,8 @@ function Days({ rows, from, to }: { rows: readonly Sum[]; from: number; to: numb
     const found = new Map(rows.map((row) => [row.day, row]));
     const days = Array.from({ length: Math.max(0, Math.round((to - from) / DAY)) }, (_, n) => from + n * DAY);
     const at = (read: (row: Sum) => number | null) => days.map((day) => (found.has(dayOf(day)) ? read(found.get(dayOf(day)) as Sum) : 0));
-    const tokenLines: Line[] = [{ name: t("ops.tokens"), color: "accent", values: at((row) => row.total_tokens) }];
-    const costLines: Line[] = [{ name: t("ops.cost"), color: "live", values: at((row) => row.cost) }];
-    return [days, tokenLines, costLines];
+    const line = (name: string, color: Line["color"], read: (row: Sum) => number | null): Line[] => [{ name, color, values: at(read) }];
+    return [days, line(t("is.tokens"), "accent", (row) => row.total_tokens), line(t("is.cost"), "live", (row) => row.cost)];
   }, [rows, from, to]);
   const currency = rows.find((row) => row.cost !== null)?.currency;
   return (
@@ -58,38 +54,35 @@ function Days({ rows, from, to }: { rows: readonly Sum[]; from: number; to: numb
   );
 }
 
-export function Usage() {
+export default function Usage() {
   const today = dayOf(Date.now() / 1000);
-  const by = GROUPS.find((each) => each === query.value.get("by")) ?? "model";
-  const first = query.value.get("from") ?? dayOf(secondsOf(today) - 29 * DAY);
-  const last = query.value.get("to") ?? today;
-  const from = secondsOf(first);
-  const to = secondsOf(last) + DAY;
+  const by = chosen("by", GROUPS) ?? "model";
+  const first = asked("from") || dayOf(secondsOf(today) - 29 * DAY);
+  const last = asked("to") || today;
+  const [from, to] = [secondsOf(first), secondsOf(last) + DAY];
   const valid = from < to;
-  const ask = (group_by: string, after: string | number | null) => data(api.GET("/v1/usage", { params: { query: { group_by, from, to, ...paged(after) } } }));
+  const ask = (group_by: string, after: After) => data(api.GET("/v1/usage", { params: { query: { group_by, from, to, ...paged(after) } } }));
   const days = useLoaded(async () => (valid ? await allOf((after) => ask("day", after)) : []), [from, to]);
   const listing = useListing<Sum>(async (after) => (valid ? await ask(by, after) : { data: [], has_more: false, next: null }), [by, from, to]);
-  const nameOf = (row: Sum) => String(row[by] ?? "") || t("ops.noName");
+  const number = (head: string, cell: (row: Sum) => string, wide = true): Column<Sum> => ({ head, cell, numeric: true, wide });
   const columns: Column<Sum>[] = [
-    { name: by, head: t(`ops.by.${by}`), cell: (row) => <bdi>{nameOf(row)}</bdi>, width: "2fr" },
-    { name: "calls", head: t("ops.calls"), cell: (row) => count(row.calls), numeric: true, wide: true },
-    { name: "prompt", head: t("ops.prompt"), cell: (row) => count(row.prompt_tokens), numeric: true, wide: true },
-    { name: "cached", head: t("ops.cached"), cell: (row) => count(row.cached_tokens), numeric: true, wide: true },
-    { name: "completion", head: t("ops.completion"), cell: (row) => count(row.completion_tokens), numeric: true, wide: true },
-    { name: "total", head: t("ops.tokens"), cell: (row) => count(row.total_tokens), numeric: true },
-    { name: "seconds", head: t("ops.seconds"), cell: (row) => duration(row.seconds), numeric: true, wide: true },
-    { name: "cost", head: t("ops.cost"), cell: costOf, width: "2fr", numeric: true },
+    { head: t(`is.${by}`), cell: (row) => <bdi>{String(row[by] ?? "") || t("ops.noName")}</bdi>, width: "2fr" },
+    number(t("ops.calls"), (row) => count(row.calls)),
+    number(t("ops.prompt"), (row) => count(row.prompt_tokens)),
+    number(t("ops.cached"), (row) => count(row.cached_tokens)),
+    number(t("ops.completion"), (row) => count(row.completion_tokens)),
+    number(t("is.tokens"), (row) => count(row.total_tokens), false),
+    number(t("ops.seconds"), (row) => duration(row.seconds)),
+    { ...number(t("is.cost"), costOf, false), width: "2fr" },
   ];
   const download = async () => {
     const rows = await allOf((after) => ask(by, after));
-    const names = ["calls", "prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "total_tokens", "seconds", "cost", "currency", "unpriced_calls"] as const;
-    save(`usage-by-${by}-${first}-${last}.csv`, csv([[by, ...names], ...rows.map((row) => [row[by], ...names.map((name) => row[name])])]));
+    save(`usage-by-${by}-${first}-${last}.csv`, csv([[by, ...WRITTEN], ...rows.map((row) => [row[by], ...WRITTEN.map((name) => row[name])])]));
   };
-  const all = totals(days.value ?? []);
   return (
     <>
       <div class="filters">
-        <Select label={t("ops.by")} value={by} options={GROUPS.map((each) => [each, t(`ops.by.${each}`)] as const)} onValue={(value) => search({ by: value })} />
+        <Select label={t("ops.by")} value={by} options={optionsOf(GROUPS, (each) => t(`is.${each}`))} onValue={(value) => search({ by: value })} />
         <Field label={t("ops.from")} type="date" value={first} onValue={(value) => value && search({ from: value })} />
         <Field label={t("ops.to")} type="date" value={last} onValue={(value) => value && search({ to: value })} />
         <Button onClick={download} disabled={!valid}>
@@ -98,18 +91,7 @@ export function Usage() {
         {!may("usage:read") && <span class="quiet">{t("ops.onlyYours")}</span>}
       </div>
       {!valid && <Problem error={new Error(t("ops.noDays"))} />}
-      {days.error !== null ? (
-        <Problem error={days.error} retry={days.reload} />
-      ) : days.value === null ? (
-        <Loading />
-      ) : (
-        <>
-          <p class="sums">
-            <strong>{count(all.calls)}</strong> {t("ops.calls")} · <strong>{count(all.prompt_tokens + all.completion_tokens)}</strong> {t("ops.tokens")} · {t("ops.cost")}: <strong>{all.calls ? costOf(all) : "–"}</strong>
-          </p>
-          <Days rows={days.value} from={from} to={to} />
-        </>
-      )}
+      <Show of={days}>{(rows) => [<Totals rows={rows} />, <Days rows={rows} from={from} to={to} />]}</Show>
       <Table label={t("ops.usage")} columns={columns} listing={listing} />
     </>
   );

@@ -1,13 +1,8 @@
 /** The users of the tenant, and to delete all that is of one. */
-import { api, data } from "../../api/client";
-import type { Listed } from "../../api/shapes";
+import { api, data, type Listed } from "../../api";
 import { to } from "../../route";
 import { me } from "../../session";
-import { ConfirmButton } from "../../ui/form";
-import { paged, useListing } from "../../ui/load";
-import { Table, type Column } from "../../ui/table";
-import { tell } from "../../ui/toast";
-import { count } from "../../ui/values";
+import { acts, ConfirmButton, count, paged, Table, tell, useListing, type Column } from "../../ui";
 import { t } from "../../words";
 
 type User = Listed<"/v1/users">;
@@ -20,32 +15,17 @@ export function Users() {
     tell(`${t("ops.deleted", { name: user.id })} ${gone.map(([name, n]) => `${name}: ${n}`).join(", ")}`);
     listing.reload();
   };
+  const links = (user: User) => (
+    <span class="actions">
+      <a href={to(["operations", "keys"], { user: user.id })}>{t("ops.keys")}</a>
+      <a href={to(["operations", "audit"], { user: user.id })}>{t("ops.audit")}</a>
+    </span>
+  );
   const columns: Column<User>[] = [
-    { name: "user", head: t("ops.user"), cell: (row) => <bdi>{row.id}</bdi>, width: "2fr" },
-    { name: "threads", head: t("ops.threads"), cell: (row) => count(row.threads), numeric: true, width: "8rem" },
-    {
-      name: "more",
-      head: "",
-      wide: true,
-      width: "16rem",
-      cell: (row) => (
-        <span class="actions">
-          <a href={to(["operations", "keys"], { user: row.id })}>{t("ops.keys")}</a>
-          <a href={to(["operations", "audit"], { user: row.id })}>{t("ops.audit")}</a>
-        </span>
-      ),
-    },
-    {
-      name: "do",
-      head: "",
-      width: "7rem",
-      cell: (row) =>
-        row.id !== me.value?.user && (
-          <ConfirmButton kind="ghost" label={`${t("do.delete")}: ${row.id}`} title={t("ops.deleteUser")} text={t("ops.deleteUserText")} name={row.id} onYes={() => remove(row)}>
-            {t("do.delete")}
-          </ConfirmButton>
-        ),
-    },
+    { head: t("is.user"), cell: (row) => <bdi>{row.id}</bdi>, width: "2fr" },
+    { head: t("ops.threads"), cell: (row) => count(row.threads), numeric: true, width: "8rem" },
+    { ...acts("16rem", links), wide: true },
+    acts("7rem", (row) => row.id !== me.value?.user && <ConfirmButton of={row.id} on={t("do.delete")} title={t("ops.deleteUser")} text={t("ops.deleteUserText")} name={row.id} onYes={() => remove(row)} />),
   ];
   return <Table label={t("ops.users")} columns={columns} listing={listing} />;
 }

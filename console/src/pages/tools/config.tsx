@@ -1,10 +1,9 @@
 /** What a tool calls, as JSON, and the credentials that it names. */
 import { useMemo, useState } from "preact/hooks";
-import { ApiError } from "../../api/client";
-import { Button, Field } from "../../ui/controls";
+import { ApiError } from "../../api";
+import { Button, Field, Problem } from "../../ui";
 import { Editor } from "../../ui/editor";
 import { read, troublesOf, type Data } from "../../ui/editor/places";
-import { Problem } from "../../ui/state";
 import { t } from "../../words";
 
 export type Secret = readonly [name: string, value: string];
@@ -74,14 +73,16 @@ export function Config({ first, names, onSave, children }: ConfigProps) {
       <Editor label={t("tools.config")} text={text} format="json" troubles={troubles} {...(onSave ? { onText: setText } : {})} />
       {typeof value === "string" && <p class="problem">{value}</p>}
       {refused && <Problem error={refused.error} />}
-      {onSave && <Secrets secrets={secrets} onSecrets={setSecrets} />}
-      {onSave && names.length > 0 && <p class="quiet">{t("tools.secretsAgain")}</p>}
       {onSave && (
-        <div>
-          <Button kind="primary" disabled={typeof value === "string"} onClick={save}>
-            {t("do.save")}
-          </Button>
-        </div>
+        <>
+          <Secrets secrets={secrets} onSecrets={setSecrets} />
+          {names.length > 0 && <p class="quiet">{t("tools.secretsAgain")}</p>}
+          <div>
+            <Button kind="primary" disabled={typeof value === "string"} onClick={save}>
+              {t("do.save")}
+            </Button>
+          </div>
+        </>
       )}
     </div>
   );

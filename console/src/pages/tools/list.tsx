@@ -1,55 +1,29 @@
 /** What the tenant has registered, with how its calls went, and what the server offers besides. */
-import { api, data } from "../../api/client";
+import { api, data } from "../../api";
 import { to } from "../../route";
 import { may } from "../../session";
-import { paged, useListing, useLoaded } from "../../ui/load";
-import { PageHead } from "../../ui/page";
-import { Empty, Problem } from "../../ui/state";
-import { Table, type Column } from "../../ui/table";
-import { count, duration, Time } from "../../ui/values";
+import { count, Empty, PageHead, paged, Table, Time, useListing, useLoaded, type Column } from "../../ui";
 import { t } from "../../words";
-import { failuresOf, type Tool } from "./tool";
-
-const seconds = (value: number | null) => (value === null ? "–" : duration(value));
+import { Offers } from "../agents/offers";
+import { failuresOf, seconds, type Tool } from "./tool";
 
 const columns = (): Column<Tool>[] => [
-  { name: "name", head: t("agents.name"), cell: (each) => <strong dir="auto">{each.id}</strong>, width: "minmax(8rem, 1.5fr)" },
-  { name: "type", head: t("tools.type"), cell: (each) => <span class="badge">{t(`tools.type.${each.type}`)}</span>, width: "8.5rem" },
-  { name: "description", head: t("agents.description"), cell: (each) => <bdi>{String((each.config as { description?: string }).description ?? "")}</bdi>, width: "minmax(0, 2.5fr)", wide: true },
-  { name: "calls", head: t("tools.calls"), cell: (each) => count(each.statistics.calls), width: "6rem", numeric: true, wide: true },
-  { name: "failures", head: t("tools.failures"), cell: (each) => failuresOf(each.statistics), width: "6.5rem", numeric: true, wide: true },
-  { name: "half", head: t("tools.half"), cell: (each) => seconds(each.statistics.p50_seconds), width: "7rem", numeric: true, wide: true },
-  { name: "most", head: t("tools.most"), cell: (each) => seconds(each.statistics.p95_seconds), width: "7rem", numeric: true, wide: true },
-  { name: "version", head: t("agents.version"), cell: (each) => each.version, width: "4.5rem", numeric: true, wide: true },
-  { name: "changed", head: t("agents.changed"), cell: (each) => <Time at={each.created_at} />, width: "8rem", wide: true },
+  { head: t("is.name"), cell: (each) => <strong dir="auto">{each.id}</strong>, width: "minmax(8rem, 1.5fr)" },
+  { head: t("is.type"), cell: (each) => <span class="badge">{t(`tools.type.${each.type}`)}</span>, width: "8.5rem" },
+  { head: t("agents.description"), cell: (each) => <bdi>{String((each.config as { description?: string }).description ?? "")}</bdi>, width: "minmax(0, 2.5fr)", wide: true },
+  { head: t("tools.calls"), cell: (each) => count(each.statistics.calls), width: "6rem", numeric: true, wide: true },
+  { head: t("tools.failures"), cell: (each) => failuresOf(each.statistics), width: "6.5rem", numeric: true, wide: true },
+  { head: t("tools.half"), cell: (each) => seconds(each.statistics.p50_seconds), width: "7rem", numeric: true, wide: true },
+  { head: t("tools.most"), cell: (each) => seconds(each.statistics.p95_seconds), width: "7rem", numeric: true, wide: true },
+  { head: t("is.version"), cell: (each) => each.version, width: "4.5rem", numeric: true, wide: true },
+  { head: t("agents.changed"), cell: (each) => <Time at={each.created_at} />, width: "8rem", wide: true },
 ];
 
-interface Offered {
-  name: string;
-  description?: string;
-}
-
 function OfServer({ registered }: { registered: readonly Tool[] }) {
-  const offered = useLoaded(async () => (await data(api.GET("/api/v1/agent/tools"))).tools as unknown as Offered[], []);
-  if (offered.error !== null && !offered.value) return <Problem error={offered.error} retry={offered.reload} />;
+  const offered = useLoaded(async () => (await data(api.GET("/api/v1/agent/tools"))).tools as unknown as { name: string; description?: string }[], []);
   const own = new Set(registered.map(({ id }) => id));
-  return (
-    <section class="offered" aria-labelledby="offered">
-      <h2 id="offered">{t("tools.offered")}</h2>
-      <ul class="cards offers">
-        {(offered.value ?? [])
-          .filter(({ name }) => !own.has(name))
-          .map(({ name, description }) => (
-            <li class="card" key={name}>
-              <strong dir="auto">{name}</strong>
-              <p class="quiet clamp" title={description}>
-                <bdi>{description}</bdi>
-              </p>
-            </li>
-          ))}
-      </ul>
-    </section>
-  );
+  const others = offered.value && offered.value.filter(({ name }) => !own.has(name)).map((each) => ({ ...each, id: each.name }));
+  return <Offers title={t("tools.offered")} of={{ ...offered, value: others }} />;
 }
 
 export function ToolList() {

@@ -1,10 +1,8 @@
 /** A tool that is registered: an HTTP endpoint, or an MCP server. */
 import { useState } from "preact/hooks";
-import { api, data } from "../../api/client";
+import { api, data } from "../../api";
 import { go, to } from "../../route";
-import { Field, Select } from "../../ui/controls";
-import { PageHead } from "../../ui/page";
-import { tell } from "../../ui/toast";
+import { Field, optionsOf, PageHead, Select, tell } from "../../ui";
 import { t } from "../../words";
 import { Config } from "./config";
 import type { Kind } from "./tool";
@@ -21,23 +19,18 @@ const EXAMPLES: Record<Kind, unknown> = {
 export function NewTool() {
   const [name, setName] = useState("");
   const [type, setType] = useState<Kind>("http");
-  const options = (["http", "mcp"] as const).map((each) => [each, t(`tools.type.${each}`)] as const);
+  const save = async (config: object, secrets: Record<string, string>) => {
+    const made = await data(api.POST("/v1/tools", { body: { name, type, config: config as never, secrets } }));
+    tell(t("tools.saved", { name, version: made.version }));
+    go(to(["tools", name]));
+  };
   return (
     <div class="page agents">
       <PageHead title={t("tools.register")}>
-        <Field label={t("agents.name")} value={name} onValue={setName} />
-        <Select label={t("tools.type")} value={type} options={options} onValue={setType} />
+        <Field label={t("is.name")} value={name} onValue={setName} />
+        <Select label={t("is.type")} value={type} options={optionsOf<Kind>(["http", "mcp"], (each) => t(`tools.type.${each}`))} onValue={setType} />
       </PageHead>
-      <Config
-        key={type}
-        first={JSON.stringify(EXAMPLES[type], null, 2)}
-        names={[]}
-        onSave={async (config, secrets) => {
-          const made = await data(api.POST("/v1/tools", { body: { name, type, config: config as never, secrets } }));
-          tell(t("tools.saved", { name, version: made.version }));
-          go(to(["tools", name]));
-        }}
-      />
+      <Config key={type} first={JSON.stringify(EXAMPLES[type], null, 2)} names={[]} onSave={save} />
     </div>
   );
 }

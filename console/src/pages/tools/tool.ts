@@ -1,5 +1,6 @@
 /** Registered tools, as the pages read them. */
-import type { Listed } from "../../api/shapes";
+import type { Listed } from "../../api";
+import { duration } from "../../ui";
 import type { Data } from "../../ui/editor/places";
 
 export type Tool = Listed<"/v1/tools">;
@@ -46,3 +47,5 @@ export function valueOf({ type }: Parameter, text: string): unknown {
 export function failuresOf({ calls, failures }: Tool["statistics"]): string {
   return calls && failures ? `${failures} (${Math.round((100 * failures) / calls)} %)` : String(failures);
 }
+
+export const seconds = (value: number | null) => (value === null ? "–" : duration(value));

@@ -1,11 +1,9 @@
 /** Calls a tool once, outside of any run, with arguments by its schema. */
 import { useState } from "preact/hooks";
-import { api, data } from "../../api/client";
+import { api, data } from "../../api";
+import { Area, Button, duration, Field, Form, optionsOf, Select } from "../../ui";
 import type { Data } from "../../ui/editor/places";
-import { Area, Button, Field, Select } from "../../ui/controls";
-import { Form } from "../../ui/form";
 import { Code } from "../../ui/markdown";
-import { duration } from "../../ui/values";
 import { t } from "../../words";
 import { objectOf } from "./config";
 import { parametersOf, valueOf, type Parameter } from "./tool";
@@ -22,8 +20,7 @@ function Argument({ parameter, value, onValue }: { parameter: Parameter; value: 
   const { name, type, description, required } = parameter;
   const choices = type === "boolean" ? [true, false] : parameter.choices;
   const label = [name, required ? "*" : "", description && `– ${description}`].filter(Boolean).join(" ");
-  if (choices.length)
-    return <Select label={label} value={value} options={[["", t("tools.notGiven")], ...choices.map((each) => [String(each), String(each)] as const)]} onValue={onValue} />;
+  if (choices.length) return <Select label={label} value={value} options={[["", t("tools.notGiven")], ...optionsOf(choices.map(String))]} onValue={onValue} />;
   return <Field label={label} value={value} required={required} placeholder={type} onValue={onValue} />;
 }
 
@@ -31,7 +28,7 @@ function Told({ result }: { result: Result }) {
   return (
     <section aria-labelledby="result" class={result.is_error ? "problem" : ""} role="status">
       <h2 id="result">
-        {result.is_error ? t("tools.failed") : t("tools.result")} <span class="quiet">{t("tools.within", { time: duration(result.seconds) })}</span>
+        {result.is_error ? t("tools.failed") : t("is.result")} <span class="quiet">{t("tools.within", { time: duration(result.seconds) })}</span>
       </h2>
       <Code text={result.content} />
       <p class="quiet">{t("tools.counted")}</p>

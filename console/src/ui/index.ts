@@ -1,0 +1,12 @@
+/** What pages are made of. What is large (the editor, Markdown, differences) is imported where it is needed. */
+export { acts, Table, type Column } from "./table";
+export { Area, Button, CopyButton, Dialog, Field, optionsOf, SearchField, SearchSelect, Select, Tabs } from "./controls";
+export { ConfirmButton, DialogButton, Form, SearchForm, type Given } from "./form";
+export { Json } from "./json";
+export { later } from "./later";
+export { allOf, paged, useListing, useLoaded, type After, type Known, type Listing } from "./load";
+export { Facts, Figures, PageHead, type Figure } from "./page";
+export { csv, save } from "./save";
+export { Empty, Loading, Problem, Show } from "./state";
+export { tell, Toasts } from "./toast";
+export { bytes, clock, count, duration, Lasting, money, now, Status, Time } from "./values";
