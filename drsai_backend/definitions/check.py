@@ -7,6 +7,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import islice
 from typing import Any, Final, cast
 
@@ -68,10 +69,6 @@ _TEXTS: Final = {
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
 }
-_FIELDS: Final = frozenset(
-    name for part in Definitions.model_json_schema()["$defs"].values() for name in part.get("properties", ())
-) | frozenset(Definitions.model_fields)
-"""Of all parts of a definition."""
 MOST_WRONG: Final = 51
 """Things that are looked for: one more than are told."""
 MAX_PARTS: Final = 1_000
@@ -188,6 +185,16 @@ def at(data: Any, path: Sequence[str | int]) -> Any:
     return data
 
 
+@cache
+def _all_fields() -> frozenset[str]:
+    """Return the fields of all parts of a definition. The schema of the whole takes 9 MB and 60 ms, and a server whose
+    definitions are right needs it never."""
+    parts = Definitions.model_json_schema()["$defs"].values()
+    return frozenset(name for part in parts for name in part.get("properties", ())) | frozenset(
+        Definitions.model_fields
+    )
+
+
 def _right_field(path: FieldPath, data: JsonObject, kind: type[BaseModel]) -> str | None:
     """The field that was meant: one of a similar name which would be there."""
     name = str(path[-1])
@@ -195,7 +202,7 @@ def _right_field(path: FieldPath, data: JsonObject, kind: type[BaseModel]) -> st
         # One agent, team or tool by itself: there may be thousands.
         section = str(path[0])
         data = {section: {path[1]: data[section][path[1]]}}
-    for near in difflib.get_close_matches(name[:64], _FIELDS, 5, 0.6):
+    for near in difflib.get_close_matches(name[:64], _all_fields(), 5, 0.6):
         changed = copy.deepcopy(data)
         holder = cast("JsonObject", at(changed, path[:-1]))
         if near in holder:

@@ -57,7 +57,7 @@ Permissions: TypeAlias = Annotated[list[str], AfterValidator(_known_permissions)
 class Part(BaseModel):
     """Unknown fields are refused, so that a slip of the pen is no silent default."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
 class ModelChoice(Part):
@@ -463,7 +463,7 @@ class SwarmTeam(TeamBase):
 class Edge(Part):
     """From one participant of a graph to the next; `when`: only if the message holds this text."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True, defer_build=True)
 
     source: Name = Field(alias="from")
     target: Name = Field(alias="to")
