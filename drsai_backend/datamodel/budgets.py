@@ -30,7 +30,9 @@ class BudgetState(SQLModel, table=True):
     """What is used in a day or a month, or reserved for a run."""
 
     subject: str = Field(primary_key=True, description="Kind, tenant and name.")
-    period: str = Field(primary_key=True, sa_type=sa.String(10), description="`2026-11-29` or `2026-11`, in UTC.")  # pyright: ignore[reportArgumentType]
+    period: str = Field(
+        primary_key=True, sa_type=sa.String(10), description="A day or a month, in UTC; empty: it is reserved."
+    )  # pyright: ignore[reportArgumentType]
     holder: str = Field(primary_key=True, description="The run for which it is reserved; empty: it is used.")
     tokens: int = Field(default=0, sa_type=sa.BigInteger)
     cost: int = Field(default=0, sa_type=sa.BigInteger, description="In 0.00000001 of the currency.")

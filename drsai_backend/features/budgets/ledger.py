@@ -103,10 +103,8 @@ class Reserving:
             "more_tokens": more.tokens,
             "more_cost": more.cost,
         }
-        if self._more is None:
+        if self._more is None or self._ledger.is_sqlite:
             return [(rows.TAKE, values)]
-        if self._ledger.is_sqlite:
-            return [(rows.DROP, values), (rows.TAKE, values)]
         return [(LOCK, {"locks": self._budgets.locks}), (rows.TAKE, values)]
 
     def check(self, row: Row) -> Sequence[Step]:
@@ -123,4 +121,7 @@ class Reserving:
         reserved = Spend(row[1], row[2])
         if (allotment := self._ledger.allotments.get(self._run_id)) is not None:
             allotment.reserved(self._budgets, reserved)
-        return [rows.reserving(self._budgets.keys, self._run_id, reserved)] if self._ledger.is_sqlite else ()
+        if not self._ledger.is_sqlite:
+            return ()
+        put, of = rows.reserving(self._budgets.keys, self._run_id, reserved), {"wanted": self._budgets.wanted}
+        return [put, (rows.DROP, {**of, "holder": self._run_id})] if row[3] > rows.ENDED else [put]

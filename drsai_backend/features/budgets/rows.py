@@ -1,10 +1,10 @@
 """Rows of budgets are read and written here: what was set, what is used of each, and what is reserved for whom.
 
-A row of `budgetstate` has what somebody has used in a day or a month, where its `holder` is empty, or else what a run
-may still use of that: its allotment. An allotment counts for as long as its run is under way by the row of that, so a
-process that is killed leaves nothing reserved once its run is resumed, or has ended: it is the run's, and the next
-process replaces it. No call counts twice: `spend` and `release`, which settle calls, are part of the write that stores
-them.
+A row of `budgetstate` has what somebody has used in a day or a month, where its `holder` is empty, or else, without a
+period, what a run may still use of theirs: its allotment, of the day as of the month. An allotment counts for as long
+as its run is under way by the row of that, so a process that is killed leaves nothing reserved once its run is resumed,
+or has ended: it is the run's, and the next process replaces it. No call counts twice: `spend` and `release`, which
+settle calls, are part of the write that stores them.
 """
 
 from __future__ import annotations
@@ -51,20 +51,22 @@ _FOUND: Final = """
         SELECT CAST(:tokens AS bigint) AS tokens, CAST(:cost AS bigint) AS cost,
             CAST(:more_tokens AS bigint) AS more_tokens, CAST(:more_cost AS bigint) AS more_cost,
             CAST(:holder AS varchar) AS holder
+    ), h AS MATERIALIZED (
+        SELECT a.subject, sum(CASE WHEN r.run_id IS NULL THEN 0 ELSE a.tokens END) AS tokens,
+            sum(CASE WHEN r.run_id IS NULL THEN 0 ELSE a.cost END) AS cost, count(*) - count(r.run_id) AS ended
+        FROM (SELECT DISTINCT w.subject FROM w) u CROSS JOIN n
+        JOIN budgetstate a ON a.subject = u.subject AND a.period = '' AND a.holder <> n.holder
+        LEFT JOIN run r ON r.run_id = a.holder AND r.status = 'running'
+        GROUP BY a.subject
     ), s AS MATERIALIZED (
-        SELECT w.place, w.subject, w.period, w.tokens AS most_tokens, w.cost AS most_cost,
-            CAST(coalesce(sum(CASE WHEN h.holder = '' THEN h.tokens END), 0) AS bigint) AS used_tokens,
-            CAST(coalesce(sum(CASE WHEN h.holder = '' THEN h.cost END), 0) AS bigint) AS used_cost,
-            CAST(coalesce(sum(h.tokens), 0) AS bigint) AS taken_tokens,
-            CAST(coalesce(sum(h.cost), 0) AS bigint) AS taken_cost
-        FROM w CROSS JOIN n LEFT JOIN budgetstate h
-            ON h.subject = w.subject AND h.period = w.period AND h.holder <> n.holder AND (
-                h.holder = ''
-                OR EXISTS (SELECT 1 FROM run WHERE run.run_id = h.holder AND run.status = 'running')
-            )
-        GROUP BY w.place, w.subject, w.period, w.tokens, w.cost
+        SELECT w.place, w.subject, w.tokens AS most_tokens, w.cost AS most_cost,
+            coalesce(o.tokens, 0) AS used_tokens, coalesce(o.cost, 0) AS used_cost,
+            CAST(coalesce(o.tokens, 0) + coalesce(h.tokens, 0) AS bigint) AS taken_tokens,
+            CAST(coalesce(o.cost, 0) + coalesce(h.cost, 0) AS bigint) AS taken_cost
+        FROM w LEFT JOIN budgetstate o ON o.subject = w.subject AND o.period = w.period AND o.holder = ''
+        LEFT JOIN h ON h.subject = w.subject
     ), g AS MATERIALIZED (
-        SELECT n.holder,
+        SELECT n.holder, coalesce((SELECT max(h.ended) FROM h), 0) AS ended,
             min(CASE WHEN s.most_tokens = 0 THEN n.tokens + n.more_tokens ELSE {most}(n.tokens,
                 {least}(n.tokens + n.more_tokens, (s.most_tokens - s.taken_tokens) / 16)) END) AS tokens,
             min(CASE WHEN s.most_cost = 0 THEN n.cost + n.more_cost ELSE {most}(n.cost,
@@ -76,36 +78,38 @@ _FOUND: Final = """
     )
 """
 """What each budget has left for the holder; and what it gets, which is the same of all of them: what it needs, and more
-where much is left."""
+where much is left. `ended`: of how many runs that have ended somebody has allotments."""
+ENDED: Final = 16
+"""So many of them are left to be looked at in vain, and then forgotten together."""
 _TAKE: Final = f"""
     {_FOUND.format(wanted=_WANTED, most="greatest", least="least")}, p AS MATERIALIZED (
         SELECT g.lacking = 0 AND coalesce(current_setting('drsai.held', true), '') <> '0' AS passes FROM g
     ), d AS (
-        DELETE FROM budgetstate h USING w CROSS JOIN n
-        WHERE h.subject = w.subject AND h.period = w.period AND h.holder NOT IN ('', n.holder) AND NOT EXISTS (
+        DELETE FROM budgetstate h
+        USING (SELECT DISTINCT w.subject, g.holder FROM w CROSS JOIN g WHERE g.ended > {ENDED}) e
+        WHERE h.subject = e.subject AND h.holder NOT IN ('', e.holder) AND NOT EXISTS (
             SELECT 1 FROM run WHERE run.run_id = h.holder AND run.status IN ('running', 'created')
         )
     ), u AS (
         INSERT INTO budgetstate (subject, period, holder, tokens, cost)
-        SELECT s.subject, s.period, g.holder, g.tokens, g.cost FROM s CROSS JOIN g CROSS JOIN p
-        WHERE p.passes AND g.holder <> '-' ORDER BY s.subject, s.period
+        SELECT DISTINCT s.subject, '', g.holder, g.tokens, g.cost FROM s CROSS JOIN g CROSS JOIN p
+        WHERE p.passes AND g.holder <> '-' ORDER BY s.subject
         ON CONFLICT (subject, period, holder) DO UPDATE SET tokens = excluded.tokens, cost = excluded.cost
     )
     SELECT (
         SELECT CAST(jsonb_agg(jsonb_build_array(
             s.place, s.used_tokens, s.used_cost, s.taken_tokens, s.taken_cost)) AS text) FROM s
-    ), g.tokens, g.cost, set_config('drsai.held', CASE WHEN p.passes THEN '1' ELSE '0' END, true)
+    ), g.tokens, g.cost, g.ended, set_config('drsai.held', CASE WHEN p.passes THEN '1' ELSE '0' END, true)
     FROM g CROSS JOIN p
 """
 _TOLD: Final = f"""
     {_FOUND.format(wanted=_WANTED_SQLITE, most="max", least="min")} SELECT (
         SELECT json_group_array(json_array(s.place, s.used_tokens, s.used_cost, s.taken_tokens, s.taken_cost)) FROM s
-    ), g.tokens, g.cost FROM g
+    ), g.tokens, g.cost, g.ended FROM g
 """
 _DROP_SQLITE: Final = """
-    DELETE FROM budgetstate WHERE (subject, period) IN (
-        SELECT value ->> 'subject', value ->> 'period' FROM json_each(:wanted)
-    ) AND holder NOT IN ('', :holder) AND NOT EXISTS (
+    DELETE FROM budgetstate WHERE subject IN (SELECT value ->> 'subject' FROM json_each(:wanted))
+    AND holder NOT IN ('', :holder) AND NOT EXISTS (
         SELECT 1 FROM run WHERE run.run_id = budgetstate.holder AND run.status IN ('running', 'created')
     )
 """
@@ -153,8 +157,8 @@ def spend(dialect: str) -> sa.ClauseElement:
 def release(dialect: str) -> sa.ClauseElement:
     """Take all of it out of what is reserved for their run, which is one sum in each budget."""
     c, greatest = _state.c, sa.func.max if dialect == "sqlite" else sa.func.greatest
-    table, (subject, period, *_) = _given(dialect)
-    is_theirs = sa.tuple_(c.subject, c.period).in_(sa.select(subject, period).select_from(table))
+    table, (subject, *_) = _given(dialect)
+    is_theirs = c.subject.in_(sa.select(subject).select_from(table)) & (c.period == "")
     left = {name: greatest(c[name] - sa.bindparam(f"all_{name}", type_=sa.BigInteger), 0) for name in _SPENT}
     return sa.update(_state).where(c.holder == sa.bindparam("run", type_=sa.String), is_theirs).values(left)
 
@@ -167,7 +171,7 @@ def settling(used: Mapping[tuple[str, str], Spend], run_id: str | None, total: S
 
 def reserving(keys: Iterable[tuple[str, str]], run_id: str, reserved: Spend) -> Step:
     """Return what reserves so much of each budget for a run."""
-    return put, {"sums": _sums(dict.fromkeys(keys, reserved)), "holder": run_id}
+    return put, {"sums": _sums({(subject, ""): reserved for subject, _ in keys}), "holder": run_id}
 
 
 def _sums(of: Mapping[tuple[str, str], Spend]) -> str:
@@ -240,12 +244,12 @@ def taken(session: Session, keys: Collection[tuple[str, str]]) -> dict[tuple[str
     sums = [sa.cast(sa.func.sum(c[name]), sa.BigInteger) for name in _SPENT]
     query = sa.select(c.subject, c.period, *sums).where(
         c.subject.in_({subject for subject, _ in keys}),
-        c.period.in_({period for _, period in keys}),
+        c.period.in_({"", *(period for _, period in keys)}),
         sa.or_(c.holder == "", is_live),
     )
     found = session.connection().execute(query.group_by(c.subject, c.period))
     spent = {(subject, period): Spend(*sums) for subject, period, *sums in map(tuple[Any, ...], found)}
-    return dict.fromkeys(keys, Spend()) | spent
+    return {key: spent.get(key, Spend()).plus(spent.get((key[0], ""), Spend())) for key in keys}
 
 
 def resume(session: Session, run: PausedRun) -> bool:
@@ -257,8 +261,12 @@ def resume(session: Session, run: PausedRun) -> bool:
 
 
 def forget_before(session: Session, period: str) -> int:
-    """Delete what was used in days and months before one; returns how many rows."""
-    return session.connection().execute(sa.delete(_state).where(_state.c.period < period)).rowcount
+    """Delete what was used in days and months before one, and allotments of runs that have ended; returns how many
+    rows."""
+    c = _state.c
+    is_live = sa.exists().where(_run.c.run_id == c.holder, _run.c.status.in_((RunStatus.RUNNING, RunStatus.CREATED)))
+    is_over = sa.case((c.period == "", ~is_live), else_=c.period < period)
+    return session.connection().execute(sa.delete(_state).where(is_over)).rowcount
 
 
 def forget_user(session: Session, owner: Owner) -> int:

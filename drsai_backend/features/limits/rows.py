@@ -26,9 +26,11 @@ from drsai_backend.features.rules.rows import RuleRows
 
 RULES: Final = RuleRows(table_of(LimitRule), LimitInfo.model_validate, (Action.LIMIT_SET, Action.LIMIT_REMOVED))
 _state = table_of(LimitState)
-# A thread has one run at a time: what waits behind another one makes no run more.
+# A thread has one run at a time: what waits behind another one makes no run more. Whose runs they are is looked at only
+# where all together are as many as somebody may have: that was most of what a limit of runs cost a request.
 _LIVE: Final = """
-    SELECT count(DISTINCT live.thread_key) FROM (
+    CASE WHEN (SELECT count(*) FROM run WHERE run.status = 'running') + (SELECT count(*) FROM queuedinput) < b.most
+    THEN 0 ELSE (SELECT count(DISTINCT live.thread_key) FROM (
         SELECT run.thread_key, run.principal FROM run WHERE run.status = 'running'
         UNION ALL
         SELECT queuedinput.thread_key, run.principal FROM queuedinput JOIN run ON run.run_id = queuedinput.run_id
@@ -37,7 +39,7 @@ _LIVE: Final = """
         b.kind = 'tenant'
         OR b.kind = 'user' AND coalesce(live.principal ->> 'user_id', thread.user_id) = b.name
         OR b.kind = 'key' AND live.principal ->> 'key_id' = b.name
-    ))
+    ))) END
 """
 _NOW: Final = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) * 1000"
 """The database's clock, which all workers share."""
@@ -55,7 +57,7 @@ _TAKE: Final = f"""
         SELECT w.subject, w.cost, greatest(coalesce(o.tat, 0), n.now) AS tat, n.now + w.period AS latest
         FROM w CROSS JOIN n LEFT JOIN o ON o.subject = w.subject
     ), b AS MATERIALIZED (
-        SELECT b.place, b.most, ({_LIVE}) AS live FROM n CROSS JOIN
+        SELECT b.place, b.most, {_LIVE} AS live FROM n CROSS JOIN
         jsonb_to_recordset(CAST(:bounds AS jsonb)) AS b(place int, kind text, tenant text, name text, most int)
     ), p AS MATERIALIZED (
         SELECT coalesce(current_setting('drsai.held', true), '') <> '0'
@@ -76,12 +78,12 @@ _TAKE: Final = f"""
 _READ: Final = f"""
     WITH n AS (SELECT :now AS now, :thread_key AS thread_key), b AS (
         SELECT value ->> 'place' AS place, value ->> 'kind' AS kind, value ->> 'tenant' AS tenant,
-            value ->> 'name' AS name FROM json_each(:bounds)
+            value ->> 'name' AS name, value ->> 'most' AS most FROM json_each(:bounds)
     )
     SELECT n.now, (
         SELECT json_group_object(limitstate.subject, limitstate.tat) FROM limitstate
         WHERE limitstate.subject IN (SELECT value ->> 'subject' FROM json_each(:wanted))
-    ), (SELECT json_group_object(CAST(b.place AS TEXT), ({_LIVE})) FROM b) FROM n
+    ), (SELECT json_group_object(CAST(b.place AS TEXT), {_LIVE}) FROM b) FROM n
 """
 TAKE: Final = Prepared(lambda dialect: sa.text(_READ if dialect == "sqlite" else _TAKE))
 MAKE: Final = Prepared(

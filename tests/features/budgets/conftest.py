@@ -25,7 +25,7 @@ def today() -> str:
 
 async def rows(drsai: DrSai, subject: str = "user/acme/ann", period: str | None = None) -> dict[str, tuple[int, int]]:
     """By their holders, the rows of a budget's day; an empty one has what is used."""
-    query = sa.select(STATE).where(STATE.c.subject == subject, STATE.c.period == (period or today()))
+    query = sa.select(STATE).where(STATE.c.subject == subject, STATE.c.period.in_(("", period or today())))
     found = await drsai.database.read(lambda session: [*session.connection().execute(query)])
     return {row.holder: (row.tokens, row.cost) for row in found}
 

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from drsai_backend import AssistantAgent, DrSai, RoundRobinGroupChat, RunContext, RunStatus
 from drsai_backend.datamodel import QueuedInput, Run, table_of
 from drsai_backend.errors import BudgetReached
+from drsai_backend.features.budgets.rows import ENDED, forget_before
 from drsai_backend.models import ModelParams
 from tests.features.budgets.conftest import CALL, Asking, Make, asking, error_of, reserved, rows, today, used
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
@@ -45,7 +46,7 @@ async def test_what_calls_use_is_counted(make: Make) -> None:
         ("key/acme/key_a", month),
     ):
         assert await used(drsai, subject=subject, period=period) == (4 * CALL, cost), subject
-    assert not await rows(drsai, period=month)
+    assert "" not in await rows(drsai, period=month)
 
 
 async def test_nothing_is_stored_where_none_is_set(make: Make) -> None:
@@ -302,3 +303,24 @@ async def test_nothing_is_estimated_where_there_is_no_budget(make: Make, monkeyp
     await drsai.budgets.remove("user", "ann", tenant="acme")
     monkeypatch.setattr("drsai_backend.models.calls.run_client.estimate_tokens", never)
     assert await asking(drsai).statuses(1, model="pair") == [200]
+
+
+async def test_what_was_reserved_for_runs_that_have_ended_is_forgotten(make: Make, model: ModelServer) -> None:
+    """Some at a time, or by the sweep; what is reserved for a run under way stays."""
+    gate = threading.Event()
+    gate.set()
+
+    async def answer(_: ModelRequest) -> Reply:
+        await asyncio.to_thread(gate.wait)
+        return Reply("Fine.", prompt_tokens=100, completion_tokens=10)
+
+    model.script(None, answer)
+    drsai = await make(budget_user={"tokens_day": 10**9})
+    assert await asking(drsai).statuses(ENDED + 4) == [200] * (ENDED + 4)
+    assert len(await rows(drsai)) <= ENDED + 2
+    gate.clear()
+    run = await drsai.user("ann", tenant="acme").start("plain", "x")
+    await drsai.database.write(lambda session: forget_before(session, today()))
+    assert (await rows(drsai)).keys() == {"", run.run_id}
+    gate.set()
+    await run.wait()
