@@ -254,7 +254,7 @@ class DrSai(Caller):
         self.engine.lifecycle.closed()
         if self._jobs is not None:
             await self._jobs.close()
-        await self.mcp.pool.close()
+        await self.mcp.close()
         await self.keys.close()
         if self._tokens is not None:
             await self._tokens.close()

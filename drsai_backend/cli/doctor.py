@@ -29,7 +29,6 @@ from drsai_backend.features.extensions import kinds_of, means_of, schemas_of
 from drsai_backend.features.knowledge.keeping import files_of
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.registry import TeamRegistry
-from drsai_backend.tools.mcp import McpWorkbench
 
 Status = Literal["ok", "warning", "failed"]
 _SIGNS: Final = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[bold red]✗[/]"}
@@ -194,15 +193,9 @@ async def _of_peers(drsai: DrSai, *, ask_model: bool) -> AsyncIterator[Finding]:
     for server in drsai.mcp.servers:
         if not server.enabled:
             continue
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                tools = await McpWorkbench([server], principal=Principal(), host=drsai.mcp).list_tools()
-        except Exception as error:  # noqa: BLE001 - of a foreign program or server
-            yield Finding("mcp", "failed", f"{server.name}: {_in_words(error)}")
-            continue
-        missing = [tool for tool in tools if tool["name"].endswith("__unavailable")]
-        text = missing[0].get("description", "") if missing else f"{len(tools)} tools"
-        yield Finding("mcp", "failed" if missing else "ok", f"{server.name}: {text}")
+        health = await drsai.mcp.health.of(server, _PATIENCE)
+        text = health.error or f"{health.tools} tools, within {health.latency_ms} ms"
+        yield Finding("mcp", "ok" if health.up else "failed", f"{server.name}: {text}")
 
 
 def _client(drsai: DrSai) -> ChatCompletionClient:

@@ -39,6 +39,7 @@ BUILTIN: Final = (
     _feature("files", "files", "Files"),
     _feature("knowledge", "knowledge", "Knowledge"),
     _feature("tools", "registered_tools"),
+    _feature("tools", "mcp_servers", commands=None),
     _feature("memory", "memory", "Memory"),
     _feature("usage", "usage", "Usage"),
     # Before limits: what a request reserves of budgets counts only where it is stored.

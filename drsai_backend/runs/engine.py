@@ -124,6 +124,7 @@ class Engine(StoredThreads):
         files: the files of users.
         excerpts: what is shown of the documents that a request brings.
         tools: the tools that tenants have registered.
+        mcp: the operator's MCP servers, and the connections to all.
         agents: the definitions of agents and teams that users, tenants and the operator have stored.
         catalog: what can be asked: the registry's teams and the stored definitions.
     """
@@ -158,7 +159,7 @@ class Engine(StoredThreads):
         self.webhooks = Webhooks(db, settings)
         self.files = Files(database, settings, hooks)
         self.excerpts = Excerpts(settings.max_file_tokens)
-        mcp = mcp or McpHost()
+        self.mcp = mcp = mcp or McpHost()
         allowed, means = tuple(settings.allowed_addresses), DefinitionPolicy.of(settings, own_tools)
         # What was stored may be read where a function or a server that it names is not.
         self.catalog = catalog = Catalog(teams, db, replace(means, tries=False), settings)

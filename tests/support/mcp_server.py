@@ -10,7 +10,7 @@ from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp_types import ToolAnnotations
 from pydantic import BaseModel
 
-server = MCPServer("numbers")
+server = MCPServer("numbers", version="7.1")
 PNG = (
     b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x02\x00\x00\x00\x90wS\xde\x00\x00\x00\x0cIDATx"
     b"\x9cc\xf8\xcf\xc0\x00\x00\x03\x01\x01\x00\xc9\xfe\x92\xef\x00\x00\x00\x00IEND\xaeB`\x82"

@@ -39,8 +39,11 @@ T = TypeVar("T")
 
 LIST_SECONDS: Final = 60.0
 """How long a list of tools is believed. A server that says that it has changed is asked at once."""
+_LONGEST_VERSION: Final = 100
 _MOST_TOOLS: Final = 1_000
 _MOST_PAGES: Final = 50
+_CLOSE_SECONDS: Final = 5.0
+"""How long a server is waited for that is told of the end."""
 _TIMEOUTS: Final = 3
 """Answers in a row that did not come, after which the server is asked by a new connection."""
 
@@ -108,6 +111,12 @@ class Connection:
     def is_over(self) -> bool:
         """Whether it is of no use any more."""
         return self._over.done() or self._closing.is_set()
+
+    @property
+    def version(self) -> str | None:
+        """The version that the server says it has, once it can be asked."""
+        info = self._ready.result().server_info
+        return None if info is None else " ".join(info.version.split())[:_LONGEST_VERSION] or None
 
     async def ready(self) -> None:
         """Until the server can be asked. Raises ServerFailed: it cannot be reached."""
@@ -215,6 +224,7 @@ class Connection:
                     patience.deadline = math.inf
                     self._ready.set_result(client)
                     await self._closing.wait()
+                    patience.deadline = anyio.current_time() + _CLOSE_SECONDS
         except TimeoutError:
             failure = self._unreachable(f"it did not answer within {server.connect_timeout:g} s")
         except (ServerFailed, ConfigurationError) as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from drsai_backend.tools.mcp.health import Health
 from drsai_backend.tools.mcp.pool import Pool
 from drsai_backend.tools.mcp.servers import McpServers
 
@@ -22,16 +23,23 @@ class McpHost:
     Attributes:
         servers: those that the operator has named: component configs and definitions find theirs here.
         pool: the connections to these and all others.
+        health: asks whether a server answers.
     """
 
     servers: McpServers = field(default_factory=McpServers)
     pool: Pool = field(default_factory=Pool)
+    health: Health = field(default_factory=Health)
 
     @classmethod
     def of(cls, settings: Settings) -> McpHost:
         """Return what the settings say of servers and connections. Raises ConfigurationError as `McpServers.read`."""
         servers = McpServers() if settings.mcp_servers is None else McpServers.read(settings.mcp_servers)
         return cls(servers, Pool(settings.mcp_connections, settings.mcp_idle_seconds))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.health.close()
+        await self.pool.close()
 
 
 mcp_host: Final[ContextVar[McpHost | None]] = ContextVar("mcp_host", default=None)

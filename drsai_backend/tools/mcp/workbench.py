@@ -163,6 +163,11 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
         self._held: Pool | None = None
 
     @property
+    def servers(self) -> Sequence[McpStdio | McpHttp | McpSse]:
+        """Those whose tools these are."""
+        return [*self._servers.values()]
+
+    @property
     def _pool(self) -> Pool:
         return pool() if self._host is None else self._host.pool
 

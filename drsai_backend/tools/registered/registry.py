@@ -26,6 +26,7 @@ from drsai_backend.page import Page
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.calling import call_tool
 from drsai_backend.tools.literals import checked
+from drsai_backend.tools.mcp.servers import McpHttp, McpSse, McpStdio
 from drsai_backend.tools.registered.base import ToolKind
 from drsai_backend.tools.registered.counted import CountedTool, CountedTools
 from drsai_backend.tools.registered.statistics import CallStatistics
@@ -184,6 +185,21 @@ class ToolRegistry:
                 raise NotFound(f"{text}; invoke one of them", param="name")
             tool = tool.find_tool(name)
         return await call_tool(tool, arguments, run)
+
+    async def server(self, who: Principal, name: str) -> McpStdio | McpHttp | McpSse:
+        """A registered MCP server of the tenant, as runs ask it: with its credentials.
+
+        Raises:
+            InsufficientScope: `who` lacks `tools:register`.
+            NotFound: the tenant has no MCP server of that name.
+        """
+        who.require(Scope.TOOLS_REGISTER)
+        tool = await self.get(who, name)
+        made = self._kind(tool.kind).make(name, tool.definition, self._secrets(tool), tenant=who.tenant)
+        if isinstance(made, ToolBase):
+            raise NotFound(f"{name!r} is a tool, and no MCP server")
+        [server] = made.servers
+        return server
 
     # --- serving ---------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from drsai_backend.features.knowledge.base import NewFile, NewStore
 from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.memory.base import NewMemory
 from drsai_backend.features.memory.extension import Memory
+from drsai_backend.tools.mcp.servers import read_server
 from drsai_backend.tools.registered.registry import ToolSpec
 from tests.support.threads import settings
 
@@ -194,6 +195,7 @@ async def lasting(prepared: Prepared, tmp_path_factory: pytest.TempPathFactory) 
 async def _world(url: str, names: dict[str, str], keys: dict[str, str]) -> AsyncIterator[World]:
     async with DrSai(None, url, settings=settings(metrics=True)) as drsai:
         drsai.engine._feeds._closing = lambda: True  # no log waits for what is still to come
+        drsai.mcp.servers.add(read_server("away", {"url": "http://127.0.0.1:1/mcp"}))
         await drsai._extensions._host.work.stop()  # or there would be fewer jobs than a request has made
         transport = httpx.ASGITransport(drsai.app())
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
@@ -237,6 +239,7 @@ async def prepare(url: str) -> tuple[dict[str, str], dict[str, str]]:
             "delivery_id": "evt_ann",
             "name": "ask",
             "environment": "test",
+            "server": "away",
             "memory_id": (await drsai.extension(Memory).add(ann, NewMemory(text=SECRET))).memory_id,
             "file_id": (await drsai.files.create(Owner("acme", "ann"), "a.txt", b"ann")).file_id,
         }

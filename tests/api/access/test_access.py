@@ -28,6 +28,7 @@ OF_ADMINS = (
     "/v1/users",
     "/v1/audit",
     "/v1/tools",
+    "/v1/mcp",
     "/v1/budgets",
     "/v1/limits",
     "/v1/switches",

@@ -42,6 +42,7 @@ MAKES_NOTHING = {
     "/v1/vector_stores/{vector_store_id}/search": "stores nothing",
     "/v1/vector_stores/{vector_store_id}/file_batches/{batch_id}/cancel": "ends what it names",
     "/v1/tools/{name}/invoke": "calls a tool, to try it, and stores nothing",
+    "/v1/mcp/servers/{server}/check": "asks a server, and stores nothing",
     "/mcp": "has the key among the arguments of a call",
 }
 ANSWERS = "/v1/threads/{thread_id}/input"

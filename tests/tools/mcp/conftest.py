@@ -72,3 +72,26 @@ async def soon(true: Any) -> None:
     async with asyncio.timeout(10):
         while not true():  # noqa: ASYNC110 - the system tells
             await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number: int = free.getsockname()[1]
+    return number
+
+
+def started(port: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, str(SERVER), "http", str(port)], stderr=subprocess.DEVNULL)
+
+
+async def serving(port: int) -> subprocess.Popen[bytes]:
+    """A server that listens."""
+    process = started(port)
+
+    def listens() -> bool:
+        with socket.socket() as tried:
+            return tried.connect_ex(("127.0.0.1", port)) == 0
+
+    await soon(listens)
+    return process

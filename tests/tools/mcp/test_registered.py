@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,7 +19,7 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.tools.mcp.host import McpHost
 from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import settings
-from tests.tools.mcp.conftest import SERVER, soon
+from tests.tools.mcp.conftest import serving
 
 
 def calls(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
@@ -65,29 +62,6 @@ async def opened(url: str, port: int, *, keys: bool = True, **values: Any) -> As
         transport = httpx.ASGITransport(drsai.app())
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
             yield World(drsai, http, made, port)
-
-
-@pytest.fixture
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        number: int = free.getsockname()[1]
-    return number
-
-
-def started(port: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, str(SERVER), "http", str(port)], stderr=subprocess.DEVNULL)
-
-
-async def serving(port: int) -> subprocess.Popen[bytes]:
-    """A server that listens."""
-    process = started(port)
-
-    def listens() -> bool:
-        with socket.socket() as tried:
-            return tried.connect_ex(("127.0.0.1", port)) == 0
-
-    await soon(listens)
-    return process
 
 
 @pytest.fixture
