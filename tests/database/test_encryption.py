@@ -302,7 +302,7 @@ async def test_a_text_that_looks_like_ciphertext_is_one_once_all_is_encrypted(ma
 async def test_what_no_database_finds_is_refused(make: Make) -> None:
     drsai = await make(OLD)
     await live(drsai)
-    for field in ("error", "error_code"):
+    for field in ("error", "error_code", "text", "tool"):
         with pytest.raises(InvalidRequest, match="DRSAI_ENCRYPTION_KEYS") as caught:
             await drsai.all_runs.list(Wanted(**{field: "model"}))
         assert caught.value.param == field

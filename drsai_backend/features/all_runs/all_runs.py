@@ -159,10 +159,15 @@ class AllRuns:
             after: `next` of the page before, in the same order.
             limit: how many at most.
 
+        A page of those that are found by `text` or `tool` looks at 5,000 messages at most (of one run at least), and
+        may have fewer runs than `limit`, or none, and a `next`.
+
         Raises:
             InvalidRequest: `after` is no `next` of such a list, or something of `of` cannot be.
         """
-        read = partial(rows.list_runs, of=_checked(of), tenant=tenant, order=order, after=after, limit=limit)
+        read = partial(
+            rows.list_runs, of=_checked(of, by_texts=True), tenant=tenant, order=order, after=after, limit=limit
+        )
         return await self._read(read)
 
     async def _read(self, read: Callable[[Session], T]) -> T:
@@ -170,11 +175,13 @@ class AllRuns:
         return await self._engine.db.database.read(read)
 
 
-def _checked(of: Wanted) -> Wanted:
-    """Raise InvalidRequest where no database can be asked so."""
+def _checked(of: Wanted, *, by_texts: bool = False) -> Wanted:
+    """Raise InvalidRequest where no database can be asked so, or only a list may be."""
     for name, value in asdict(of).items():
         if isinstance(value, str):
             clean_text(value, name)
+            if name in ("text", "tool") and not by_texts:
+                raise InvalidRequest(f"{name} finds runs in lists alone: name each that is found", param=name)
     if of.slower_than is not None and not 0 <= of.slower_than <= LONGEST:
         raise InvalidRequest(f"slower_than must be 0 to {LONGEST} seconds", param="slower_than")
     return of

@@ -29,6 +29,8 @@ class Wanted:
         user: whose thread they are on.
         error_code: of a run that has failed: `model_timeout`, say.
         error: a part of the text of a run's error, in capitals or not.
+        text: a part of what was said in it, in capitals or not: a message, the result of a tool, the argument of one.
+        tool: the name of a tool that was called in it.
         since: when they were created, at the earliest.
         until: before when.
         slower_than: seconds that they have run at least, up to now where they are live.
@@ -40,6 +42,8 @@ class Wanted:
     status: RunStatus | None = None
     error_code: str | None = None
     error: str | None = None
+    text: str | None = None
+    tool: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     slower_than: float | None = None

@@ -99,6 +99,19 @@ def _query(name: str, **more: Any) -> Any:
     return Query(alias=str(field.validation_alias or name), description=field.description, **more)
 
 
+SaidText = Annotated[
+    str | None,
+    Query(
+        pattern=_TEXT,
+        description="Only where this was said, in capitals (A to Z) or not, by people, agents or tools, in turns that "
+        "are stored. A page looks at 5,000 messages at most, of one run at least: it may have fewer runs than `limit`, "
+        "or none, and a `next`. A 400 where texts are encrypted.",
+    ),
+]
+CalledTool = Annotated[
+    str | None,
+    Query(pattern=_TEXT, description="Only where a tool of this name was called; pages are bounded as with `text`."),
+]
 _NAME: Final[JsonObject] = {"json_schema_extra": {"anyOf": [NAME_SCHEMA]}}
 _MOMENT: Final[JsonObject] = {"ge": 0, "le": _LAST}
 InOrder = Annotated[
@@ -146,6 +159,8 @@ def routes(web: Web) -> APIRouter:
         since: Annotated[int | None, _query("since", **_MOMENT)] = None,
         until: Annotated[int | None, _query("until", **_MOMENT)] = None,
         slower_than: Annotated[float | None, _query("slower_than", ge=0, le=LONGEST, allow_inf_nan=False)] = None,
+        text: SaidText = None,
+        tool: CalledTool = None,
         order: InOrder = "newest",
         limit: Limit = 20,
         after: AfterRun = None,
@@ -161,6 +176,8 @@ def routes(web: Web) -> APIRouter:
             since=since,
             until=until,
             slower_than=slower_than,
+            text=text,
+            tool=tool,
         )
         page = await runs.list(of, tenant=who.tenant, order=order, after=after, limit=limit)
         return page_response(page, partial(_object, "admin.run"))

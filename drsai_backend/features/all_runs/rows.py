@@ -25,6 +25,7 @@ from drsai_backend.datamodel.encrypted import keys_of
 from drsai_backend.datamodel.lifecycle import WAITING
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest, NotFound
+from drsai_backend.features.all_runs import said
 from drsai_backend.features.all_runs.base import (
     MOST_COUNTED,
     AnyRun,
@@ -77,7 +78,8 @@ def list_runs(
     if order == "slow" and after is not None:
         pinned, after = read_cursor(_SLOW, after).groups()
         at = datetime.fromtimestamp(float(pinned), UTC)
-    query, is_sorted = _query(session, of, tenant, at)
+    is_said = of.text is not None or of.tool is not None
+    query, is_sorted = _query(session, of, tenant, at, *((said.COUNT,) if is_said else ()))
     if order == "slow" and is_sorted and of.since is None:
         recent = (_r.created_at >= at - _DAY, _IS_LIVE)
         # SQLite uses no partial index for one side of an OR.
@@ -85,13 +87,17 @@ def list_runs(
         is_sqlite = session.get_bind().dialect.name == "sqlite"
         query = query.where(_r.id.in_(union) if is_sqlite else sa.or_(*recent))
     if order == "newest" and is_sorted:
-        page = Cursor((_r.created_at, _r.id), NEWEST.pattern).page(session, query, after, limit)
+        cursor = Cursor((_r.created_at, _r.id), NEWEST.pattern)
     else:
         # Found first, by their own index: that of their age would pass the runs of everybody.
         found = query.cte("found").prefix_with("MATERIALIZED")
         by, pattern = ("milliseconds", r"[0-9]+-[0-9]+") if order == "slow" else ("created_at", NEWEST.pattern)
         columns = cast("tuple[sa.Column[object], ...]", (found.c[by], found.c.id))
-        page = Cursor(columns, pattern).page(session, sa.select(found), after, limit)
+        cursor, query = Cursor(columns, pattern), sa.select(found)
+    if is_said:
+        page = said.read_page(session, cursor, query, of, after, limit)
+    else:
+        page = cursor.page(session, query, after, limit)
     if order == "slow" and page.next is not None:
         page = page.model_copy(update={"next": f"{at.timestamp():.6f}-{page.next}"})
     return page.map(_shown)
@@ -123,10 +129,10 @@ def _query(
         # PostgreSQL knows who has few; SQLite would take the index of threads for whomever.
         return (column if by_thread or dialect == "postgresql" else column + "") == value
 
-    for name in ("error", "error_code"):
+    for name in ("error", "error_code", "text", "tool"):
         if getattr(of, name) is not None and keys_of(session.get_bind().dialect) is not None:
             raise InvalidRequest(
-                f"{name} cannot be searched: the texts of errors are encrypted (DRSAI_ENCRYPTION_KEYS), and no "
+                f"{name} cannot be searched: texts are encrypted (DRSAI_ENCRYPTION_KEYS), and no "
                 "database finds words in them; look with status, team and since",
                 param=name,
             )

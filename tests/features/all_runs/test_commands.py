@@ -148,6 +148,7 @@ async def test_what_is_printed(db: DatabaseManager, typed: Any) -> None:
     assert ids("list", "--all-users", "--status", "error") == [f"run_{LIVE + 3:06}"]
     assert ids("list", "f", "--all-users") == ids("list", "f", "--user", "bob")
     assert ids("list", "--all-users", "--user", "bob", "--status", "paused") == [f"run_{LIVE + 1:06}"]
+    assert ids("list", "--all-users", "--text", "hello", "--tool", "look") == []
     assert ids("list", "--all-users", "--tenant", "default", "--error", "NO[", "--error-code", "model_timeout") == [
         f"run_{LIVE + 3:06}"
     ]

@@ -40,6 +40,13 @@ OfTeam = Annotated[str | None, typer.Option("--team", metavar="NAME", help="Only
 OfStatus = Annotated[Status | None, typer.Option("--status", help="Only those of this status.")]
 OfCode = Annotated[str | None, typer.Option(metavar="CODE", help="Only what has failed so: `model_timeout`.")]
 OfError = Annotated[str | None, typer.Option(metavar="TEXT", help="Only where the text of the error has this in it.")]
+OfText = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT", help="Only where this was said: by people, agents or tools. It looks at all messages."
+    ),
+]
+OfTool = Annotated[str | None, typer.Option(metavar="NAME", help="Only where a tool of this name was called.")]
 From = Annotated[datetime | None, typer.Option("--from", help="Only those created from then on, UTC.")]
 To = Annotated[datetime | None, typer.Option("--to", help="Only those created before then, UTC.")]
 SlowerThan = Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Only what has run for so long.")]
@@ -67,6 +74,8 @@ def list_runs(
     since: From = None,
     until: To = None,
     slower_than: SlowerThan = None,
+    text: OfText = None,
+    tool: OfTool = None,
     limit: Limit = 20,
     after: After = None,
     database_url: DatabaseUrl = None,
@@ -75,7 +84,7 @@ def list_runs(
     """List the runs of a user, or of one thread, newest first; with --all-users those of everybody, by what is said of
     them."""
     only = {"status": status, "team": team, "error_code": error_code, "error": error, "slower_than": slower_than}
-    of = _wanted(since, until, user=user, thread=thread, **only)
+    of = _wanted(since, until, user=user, thread=thread, text=text, tool=tool, **only)
     if all_users:
         with opened(database_url) as drsai:
             every = drsai.all_runs
