@@ -18,6 +18,7 @@ from playwright.async_api import Page, expect
 from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, RunStatus
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.all_runs import said
 from tests.console.conftest import Console, Open
 from tests.features.all_runs.conftest import store
 from tests.support.commands import Commands
@@ -274,3 +275,28 @@ async def test_others_runs_show_nothing_of_what_was_said(opened: Open, model: Mo
             await expect(page.get_by_role("option", name="A secret.")).to_be_visible()
             await expect(page.get_by_role("button", name="Run again on a copy")).to_have_count(0)
         await page.get_by_role("button", name="Sign out").click()
+
+
+async def test_runs_are_found_by_what_was_said(
+    opened: Open, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(said, "MOST_RUNS", 2)
+    model.script(None, lambda request: f"Heard: {request.messages[-1]['content']}")
+    console = await opened()
+    runs = [
+        (await console.drsai.user(f"u{n}").run("assistant", "Lamp!" if n < 2 else "Tell.")).run_id for n in range(7)
+    ]
+    page = await console.open("runs?text=lamp")
+    table = page.get_by_role("table", name="Runs")
+    # They are behind pages in which nothing is found.
+    for run in runs[:2]:
+        await expect(table.get_by_role("link", name=str(run))).to_be_visible()
+    await expect(table).to_have_attribute("aria-rowcount", "3")
+    await expect(page.get_by_text("All that are found:")).to_have_count(0)
+    await console.is_accessible()
+    await page.get_by_label("Tool that was called").fill("look")
+    await expect(page.get_by_text("No run is like that.")).to_be_visible()
+    assert "tool=look" in page.url
+    await page.get_by_role("button", name="Clear").click()
+    await expect(table).to_have_attribute("aria-rowcount", "8")
+    await expect(page.get_by_text("All that are found:")).to_be_visible()

@@ -14,6 +14,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.tools.mcp import health
 from tests.console.conftest import Console, Open
 from tests.support.threads import until
 from tests.tools.http.conftest import Said, Site
@@ -96,7 +97,8 @@ async def test_a_tool_from_its_registration_to_its_end(opened: Open, site: Site,
     await expect(page.get_by_text("No tool is registered yet")).to_be_visible()
 
 
-async def test_an_mcp_server_is_asked_whether_it_answers(opened: Open) -> None:
+async def test_an_mcp_server_is_asked_whether_it_answers(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "SHARED_SECONDS", 0)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     process = await asyncio.create_subprocess_exec(sys.executable, str(SERVER), "http", str(port))
@@ -111,7 +113,13 @@ async def test_an_mcp_server_is_asked_whether_it_answers(opened: Open) -> None:
         url = f"http://127.0.0.1:{port}/mcp"
         await register(console, "numbers", type="mcp", config={"url": url, "include": ["double", "norm"]})
         page = await console.open("tools")
+        servers = page.get_by_role("region", name="MCP servers")
+        await servers.get_by_role("button", name="Does numbers answer?").click()
+        await expect(servers.get_by_role("status")).to_contain_text("Tools: 2 · version 7.1")
+        await console.is_accessible()
         await page.get_by_role("link", name="numbers").click()
+        await page.get_by_role("button", name="Does numbers answer?").click()
+        await expect(page.get_by_text("Tools: 2 · version 7.1")).to_be_visible()
         await page.get_by_role("button", name="List its tools").click()
         await expect(page.get_by_text("Connected. Tools: 2")).to_be_visible()
         await page.get_by_label("Tool of the server").select_option("numbers__double")
@@ -128,6 +136,8 @@ async def test_an_mcp_server_is_asked_whether_it_answers(opened: Open) -> None:
     await page.get_by_role("button", name="List its tools").click()
     await expect(page.get_by_role("alert")).to_contain_text("numbers")
     await expect(page.get_by_text("Connected.")).to_have_count(0)
+    await page.get_by_role("button", name="Does numbers answer?").click()
+    await expect(page.get_by_text("the MCP server numbers cannot be reached")).to_be_visible()
 
 
 async def test_whoever_may_not_register_looks_only(opened: Open, site: Site) -> None:

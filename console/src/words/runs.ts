@@ -14,6 +14,8 @@ export const runs = {
   "runs.by.error": ["Text of the error", "错误文本"],
   "runs.by.from": ["Created from", "创建时间从"],
   "runs.by.to": ["Created before", "创建时间至"],
+  "runs.by.text": ["What was said", "说过的内容"],
+  "runs.by.tool": ["Tool that was called", "调用过的工具"],
   "runs.by.slower_than": ["Slower than (seconds)", "慢于（秒）"],
   "runs.order": ["Order", "排序"],
   "runs.newest": ["Newest first", "最新优先"],

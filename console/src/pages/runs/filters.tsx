@@ -75,6 +75,8 @@ export function RunFilters() {
       </Button>
       {more && (
         <>
+          <SearchField name="text" />
+          <SearchField name="tool" />
           <SearchField name="thread" />
           <SearchField name="error_code" />
           <SearchField name="error" />

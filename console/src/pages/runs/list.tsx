@@ -9,7 +9,7 @@ import { count, duration, Lasting, Status, Time } from "../../ui/values";
 import { language, t } from "../../words";
 import { BulkBar } from "./bulk";
 import { RunFilters } from "./filters";
-import { filtersOf, mayDo, pageOf, type Row, VERBS } from "./rows";
+import { bySaid, filtersOf, mayDo, pageOf, type Row, VERBS } from "./rows";
 
 const PAUSE = 5;
 const addressOf = (row: Row) => to(["runs", row.id]);
@@ -49,7 +49,7 @@ export function RunList() {
   const all = may("runs:admin");
   const filters = filtersOf(query.value);
   const key = JSON.stringify([all, filters]);
-  const listing = useListing((after) => pageOf(filters, after), [key], PAUSE);
+  const listing = useListing((after) => pageOf(filters, after), [key], bySaid(filters) ? 0 : PAUSE);
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const clear = () => setSelected(new Set());
   useEffect(clear, [key]);
@@ -61,7 +61,7 @@ export function RunList() {
   return (
     <>
       <RunFilters />
-      {(chosen.length > 0 || all) && steers && <BulkBar selected={chosen} filters={filters} onClear={clear} onDone={() => (clear(), listing.reload())} />}
+      {(chosen.length > 0 || (all && !bySaid(filters))) && steers && <BulkBar selected={chosen} filters={filters} onClear={clear} onDone={() => (clear(), listing.reload())} />}
       <Table
         label={t("nav.runs")}
         columns={shown}

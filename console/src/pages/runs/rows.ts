@@ -53,9 +53,11 @@ export function rowOf(run: Run | AnyRun): Row {
 }
 
 /** What can be looked for, by the names that it has in the address and in the API. */
-export const FILTERS = ["status", "team", "user", "thread", "error_code", "error", "from", "to", "slower_than"] as const;
+export const FILTERS = ["status", "team", "user", "thread", "error_code", "error", "from", "to", "slower_than", "text", "tool"] as const;
 export type Filter = (typeof FILTERS)[number];
 export type Filters = Partial<Record<Filter | "order", string>>;
+/** Whether it is looked for what was said: that reads messages, and many runs are not changed at once by it. */
+export const bySaid = ({ text, tool }: Filters) => text !== undefined || tool !== undefined;
 const NUMBERS: readonly string[] = ["from", "to", "slower_than"];
 type Wanted = NonNullable<paths["/v1/admin/runs"]["get"]["parameters"]["query"]>;
 

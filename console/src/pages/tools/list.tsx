@@ -5,6 +5,7 @@ import { may } from "../../session";
 import { count, Empty, PageHead, paged, Table, Time, useListing, useLoaded, type Column } from "../../ui";
 import { t } from "../../words";
 import { Offers } from "../agents/offers";
+import { Servers } from "./health";
 import { failuresOf, seconds, type Tool } from "./tool";
 
 const columns = (): Column<Tool>[] => [
@@ -38,6 +39,7 @@ export function ToolList() {
         )}
       </PageHead>
       <Table label={t("tools.registered")} columns={columns()} listing={listing} href={(each) => to(["tools", each.id])} empty={<Empty title={t("tools.none")}>{t("tools.noneHint")}</Empty>} />
+      <Servers />
       {may("chat") && <OfServer registered={listing.rows} />}
     </div>
   );

@@ -1,9 +1,10 @@
-/** An MCP server: what tools it has, and whether it answers. The API tells that only when one of them is invoked. */
+/** An MCP server: whether it answers, what tools it has, and a call of one to try it. */
 import { useState } from "preact/hooks";
 import { ApiError } from "../../api/client";
 import { Button, Select } from "../../ui/controls";
 import { Problem } from "../../ui/state";
 import { t } from "../../words";
+import { Health } from "./health";
 import { invoke, TryTool } from "./try-tool";
 
 /** The tools of a server, as of the connection that the API's process has, or makes. Where there is none, its only tool
@@ -39,8 +40,9 @@ export function TryServer({ name }: { name: string }) {
     <>
       <h3>{t("tools.health")}</h3>
       <p class="quiet">{t("tools.healthHint")}</p>
+      <Health of={{ id: name, owner: "tenant" }} />
       <div>
-        <Button onClick={look}>{t("tools.askNow")}</Button>
+        <Button onClick={look}>{t("tools.listNow")}</Button>
       </div>
       {error !== null && <Problem error={error} />}
       <p role="status">{tools && <span class="status completed">{t("tools.answers", { n: tools.length })}</span>}</p>
