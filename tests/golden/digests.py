@@ -93,8 +93,8 @@ def of_values() -> Iterator[str]:
         "a form": {"json_output": Receipt, "extra_create_args": {"odd": Receipt(note="x")}},
     }
     for name, options in asked.items():
-        yield f"model request {name} = {ModelRequest.of(messages, options).digest()}"
-    yield f"many messages = {ModelRequest.of(messages * 20, {}).digest()}"
+        yield f"model request {name} = {ModelRequest.of(messages, options).digest({})}"
+    yield f"many messages = {ModelRequest.of(messages * 20, {}).digest({})}"
     yield f"what JSON does not know = {digest_of({'b': {1}, 'a': Receipt})}"
 
 

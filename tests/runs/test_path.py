@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ WRITES = 8
 """Most writes of an answer of some twenty pieces that come without a wait, however many answers there are at once."""
 A_MESSAGE = {"chat": 8, "anthropic": 45}
 """Calls that a message more of a history takes which a client sends with each request."""
+TOOL_CALLS = 50
+"""Of one turn."""
 ANSWER = "The answer to a question, in some words that come piece by piece, ten of them."
 
 
@@ -307,6 +310,32 @@ async def test_a_tool_call_costs_no_more_beside_many_tasks(drsai: DrSai, calls: 
     for task in others:
         task.cancel()
     assert beside <= alone * 1.05
+
+
+async def test_a_late_tool_call_of_a_turn_costs_no_more_calls_than_an_early_one(
+    migrated_sqlite: str, calls: Calls
+) -> None:
+    """From one call to the next, a result and an answer of the model are stored."""
+    marks: list[int] = []
+
+    def asks_again(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        return [FunctionCall(str(len(marks)), "{}", "mark")] if len(marks) <= TOOL_CALLS else ANSWER
+
+    async def mark() -> str:
+        """Look at the count."""
+        marks.append(calls.count)
+        return ANSWER
+
+    def agent(_: RunContext) -> DrSaiAgent:
+        return DrSaiAgent("ann", ScriptedClient(asks_again), tools=[mark], max_tool_iterations=TOOL_CALLS + 2)
+
+    async with DrSai({"agent": agent}, migrated_sqlite, settings=settings()) as drsai:
+        asked = asks("agent", [InputMessage("user", "Next.")], thread_id="t")
+        with calls.counted():
+            assert (await (await drsai.engine.start(*asked)).wait()).status is RunStatus.COMPLETED
+    spent = [after - before for before, after in pairwise(marks)]
+    # Some meet the heartbeat.
+    assert min(spent[-5:]) <= min(spent[2:7]) * 1.02
 
 
 class Client:

@@ -289,7 +289,7 @@ def test_a_stored_message_asks_the_same() -> None:
 
     def digest(text: str, count: int = 1) -> str:
         messages = [UserMessage(content="x", source="user")] * (count - 1) + [UserMessage(content=text, source="user")]
-        return ModelRequest.of(messages, {}).digest()
+        return ModelRequest.of(messages, {}).digest({})
 
     assert digest(message.content) == digest(stored.content)
     assert digest(message.content) != digest("another")

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from autogen_core.models import CreateResult, LLMMessage
 from autogen_core.tools import Tool, ToolSchema
@@ -30,6 +30,9 @@ def tool_name(tool: Tool | ToolSchema) -> str:
     return tool["name"] if isinstance(tool, Mapping) else tool.name
 
 
+Digested: TypeAlias = dict[int, tuple[LLMMessage, str]]
+"""The messages of a request as JSON, each with the object, by whose id it is found."""
+
 _KNOWN = frozenset({"tools", "tool_choice", "json_output", "extra_create_args", "cancellation_token"})
 
 
@@ -47,29 +50,43 @@ class ModelRequest:
         """The request of one call."""
         return cls(len(messages), tuple(messages[-_LAST:]), options)
 
-    def digest(self) -> str:
+    def digest(self, known: Digested) -> str:
         """A hash that is the same in another process that asks the same.
 
         It takes in the number of messages and the last 32 of them, so that it costs the same however long the thread
         is; the agent's tools with their schemas, the form of the answer and the agent's own arguments. Models, sampling
         parameters and keys are not part of it, nor are tools of the client.
+
+        Args:
+            known: the messages of the agent's request before, which are not made JSON again, as messages never change;
+                then those of this one.
         """
         options = self.options
         output, choice = options.get("json_output"), options.get("tool_choice", "auto")
         more = {name: value for name, value in options.items() if name not in _KNOWN}
-        asked: JsonObject = {
+        ids = [*map(id, self.last)]
+        texts = [
+            known[key] if key in known else (each, _dump(each.model_dump(mode="json")))
+            for key, each in zip(ids, self.last, strict=True)
+        ]
+        known.clear()
+        known.update(zip(ids, texts, strict=True))
+        # In the order of the keys.
+        first: JsonObject = {
+            "choice": choice if isinstance(choice, str) else choice.name,
             "count": self.count,
-            "messages": [message.model_dump(mode="json") for message in self.last],
+            "extra": {**options.get("extra_create_args", {}), **more},
+        }
+        last: JsonObject = {
+            "output": output.__qualname__ if isinstance(output, type) else output,
             "tools": [
                 tool if isinstance(tool, Mapping) else tool.schema
                 for tool in options.get("tools", ())
                 if not isinstance(tool, OfferedTool)
             ],
-            "choice": choice if isinstance(choice, str) else choice.name,
-            "output": output.__qualname__ if isinstance(output, type) else output,
-            "extra": {**options.get("extra_create_args", {}), **more},
         }
-        return digest_of(asked)
+        messages = ", ".join([text for _, text in texts])
+        return _digest(f'{_dump(first)[:-1]}, "messages": [{messages}], {_dump(last)[1:]}')
 
 
 def digest_of(value: object) -> str:
@@ -78,7 +95,14 @@ def digest_of(value: object) -> str:
     Characters that a database cannot hold count as what stands for them in stored messages: where a turn is repeated,
     the messages before it may be the stored ones.
     """
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=lambda odd: type(odd).__qualname__)
+    return _digest(_dump(value))
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=lambda odd: type(odd).__qualname__)
+
+
+def _digest(text: str) -> str:
     data = text.replace("\\u0000", "\ufffd").encode("utf-8", "replace")
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 

@@ -341,7 +341,7 @@ class RunModelClient(ChatCompletionClient):
                 counts = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens, **details}
                 record = call.record(speaker or "", self._where[1], result, counts)
                 if speaker is not None:
-                    self.meter.records.append(record)
+                    self.meter.keep(record)
                 if each is not None:
                     each(AnsweredCall(**record) if exchange is None else AnsweredCall(**record, exchange=exchange))
             if call.steps is not None:

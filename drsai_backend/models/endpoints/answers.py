@@ -13,6 +13,7 @@ from autogen_core.models import CreateResult, RequestUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
+from drsai_backend.datamodel.run import shortened
 from drsai_backend.errors import EndpointFailed
 from drsai_backend.models.endpoints.bounded import DEFAULT, AnswerBounds, AnswerLength, bounded
 from drsai_backend.net.bodies import Packed
@@ -189,6 +190,10 @@ class UsageMeter:
     """By the name of an agent, which profile and model gave its newest answer, where a profile did."""
     records: deque[CallRecord] = field(default_factory=lambda: deque[CallRecord](maxlen=MAX_RECORDS))
     """The newest calls, those of earlier processes included."""
+    short: deque[list[object] | Mapping[str, object]] = field(
+        default_factory=lambda: deque[list[object] | Mapping[str, object]](maxlen=MAX_RECORDS)
+    )
+    """The same in their short form, which is stored again with each step of a turn."""
     each: Callable[[AnsweredCall], None] | None = field(default=None, compare=False, repr=False)
     """Called with every call that is counted."""
     keeps_exchanges: bool = field(default=False, compare=False, repr=False)
@@ -212,9 +217,15 @@ class UsageMeter:
         self.completion_tokens += usage.completion_tokens
         self.calls += 1
 
+    def keep(self, call: CallRecord) -> None:
+        """Make a call the newest one."""
+        self.records.append(call)
+        self.short.append(shortened(call))
+
     def start_from(self, usage: Mapping[str, int], calls: Iterable[CallRecord] | None = None) -> None:
         """Count on from what the run has used in other processes, that of recorded answers included."""
-        self.records.extend(calls or ())
+        for call in calls or ():
+            self.keep(call)
         self.prompt_tokens += usage.get("prompt_tokens", 0)
         self.completion_tokens += usage.get("completion_tokens", 0)
         for name in _DETAILS:

@@ -18,7 +18,6 @@ from drsai_backend.database.backends.prepared import Step
 from drsai_backend.database.hooks import MadeCall
 from drsai_backend.database.runs.values import Progress
 from drsai_backend.datamodel import utcnow
-from drsai_backend.datamodel.run import shortened
 from drsai_backend.models import UsageMeter
 from drsai_backend.models.endpoints.answers import AnsweredCall
 from drsai_backend.teams.limits import LimitReached, RunLimits
@@ -69,7 +68,7 @@ class Bounds:
         """Return how far the run has come; `turn`: with the turn that is about to be stored; `also` stores the calls
         that are not stored yet."""
         turns = self.turns + self._inner + 1 if turn else self.turns
-        calls = [*map(shortened, self.meter.records)] if self.short_forms else [*self.meter.records]
+        calls = [*(self.meter.short if self.short_forms else self.meter.records)]
         newest = 0 if also is None else self.unstored[-1].number
         return Progress(self.meter.as_dict(), turns, self.seconds, calls, also or (), newest)
 

@@ -18,6 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeAlias, cast
 
 from autogen_core import FunctionCall
@@ -29,7 +30,7 @@ from drsai_backend.datamodel.file import MessageFile
 from drsai_backend.errors import ReplayMismatch
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import ModelAnswer, ReasonedResult, ToolAnswer
-from drsai_backend.models.calls.requests import ModelRequest, digest_of
+from drsai_backend.models.calls.requests import Digested, ModelRequest, digest_of
 from drsai_backend.state.codec import decode_value, dump_json, encode_value
 
 ASKED: Final = "?0"
@@ -295,6 +296,7 @@ class AgentSteps:
     _summaries: int = 0
     _notes: int = 0
     _recalled: JsonObject | None = None
+    _digested: Digested = field(default_factory=Digested)
     _lists: dict[int, tuple[int, list[ToolSchema] | None, bool]] = field(
         default_factory=dict[int, tuple[int, list[ToolSchema] | None, bool]]
     )
@@ -311,7 +313,7 @@ class AgentSteps:
                 if result.call_id in self.completed:
                     return number, ToolAnswer(content=result.content)
         self._asked += 1
-        value = self.turn.replay(self.path, f"m{number}", request.digest)
+        value = self.turn.replay(self.path, f"m{number}", partial(request.digest, self._digested))
         if value is None:
             return number, None
         result = (ModelAnswer if "profile" in value else ReasonedResult).model_validate(value)
@@ -334,7 +336,8 @@ class AgentSteps:
 
         def step() -> Step:
             chosen = {} if self.has_tools or isinstance(result.content, str) else {CHOSEN: True}
-            return Step(self.path, f"m{number}", request.digest(), {**result.model_dump(mode="json"), **chosen})
+            digest = request.digest(self._digested)
+            return Step(self.path, f"m{number}", digest, {**result.model_dump(mode="json"), **chosen})
 
         if isinstance(result.content, str):
             self.has_called = False
@@ -447,7 +450,7 @@ class AgentSteps:
             self.has_called = False
         self._summaries = self._notes = 0
         self._recalled = None
-        for kept in (self.completed, self._lists, self._uses):
+        for kept in (self.completed, self._lists, self._uses, self._digested):
             if kept:
                 kept.clear()
 
