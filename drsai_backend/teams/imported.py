@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, Literal
 
@@ -41,6 +41,7 @@ from autogen_core.models import (
     SystemMessage,
 )
 
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models.calls.facade import run_client_of
 from drsai_backend.models.endpoints.message_rules import without_calls
 from drsai_backend.teams.client_tools.workbench import has_client_tools
@@ -120,6 +121,12 @@ def imported_role(message: object) -> Role | None:
     """The role that an imported message had at its client; None: it was said here. Takes a message or its dump."""
     metadata: dict[str, Role] | None = noted_in(message)
     return metadata[_KEY] if metadata and _KEY in metadata else None
+
+
+def imported_among(configs: Iterable[JsonObject]) -> list[tuple[Role, JsonObject]]:
+    """The dumps of imported messages, each with its role. Of thousands mostly none is one."""
+    noted = [each for each in configs if each.get("metadata")]
+    return [(role, each) for each in noted if (role := imported_role(each)) is not None]
 
 
 def imported_results(config: Mapping[str, Any]) -> dict[str, str]:

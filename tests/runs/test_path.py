@@ -57,6 +57,9 @@ WRITES = 8
 """Most writes of an answer of some twenty pieces that come without a wait, however many answers there are at once."""
 A_MESSAGE = {"chat": 8, "anthropic": 45}
 """Calls that a message more of a history takes which a client sends with each request."""
+A_COLD_MESSAGE = 16
+"""Calls that a message more of a thread of two agents takes which this process does not know; they were 11 when this
+was written, and some more for what the journal holds since the last snapshot."""
 TOOL_CALLS = 50
 """Of one turn."""
 ANSWER = "The answer to a question, in some words that come piece by piece, ten of them."
@@ -310,6 +313,27 @@ async def test_a_tool_call_costs_no_more_beside_many_tasks(drsai: DrSai, calls: 
     for task in others:
         task.cancel()
     assert beside <= alone * 1.05
+
+
+async def test_a_message_more_of_a_cold_thread_costs_few_calls(drsai: DrSai, calls: Calls) -> None:
+    counts: list[int] = []
+    done = 0
+    for size in (FEW, MANY):
+        tries: list[int] = []
+        while done < size + 3:
+            asked = asks("unbounded", [InputMessage("user", "Next.")], thread_id="t")
+            if done < size:
+                handle = await drsai.engine.start(*asked)
+            else:
+                drsai.engine._warm.clear()
+                with calls.counted():
+                    handle = await drsai.engine.start(*asked)
+                tries.append(calls.count)
+            assert (await handle.wait()).status is RunStatus.COMPLETED
+            done += 1
+        counts.append(min(tries))
+    few, many = counts
+    assert (many - few) / (3 * (MANY - FEW)) <= A_COLD_MESSAGE
 
 
 async def test_a_late_tool_call_of_a_turn_costs_no_more_calls_than_an_early_one(

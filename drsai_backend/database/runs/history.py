@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -39,13 +39,14 @@ class StoredPoint(NamedTuple):
     asks: bool
 
 
-_COLUMNS = (run.c.thread_key, run.c.run_id, run.c.point, run.c.last_seq, run.c.waits_for.is_not(None))
+POINT: Final = (run.c.thread_key, run.c.run_id, run.c.point, run.c.last_seq, run.c.waits_for.is_not(None))
+"""The columns of `StoredPoint`."""
 _NEWEST = run.c.id.desc()
 
 
 @cache  # As `reads.read_head`.
 def _by_digest(dialect: str) -> Query:
-    query = heads(dialect).add_columns(*_COLUMNS).join(run, run.c.thread_key == thread.c.id)
+    query = heads(dialect).add_columns(*POINT).join(run, run.c.thread_key == thread.c.id)
     query = query.where(run.c.point == sa.bindparam("named"), run.c.team == sa.bindparam("of"), *owner_named(thread))
     return query.order_by(_NEWEST).limit(_MOST)
 
@@ -55,19 +56,23 @@ def find_points(session: Session, owner: Owner, team: str, digest: bytes) -> lis
     connection = session.connection()
     values = {"named": digest, "of": team, **owner._asdict(), "now": utcnow()}
     rows = connection.execute(_by_digest(connection.dialect.name), values)
-    width = len(_COLUMNS)
+    width = len(POINT)
     return [(StoredPoint(*row[-width:]), ThreadHead(*row[:-width])) for row in rows]
 
 
 def find_points_of(session: Session, key: int, digests: Collection[bytes]) -> dict[bytes, StoredPoint]:
     """The points of one thread, on all its branches, that these digests name; of equal ones the newest."""
-    query = sa.select(*_COLUMNS).where(run.c.point.in_(digests), run.c.thread_key == key).order_by(run.c.id)
+    query = sa.select(*POINT).where(run.c.point.in_(digests), run.c.thread_key == key).order_by(run.c.id)
     return {row.point: StoredPoint(*row) for row in session.connection().execute(query)}
 
 
-def newest_point(session: Session, head: ThreadHead, *, before: str | None) -> StoredPoint | None:
+def newest_point(
+    session: Session, head: ThreadHead, *, before: str | None, last: StoredPoint | None = None
+) -> StoredPoint | None:
     """The newest point on the path of a thread that its team has left, that of run `before` left aside; None: there is
-    none."""
+    none. `last`: that of its last run, if it was read already."""
+    if last is not None and before is None:
+        return last
     connection = session.connection()
     query = _points_on_path(session, head).where(run.c.team == head.team)
     if head.branch is None and before is None and head.run_id is not None:
@@ -94,7 +99,7 @@ def first_point(session: Session, head: ThreadHead) -> StoredPoint | None:
 
 
 def _points_on_path(session: Session, head: ThreadHead) -> Query:
-    query = sa.select(*_COLUMNS).where(run.c.thread_key == head.key, run.c.point.is_not(None))
+    query = sa.select(*POINT).where(run.c.thread_key == head.key, run.c.point.is_not(None))
     if head.branch is None:
         return query
     path = segments(session, head.line)

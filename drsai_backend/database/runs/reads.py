@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from typing import TypeAlias, TypedDict, cast
+from typing import Any, TypeAlias, TypedDict, cast
 
 import orjson
 import sqlalchemy as sa
@@ -230,10 +230,18 @@ def unheld_threads(session: Session, held: Iterable[int], is_gone: Callable[[str
     return [head for keys in batches(sorted(found)) for head in _select_heads(session, thread.c.id.in_(keys))]
 
 
-_NUMBER, _DUMP = sa.cast(message.c.seq, sa.Text), sa.cast(message.c.config, sa.Text)
-# All message dumps of a thread as one text, `[seq,dump]` after `[seq,dump]`: as rows, the thousands of a long thread
-# take half as long again.
-_PAIRS = sa.func.aggregate_strings("[" + _NUMBER + "," + _DUMP + "]", ",")
+def pairs_of(number: sa.ColumnElement[int], json: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
+    """All rows as one text, `[number,json]` after `[number,json]`: as rows, the thousands of a long thread take half as
+    long again."""
+    return sa.func.aggregate_strings("[" + sa.cast(number, sa.Text) + "," + json + "]", ",")
+
+
+def read_pairs(text: str | None) -> dict[int, Any]:
+    """What the JSON of `pairs_of` is, by number, the least first. Raises ValueError where it is none."""
+    return dict(sorted(orjson.loads(f"[{text or ''}]")))
+
+
+_PAIRS = pairs_of(message.c.seq, sa.cast(message.c.config, sa.Text))
 _CONFIGS = sa.select(_PAIRS).where(message.c.thread_key == sa.bindparam("key"))
 
 
@@ -271,9 +279,7 @@ def read_configs(session: Session, line: Line) -> dict[int, JsonObject]:
         found = connection.execute(_CONFIGS, {"key": line.key})
     else:
         found = connection.execute(on_path(message, line, "seq", _PAIRS))
-    text: str = found.scalar() or ""
-    pairs: list[tuple[int, JsonObject]] = orjson.loads(f"[{text}]")
-    return dict(sorted(pairs))
+    return read_pairs(found.scalar())
 
 
 def find_run(session: Session, key: int, idempotency_key: str) -> RunRow | None:

@@ -34,17 +34,19 @@ _REWORDED: Final = 4
 changed."""
 
 
-def read_conversation(session: Session, head: ThreadHead, team: str) -> tuple[Conversation, int]:
+def read_conversation(
+    session: Session, head: ThreadHead, team: str, last: StoredPoint | None = None
+) -> tuple[Conversation, int]:
     """The conversation that a thread has had with a team, and the number of the message at its newest point (0: there
     is none). Reads what was said since that point: of a thread that keeps no points, or had them with another team,
-    all of it.
+    all of it. `last`: the point of the thread's last run, if it was read already.
 
     What a run that waits for a person has said counts from its beginning: who answers without a text, by a button,
     continues its answer.
     """
     point = None
     if head.team == team:
-        point = newest_point(session, head, before=head.run_id if head.status in UNFINISHED else None)
+        point = newest_point(session, head, before=head.run_id if head.status in UNFINISHED else None, last=last)
     start = Conversation.begin(head.name.owner, team) if point is None else Conversation(point.digest)
     last_seq = 0 if point is None else point.last_seq
     if last_seq == head.last_seq:

@@ -54,7 +54,6 @@ from drsai_backend.teams.client_tools.policy import agent_for_tools
 from drsai_backend.teams.client_tools.workbench import give_tools
 from drsai_backend.teams.context import BuiltTeam, RunContext, build_team
 from drsai_backend.teams.hosted_tools import HOSTED_AS, READER, give_hosted_tools
-from drsai_backend.teams.imported import imported_role
 from drsai_backend.teams.limits import LimitReached, RunLimits
 from drsai_backend.teams.recall import shown_to
 from drsai_backend.teams.replay.steps import OwnSteps, Step, TurnSteps
@@ -209,8 +208,7 @@ def _has_calls(thread: StoredThread | None, plan: Plan) -> bool:
     among its stored messages."""
     if any(each.calls for each in plan.new):
         return True
-    stored = None if thread is None else thread.state
-    return stored is not None and any(imported_role(each) == "calls" for each in stored.configs.values())
+    return thread is not None and any(role == "calls" for role, _ in thread.imported)
 
 
 async def build_team_of(services: Services, recipe: Recipe, context: RunContext, held: HeldResources) -> TeamTree:

@@ -19,25 +19,26 @@ from drsai_backend.database.runs.reads import (
     StoredState,
     ThreadHead,
     is_thread,
-    read_head,
     read_run,
     read_state,
     users_joined,
 )
 from drsai_backend.database.runs.steps import read_steps
 from drsai_backend.database.runs.values import StepRow
+from drsai_backend.database.runs.whole import read_whole
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.lifecycle import UNFINISHED
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.files import Files
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models import ModelClientFactory
 from drsai_backend.runs.feed.live_run import Watcher
 from drsai_backend.runs.history.digest import Conversation
 from drsai_backend.runs.history.stored import read_conversation
 from drsai_backend.runs.requests import Placed
 from drsai_backend.runs.warm import WarmThread, WarmThreads
-from drsai_backend.teams.imported import imported_role
+from drsai_backend.teams.imported import Role, imported_among
 from drsai_backend.teams.messages import aside_of, is_received
 from drsai_backend.teams.recall import RecallSource
 from drsai_backend.teams.resources import Resources
@@ -90,7 +91,8 @@ class StoredThread:
     """What is stored of a thread. `state=None`: the warm state stands for it. `run` is the row of one that is not over;
     `user_texts` are the user's newest, oldest first, `conversation` what its client has. `steered_by`:
     of a question that who asked may not answer, the users whose messages the run took up after it had begun. `shown`:
-    of a thread of another team, by number whether a message is shown."""
+    of a thread of another team, by number whether a message is shown. `imported`: the dumps of messages that were said
+    elsewhere, each with its role."""
 
     head: ThreadHead
     user_texts: list[str]
@@ -102,6 +104,7 @@ class StoredThread:
     steered_by: frozenset[str] = frozenset()
     conversation: Conversation | None = None
     shown: Mapping[int, bool | None] = field(default_factory=dict[int, bool | None])
+    imported: Sequence[tuple[Role, JsonObject]] = ()
 
     @property
     def is_known(self) -> bool:
@@ -111,8 +114,7 @@ class StoredThread:
     @property
     def has_answers(self) -> bool:
         """Whether answers were loaded into it that no turn has taken up."""
-        configs = () if self.state is None else self.state.configs.values()
-        return any(imported_role(config) in ("assistant", "calls") for config in configs)
+        return any(role in ("assistant", "calls") for role, _ in self.imported)
 
 
 async def read(services: Services, given: Placed, *, trust_warm: bool) -> StoredThread | None:
@@ -149,19 +151,20 @@ def read_thread(
 ) -> StoredThread | None:
     """Read everything about a thread in one go, with that many of the user's texts, and unless `has_history` the
     conversation as a client of `team` has it; None: it does not exist."""
-    head = read_head(session, name)
-    if head is None:
+    whole = read_whole(session, name)
+    if whole is None:
         return None
+    head = whole.head
     is_unfinished = head.status in UNFINISHED and head.run_id is not None
     run = read_run(session, head.run_id or "") if is_unfinished else None
     asks_others = run is not None and (head.input_request or {}).get("not_by") is not None
     steered_by = frozenset(users_joined(session, head) if asks_others else ())
     # Of a run that is over as well: somebody may have ended it by hand.
-    steps = read_steps(session, head.key)
-    state = read_state(session, head.line)
+    steps = read_steps(session, head.key) if whole.has_steps else ()
+    state = whole.state or read_state(session, head.line)
     # Clients' system messages that were stored before there was a mark are part of the conversation.
-    prompts = (config for config in reversed(state.configs.values()) if imported_role(config) == "system")
-    prompt = next(prompts, None)
+    imported = imported_among(state.configs.values())
+    prompt = next((config for role, config in reversed(imported) if role == "system"), None)
     return StoredThread(
         head,
         _newest_user_texts(state, texts),
@@ -170,8 +173,9 @@ def read_thread(
         run,
         steps,
         steered_by=steered_by,
-        conversation=None if has_history else read_conversation(session, head, team)[0],
+        conversation=None if has_history else read_conversation(session, head, team, whole.point)[0],
         shown={} if head.team in (None, team) else which_are_shown(session, head.line),
+        imported=imported,
     )
 
 

@@ -70,6 +70,17 @@ class MessageBook:
             self._by_content[message.source, parts] = (seq, message)
             self._by_content[None, parts] = (seq, message)
 
+    def add_all(self, messages: Mapping[int, Message]) -> None:
+        """`add` many, by their numbers: of those with a text, which nearly all are, without a call for each."""
+        for key, numbered in zip(map(id, messages.values()), messages.items(), strict=True):
+            seq, message = numbered
+            content = getattr(message, "content", None)
+            if content.__class__ is not str or key in self._by_id:
+                self.add(seq, message)
+            else:
+                self._by_id[key] = self._by_content[message.source, content] = numbered
+                self.weight += _MESSAGE + sys.getsizeof(content)
+
     def message_item(self, message: Message) -> Item:
         """A message of the group chat in reference form."""
         found = self._by_id.get(id(message))
@@ -142,21 +153,37 @@ class MessageObjects:
             KeyError, IndexError, TypeError, ValueError: an item refers to nothing, or is none. So does the other.
         """
         loads: dict[object, Callable[[JsonObject], Message]] = {}
+        made = self.made
         for item in items:
-            if not isinstance(item, int) or item in self.made:
+            if type(item) is not int or item in made:
                 continue
             config = self._configs[item]
             kind = config.get("type")
             if kind not in loads:
                 loads[kind] = loader(factory, kind)
             try:
-                self.made[item] = loads[kind](config)
+                made[item] = loads[kind](config)
             except (ValueError, TypeError, KeyError):
-                self.made[item] = create_message(factory, config, item)  # It says which one it is.
+                made[item] = create_message(factory, config, item)  # It says which one it is.
         return [
-            self.made[item] if isinstance(item, int) else factory.create(with_images(cast("JsonObject", item)))
-            for item in items
+            made[item] if type(item) is int else factory.create(with_images(cast("JsonObject", item))) for item in items
         ]
+
+    def context_messages(self, items: Sequence[Item]) -> list[LLMMessage]:
+        """Return the messages of a model context. Of those that are made of a message with a text, without a call for
+        each: a long thread has thousands. Raises as `messages`."""
+        made, found = self.made, list[LLMMessage]()
+        for item in items:
+            if type(item) is list and item[1] in made:
+                kind, message = item[0], made[item[1]]
+                if kind == "u":
+                    found.append(_USER({"content": message.content, "source": message.source}))
+                    continue
+                if kind == "a" and not item[2:]:
+                    found.append(_ASSISTANT({"content": message.content, "source": message.source}))
+                    continue
+            found.append(self.context_message(item))
+        return found
 
     def context_message(self, item: Item) -> LLMMessage:
         """A message of a model context. It shares the content of the message it was made from."""
@@ -286,7 +313,7 @@ class ListCell:
 
     def _decoded(self, items: list[Item], messages: MessageObjects) -> Sequence[object]:
         if self.factory is None:
-            return [messages.context_message(item) for item in items]
+            return messages.context_messages(items)
         return messages.messages(items, self.factory)
 
     def restore(self, items: list[Item], messages: MessageObjects) -> None:

@@ -153,8 +153,7 @@ class Recorder:
                 else:
                     value: object = reduce(getitem, cell.path, document.skeleton)
                     await cell.restore(value)
-        for seq, message in messages.made.items():
-            self._book.add(seq, message)
+        self._book.add_all(messages.made)
         for manager in self._structure.selectors:
             # As its load_state would.
             chat = [message for message in manager._message_thread if isinstance(message, BaseChatMessage)]
