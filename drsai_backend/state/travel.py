@@ -22,7 +22,6 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.audit import audit
 from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.locks import lock_thread
-from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs.branches import Point, copy_messages, store_rewind
 from drsai_backend.database.runs.commands import end_unheld
 from drsai_backend.database.runs.loaded import changed
@@ -51,6 +50,7 @@ from drsai_backend.database.runs.reads import (
 )
 from drsai_backend.database.runs.statements import insert_snapshot, journal, message, run, thread
 from drsai_backend.database.runs.values import StepRow
+from drsai_backend.database.upserts import insert_into
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText, utcnow
@@ -117,12 +117,16 @@ def find_point(session: Session, head: ThreadHead, place: Place) -> Point:
     if row is None:
         return Point(line, RunStatus.COMPLETED, None, head.team)
     status = RunStatus(row["status"])
-    # Turns of a run follow each other without a gap: nothing else runs on the thread meanwhile.
-    following = (journal.c.thread_key == head.key, journal.c.turn == line.turn + 1, journal.c.run_id == run_id)
-    is_cut = session.connection().execute(sa.select(journal.c.turn).where(*following)).first() is not None
-    if is_cut or not status.is_final:
+    if not status.is_final or (line.turn < head.turn and _is_followed(session, line, run_id)):
         status = RunStatus.STOPPED
     return Point(line, status, run_id, row["team"])
+
+
+def _is_followed(session: Session, line: Line, run_id: str | None) -> bool:
+    """Whether the run of a turn has another one after it. Turns of a run follow each other without a gap: nothing else
+    runs on the thread meanwhile."""
+    following = (journal.c.thread_key == line.key, journal.c.turn == line.turn + 1, journal.c.run_id == run_id)
+    return session.connection().execute(sa.select(journal.c.turn).where(*following)).first() is not None
 
 
 def _at_end(session: Session, head: ThreadHead, number: int | None) -> Line:
@@ -334,21 +338,24 @@ def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, a
         document, count = None if document is None else renumber(document, numbers), len(numbers)
     connection, now = session.connection(), utcnow()
     source: JsonObject = {"user_id": name.user_id, "thread_id": name.thread_id, "seq": line.seq}
-    here = replace(line, seq=END) if line.seq == newest_message(session, head.line) else line
+    is_end = place == Place() or line.seq == newest_message(session, head.line)
+    here = replace(line, seq=END) if is_end else line
     if spans := left_out(session, here):
         source["left_out"] = [[each.isoformat() for each in span] for span in spans]
-    if connection.execute(sa.select(thread.c.id).where(*of_thread(thread, target))).first() is not None:
-        raise Conflict(f"{target.user_id} has a thread {target.thread_id!r} already", param="thread_id")
     payload = None if document is None else encode_document(document)
     title = sa.select(thread.c.title).where(thread.c.id == head.key).scalar_subquery() if count else None
-    key = connection.execute(
-        sa.insert(thread)
+    inserted = connection.execute(
+        insert_into(thread, connection.dialect.name)
         .values(created_at=now, updated_at=now, version=SCHEMA_VERSION, **target._asdict())
         .values(status=point.status, team=point.team, title=title, revision=1, last_seq=count, epoch=0)
         .values(turn=int(payload is not None), journal_debt=debt_of(payload, ()))
         .values(forked_from=source)
+        .on_conflict_do_nothing()
         .returning(thread.c.id)
-    ).scalar_one()
+    )
+    key: int | None = inserted.scalar()
+    if key is None:
+        raise Conflict(f"{target.user_id} has a thread {target.thread_id!r} already", param="thread_id")
     copy_messages(session, line, key, target)
     if payload is not None:
         row = {"thread_key": key, "turn": 1, "payload": payload, "tenant": target.tenant}

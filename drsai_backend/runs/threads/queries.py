@@ -59,12 +59,13 @@ NEWEST: Final = Cursor((_thread.c.updated_at, _thread.c.id), r"^([0-9]{1,11}\.[0
 _RUNS: Final = Cursor((_run.c.id,))
 
 
-def read_detail(session: Session, name: ThreadName) -> ThreadDetail:
-    """A thread that is there, without its `team_result`, which takes its messages."""
+def read_detail(session: Session, name: ThreadName, *, is_new: bool = False) -> ThreadDetail:
+    """A thread that is there, without its `team_result`, which takes its messages. `is_new`: it was made just now, and
+    has had no run: so it has neither tasks nor `meta`."""
     thread = table_of(Thread)
     with texts_of(name.tenant):
         row = session.connection().execute(sa.select(thread).where(*of_thread(thread, name))).mappings().one()
-    fields = {**read_fields(session, [row["id"]])[row["id"]], "team_result": None}
+    fields = {**({} if is_new else read_fields(session, [row["id"]])[row["id"]]), "team_result": None}
     return detail_of(Thread(**row)).model_copy(update=fields)
 
 

@@ -107,7 +107,7 @@ class Travel:
         name = await self._rights.thread(who, named, Right.READ)
         actor = who.actor
         return await self._database.act(
-            lambda session: read_detail(session, travel.fork(session, name, place, target, actor))
+            lambda session: read_detail(session, travel.fork(session, name, place, target, actor), is_new=True)
         )
 
     async def rewind(self, who: Principal, name: ThreadName, place: Place) -> ThreadDetail:
