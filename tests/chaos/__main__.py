@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos import databases
+from tests.chaos.agent_files import KillingAgentFiles
 from tests.chaos.bounded import KillingBounded, bounds_of
 from tests.chaos.checks import Broken
 from tests.chaos.disconnects import Disconnecting
@@ -34,6 +35,7 @@ from tests.support.standby import pair
 PARTS = (
     "kills",
     "knowledge",
+    "files",
     "workers",
     "outage",
     "failover",
@@ -50,7 +52,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--hits", type=int, default=100, help="of jobs of each kind, by kills of their process")
-    parser.add_argument("--most", type=float, default=60, help="minutes that the part `knowledge` takes at most")
+    parser.add_argument("--most", type=float, default=60, help="minutes of `knowledge`, and of `files`, at most")
     parser.add_argument("--clients", type=int, default=24)
     parser.add_argument("--database", choices=("sqlite", "postgresql", "both"), default="both")
     parser.add_argument("--threads", type=int, default=100)
@@ -100,13 +102,11 @@ def main() -> int:
                         kill = KillingBounded if options.bounded else Killing
                         part = schedule.part("kills", kind)
                         perform(kill(made, part, kills=options.kills, clients=options.clients).run())
-            if wanted("knowledge"):
-                with world(kind, "knowledge", {}) as made:
-                    perform(
-                        KillingKnowledge(
-                            made, schedule.part("knowledge", kind), kills=options.hits, minutes=options.most
-                        ).run()
-                    )
+            for part, killing in (("knowledge", KillingKnowledge), ("files", KillingAgentFiles)):
+                if wanted(part):
+                    with world(kind, part, {}) as made:
+                        mine = schedule.part(part, kind)
+                        perform(killing(made, mine, kills=options.hits, minutes=options.most).run())
         seconds, threads = 60 * options.minutes, options.threads
         if wanted("workers"):
             with world("postgresql", "workers", {}) as made:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -20,7 +20,9 @@ from drsai_backend.database import Database
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.knowledge.rows.indexing import enqueue_reindex
 from tests.chaos.checks import Broken
+from tests.chaos.chunks import CODE, TOKENS, check_chunks, check_left, document, letters, readers_of
 from tests.chaos.databases import query
+from tests.chaos.jobs import Jobs, until
 from tests.chaos.report import Outcome
 from tests.chaos.schedule import Schedule
 from tests.chaos.tenants import USER, key_header, place_of
@@ -41,27 +43,10 @@ SETTINGS: Final = {
 _THREAD: Final = "k0"
 """Whose key all clients have."""
 _FILES, _CHUNKS, _STANDING = 3, 140, 160
-_STATIC: Final = {"type": "static", "static": {"max_chunk_size_tokens": 100, "chunk_overlap_tokens": 0}}
-_SPARED: Final = 5
-"""Attempts of a job after which no process is killed until it has got further."""
-_CODE: Final = re.compile(r"\b(?:Word|Seek)([a-z]+)\b")
+_STATIC: Final = {"type": "static", "static": {"max_chunk_size_tokens": TOKENS, "chunk_overlap_tokens": 0}}
 
 
-def _letters(number: int) -> str:
-    """A word of its own for each number, of which no other word has a part."""
-    found = ""
-    while number or len(found) < 4:
-        number, rest = divmod(number, 26)
-        found = chr(97 + rest) + found
-    return f"q{found}q"
-
-
-def _document(first: int, count: int) -> str:
-    """A text of so many chunks, each with a word of its own."""
-    return "\n\n".join(f"# Part\n\nWord{_letters(first + at)} " + "lies here, " * 24 for at in range(count))
-
-
-class _Endpoint:
+class Endpoint:
     """The models: one finds facts, others make a vector of the word of a text, each its own."""
 
     def __init__(self, schedule: Schedule) -> None:
@@ -85,7 +70,7 @@ class _Endpoint:
         return {"object": "list", "data": data, "model": request.model, "usage": used}
 
     def _vector(self, model: str, text: str) -> list[float]:
-        found = _CODE.search(text)
+        found = CODE.search(text)
         chance = self._schedule.stream(model, found[1] if found else text)
         return [chance.gauss(0, 1) for _ in range(32)]  # So many that no two are alike.
 
@@ -101,9 +86,8 @@ class KillingKnowledge:
     def __init__(self, world: World, schedule: Schedule, *, kills: int, minutes: float = 60) -> None:
         self._world, self._schedule, self._kills = world, schedule, kills
         self._end = time.monotonic() + 60 * minutes
-        self._endpoint = _Endpoint(schedule)
-        self._hits: Counter[str] = Counter()
-        self._seen: set[tuple[int, int]] = set()
+        self._endpoint = Endpoint(schedule)
+        self._jobs = Jobs(world.url)
         self._over = False
         self._next = 0
         self._facts: list[str] = []
@@ -128,15 +112,15 @@ class KillingKnowledge:
                         group.create_task(do())
                     await self._kill_all()
                     self._over = True
-                await self._until(self._is_idle, 300)
+                await until(self._is_idle, 300)
                 for _ in range(20):
                     await self._search_once(self._schedule.stream("last", _))
                 await self._check_batches()
             outcome.complain(world.complaints())
-            self._readers += [each for process in world.processes for each in _readers_of(process)]
+            self._readers += [each for process in world.processes for each in readers_of(process)]
             await world.close()
         self._check_rows(temporary)
-        outcome.figures |= {f"{kind} hit": self._hits[kind] for kind in KINDS}
+        outcome.figures |= {f"{kind} hit": self._jobs.hits[kind] for kind in KINDS}
         outcome.figures |= {"batches": len(self._batches), "facts": len(self._facts)}
         outcome.figures["seconds"] = time.monotonic() - start
         return outcome
@@ -152,42 +136,26 @@ class KillingKnowledge:
 
     async def _kill_all(self) -> None:
         chance = self._schedule.stream("kills")
-        while (wanted := [kind for kind in KINDS if self._hits[kind] < self._kills]) and time.monotonic() < self._end:
+        hits = self._jobs.hits
+        while (wanted := [kind for kind in KINDS if hits[kind] < self._kills]) and time.monotonic() < self._end:
             [process] = self._world.processes
             kind = chance.choice(wanted)
             with suppress(TimeoutError):
-                await self._until(lambda kind=kind: self._under_way(kind), 8)
+                await until(partial(self._jobs.is_under_way, kind), 8)
             await asyncio.sleep(chance.uniform(0, 0.4))
-            # A job that is cut eight times before it gets any further has failed, and is meant to have.
-            await self._until(lambda: all(job["attempts"] < _SPARED for job in self._jobs()), 120)
-            self._readers += _readers_of(process)
+            await until(self._jobs.may_be_cut, 120)
+            self._readers += readers_of(process)
             self._world.kill(process)
             await asyncio.to_thread(process.command.wait)
             self.outcome.add("kills")
-            for job in self._jobs():
-                if job["claim"] is not None and (job["id"], job["epoch"]) not in self._seen:
-                    self._seen.add((job["id"], job["epoch"]))
-                    self._hits[job["kind"]] += 1
+            self._jobs.note_killed()
             await self._start()
 
-    def _jobs(self) -> list[dict[str, Any]]:
-        return query(self._world.url, "SELECT id, kind, epoch, claim, attempts FROM work_job WHERE next_at IS NOT NULL")
-
-    def _under_way(self, kind: str) -> bool:
-        """Whether this process, and none that is dead, does such a job."""
-        jobs = [job for job in self._jobs() if job["kind"] == kind and job["claim"] is not None]
-        return any((job["id"], job["epoch"]) not in self._seen for job in jobs)
-
-    async def _until(self, true: Callable[[], bool], seconds: float) -> None:
-        async with asyncio.timeout(seconds):
-            while not await asyncio.to_thread(true):  # noqa: ASYNC110 - rows, which no event tells of
-                await asyncio.sleep(0.02)
-
     def _is_idle(self) -> bool:
-        return not self._jobs()
+        return not self._jobs.count()
 
     def _is_learnt(self) -> bool:
-        return sum(job["kind"] == "memory" for job in self._jobs()) < 3
+        return self._jobs.count("memory") < 3
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
@@ -205,7 +173,7 @@ class KillingKnowledge:
     async def _upload(self, count: int) -> tuple[str, int]:
         """Upload a file of so many chunks; its id, and the number of its first word."""
         first, self._next = self._next, self._next + count
-        files = {"file": (f"{first}.md", _document(first, count).encode())}
+        files = {"file": (f"{first}.md", document(range(first, first + count)).encode())}
         made = await self._ask("POST", "/files", files=files, data={"purpose": "assistants"})
         return made["id"], first
 
@@ -216,7 +184,7 @@ class KillingKnowledge:
             file, _ = await self._upload(_STANDING)
             body = {"file_id": file, "chunking_strategy": _STATIC}
             await self._ask("POST", f"/vector_stores/{self._standing}/files", json=body)
-        await self._until(self._is_idle, 120)
+        await until(self._is_idle, 120)
 
     async def _attach(self) -> None:
         """A store with a batch of files after the other; each second one loses a file while they are read."""
@@ -234,7 +202,7 @@ class KillingKnowledge:
                 await self._detach(store, gone)
             self._batches.append((store, batch, ids, firsts))
             with suppress(TimeoutError):
-                await self._until(partial(self._is_read, store), 10)
+                await until(partial(self._is_read, store), 10)
 
     async def _detach(self, store: str, file: str) -> None:
         """Delete a file, of which a reply that was lost says no less that it is gone."""
@@ -253,12 +221,12 @@ class KillingKnowledge:
     async def _talk(self) -> None:
         """A fact after the other, each in a thread of its own; what was not answered is said again."""
         while not self._over:
-            fact = _letters(len(self._facts))
+            fact = letters(len(self._facts))
             body = {"model": "solo", "messages": [{"role": "user", "content": f"I am allergic to {fact}."}]}
             await self._ask("POST", "/chat/completions", json=body)
             self._facts.append(fact)
             with suppress(TimeoutError):
-                await self._until(self._is_learnt, 10)
+                await until(self._is_learnt, 10)
 
     async def _reindex(self) -> None:
         """Have the store embedded anew as soon as it is not."""
@@ -279,7 +247,7 @@ class KillingKnowledge:
 
     async def _search_once(self, chance: Random) -> None:
         """Search by a word that no chunk has: only its vector finds the one that it means."""
-        word = _letters(chance.randrange(_FILES * _STANDING))
+        word = letters(chance.randrange(_FILES * _STANDING))
         body = {"query": f"Seek{word}", "ranking_options": {"score_threshold": 0.9}}
         found = (await self._ask("POST", f"/vector_stores/{self._standing}/search", json=body))["data"]
         self.outcome.add("searches")
@@ -300,41 +268,12 @@ class KillingKnowledge:
 
     def _check_rows(self, temporary: Path) -> None:
         url = self._world.url
-        wanted: Counter[str] = Counter(_letters(number) for number in range(_FILES * _STANDING))
-        for *_, firsts in self._batches:
-            wanted.update(_letters(first + at) for first in firsts for at in range(_CHUNKS))
-        text = "SELECT e.text FROM searchentry e JOIN searchindex i ON i.id = e.index_id WHERE i.kind = 'knowledge'"
-        there = Counter(word for row in query(url, text) for word in _CODE.findall(row["text"]))
-        complain = self.outcome.broken.append
-        for what, words in (("lost", wanted - there), ("stored twice, or left", there - wanted)):
-            if words:
-                complain(Broken(f"{words.total()} chunks are {what}: {[*words][:5]}", "-"))
-        vectors = query(url, "SELECT count(*) AS n FROM searchvector")[0]["n"]
-        entries = query(url, "SELECT count(*) AS n FROM searchentry")[0]["n"]
+        firsts = [first for *_, each in self._batches for first in each]
+        attached = chain.from_iterable(range(first, first + _CHUNKS) for first in firsts)
+        self.outcome.broken += check_chunks(url, chain(range(_FILES * _STANDING), attached))
         memories = Counter(row["text"] for row in query(url, "SELECT text FROM memory"))
         facts = Counter(f"The user is allergic to {fact}." for fact in self._facts)
         if {*facts} - {*memories} or any(count > 1 for count in memories.values()):
-            complain(Broken(f"{len(facts)} facts were said, and {memories.total()} are stored", "-"))
-        if vectors != entries:
-            complain(Broken(f"{entries} entries have {vectors} vectors", "-"))
+            self.outcome.broken.append(Broken(f"{len(facts)} facts were said, and {memories.total()} are stored", "-"))
         self.outcome.figures["readers of files hit"] = len(self._readers)
-        for row in query(url, "SELECT kind, key, error, attempts FROM work_job"):
-            complain(Broken(f"a job is left: {row}", "-"))
-        # What a killed server has counted goes when another one starts, a minute later.
-        files = (each for each in temporary.rglob("*") if each.is_file())
-        if left := [each.name for each in files if not each.parent.name.startswith("drsai-metrics-")]:
-            complain(Broken(f"files are left: {left[:5]}", "-"))
-        _, alive = psutil.wait_procs(self._readers, timeout=10)
-        for each in alive:
-            if each.status() != psutil.STATUS_ZOMBIE:
-                complain(Broken(f"a process is left: {each.cmdline()}", "-"))
-
-
-def _readers_of(process: Process) -> list[psutil.Process]:
-    """The processes in which it reads files. What resumes runs outlives it on purpose."""
-    found: list[psutil.Process] = []
-    with suppress(psutil.NoSuchProcess):
-        for each in psutil.Process(process.command.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                found += [each] if "child.py" in " ".join(each.cmdline()) else []
-    return found
+        self.outcome.broken += check_left(url, temporary, self._readers)

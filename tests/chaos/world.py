@@ -18,7 +18,8 @@ from tests.support.commands import ROOT, Command, Commands
 from tests.support.effects import Site
 from tests.support.teams.equipped import PROFILES
 
-TEAMS = ROOT / "tests/support/teams/served.py"
+_TEAMS = Path("tests/support/teams/served.py")
+TEAMS = ROOT / _TEAMS
 
 QUICK = {"DRSAI_LEASE_SECONDS": "4", "DRSAI_HEARTBEAT_SECONDS": "1", "DRSAI_SWEEP_SECONDS": "1"}
 """Settings that save time."""
@@ -40,6 +41,7 @@ class World:
 
     Args:
         settings: environment of the processes.
+        teams: the file of what they serve, below the root of their code where it is part of it.
     """
 
     name: str
@@ -48,6 +50,7 @@ class World:
     commands: Commands
     folder: Path
     settings: Mapping[str, str] = field(default_factory=dict)
+    teams: Path = _TEAMS
     processes: list[Process] = field(default_factory=list)
     started: int = 0
     _all: list[Process] = field(default_factory=list)
@@ -85,7 +88,7 @@ class World:
             "DRSAI_AUTH": "required",
             **self.settings,
         }
-        teams = str(self.commands.root / TEAMS.relative_to(ROOT))
+        teams = str(self.commands.root / self.teams)
         arguments = ("serve", teams, "--port", "0") if serve else ("worker", "--teams", teams)
         process = Process(self.commands.start(*arguments, cwd=self.folder, env=environment), key)
         self._all.append(process)
