@@ -9,8 +9,10 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple
+from itertools import accumulate
+from typing import Final, NamedTuple, TypeAlias
 
+import orjson
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
@@ -33,6 +35,11 @@ class Counted(NamedTuple):
     length: int
 
 
+Rows: TypeAlias = Sequence[tuple[int, int, bytes]]
+"""Terms, each with a block and the postings there: thousands for each text, so they are given with one statement, which
+holds the interpreter up no longer than it takes to write them down."""
+
+
 def add_postings(session: Session, index: int, entries: Sequence[Counted]) -> None:
     """Add the postings of entries whose numbers are higher than any that were given before, in their order."""
     added: defaultdict[tuple[int, int], bytearray] = defaultdict(bytearray)
@@ -40,16 +47,31 @@ def add_postings(session: Session, index: int, entries: Sequence[Counted]) -> No
         block, at = divmod(number, BLOCK)
         for term, count in terms.items():
             added[term, block] += POSTING.pack(at, min(count, MOST), length)
-    statement = insert_into(_posting, session.get_bind().dialect.name)
-    # SQLite joins bytes to a text, whose bytes they are.
-    joined = sa.cast(_posting.c.postings.op("||")(statement.excluded.postings), sa.LargeBinary)
-    upsert = statement.on_conflict_do_update(index_elements=["index_id", "term", "block"], set_={"postings": joined})
-    rows = [
-        {"index_id": index, "term": term, "block": block, "postings": bytes(added[term, block])}
-        for term, block in sorted(added)
-    ]
-    for part in batches(rows, 1_000):
-        session.connection().execute(upsert, part)
+    of_index = _of_index_sqlite if (dialect := session.get_bind().dialect.name) == "sqlite" else _of_index_postgresql
+    for part in batches(sorted(added), 10_000):
+        rows = of_index(index, [(*place, bytes(added[place])) for place in part])
+        statement = insert_into(_posting, dialect).from_select(["index_id", "term", "block", "postings"], rows)
+        # SQLite joins bytes to a text, whose bytes they are.
+        joined = sa.cast(_posting.c.postings.op("||")(statement.excluded.postings), sa.LargeBinary)
+        keys = ["index_id", "term", "block"]
+        session.connection().execute(statement.on_conflict_do_update(index_elements=keys, set_={"postings": joined}))
+
+
+def _of_index_sqlite(index: int, rows: Rows) -> sa.SelectBase:
+    ends = [0, *accumulate(len(packed) for *_, packed in rows)]
+    # Bytes are no JSON: each row says which of all of them are its own.
+    told = [[term, block, at + 1, len(packed)] for (term, block, packed), at in zip(rows, ends, strict=False)]
+    each = sa.func.json_each(orjson.dumps(told).decode()).table_valued("value").c.value
+    term, block, start, length = (each.op("->>")(number) for number in range(4))
+    packed = sa.func.substr(b"".join(packed for *_, packed in rows), start, length)
+    return sa.select(sa.literal(index), term, block, packed).where(sa.true())  # It does not parse without.
+
+
+def _of_index_postgresql(index: int, rows: Rows) -> sa.SelectBase:
+    kinds = (sa.BigInteger, sa.Integer, sa.LargeBinary)
+    columns = [sa.cast([*of], sa.ARRAY(kind)) for of, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+    given = sa.func.unnest(*columns).table_valued("term", "block", "postings").render_derived()
+    return sa.select(sa.literal(index), *given.c)
 
 
 def remove_postings(session: Session, index: int, entries: Mapping[int, Sequence[int]]) -> None:
