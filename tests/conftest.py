@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     chaos.addoption("--chaos-seconds", type=float, default=2, help="how long there is load")
     chaos.addoption("--chaos-seed", type=int, default=1)
     parser.addoption("--write-golden", action="store_true", help="write the files of tests/golden anew")
+    parser.addoption("--write-pictures", action="store_true", help="take the pictures of tests/console anew")
 
 
 def pytest_xdist_auto_num_workers() -> int:

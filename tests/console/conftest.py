@@ -20,6 +20,9 @@ from tests.support.listening import PromptServer, listening_socket
 from tests.support.model_server import ModelServer
 from tests.support.threads import settings
 
+STORED = """async () => {
+    while (localStorage.getItem("drsai.key") === null) await new Promise(requestAnimationFrame);
+}"""
 CHROMIUM = shutil.which("chromium")
 expect.set_options(timeout=15_000)
 
@@ -37,17 +40,27 @@ class Console:
     """A server and a browser's page that shows its console.
 
     Attributes:
-        page: the browser's.
+        browser, held: the browser, and what ends before the server does.
         url: of the server, without a slash at its end.
         drsai: what is served.
+        page: of whoever uses it.
         faults: what the browser has told of the page: errors, and what its policy has refused. A test that means one
             empties it; else it fails.
     """
 
-    page: Page
+    browser: Browser
+    held: AsyncExitStack
     url: str
     drsai: DrSai
+    page: Page = field(init=False)
     faults: list[str] = field(default_factory=list)
+
+    async def turn_to(self, **options: Any) -> Page:
+        """Have somebody use it from here on of whom the browser knows nothing; `options` are their context's."""
+        context = await self.browser.new_context(**{"locale": "en", **options})
+        self.held.push_async_callback(context.close)
+        self.page = self.watch(await context.new_page())
+        return self.page
 
     async def open(self, path: str = "") -> Page:
         """Show an address below `/console/`."""
@@ -58,10 +71,16 @@ class Console:
     async def sign_in(self, path: str, user: str, *scopes: str) -> Page:
         """Show an address below `/console/` as `user`, with a new key of these scopes, where keys are needed."""
         made = await self.drsai.keys.create(Owner("default", user), [*scopes])
+        return await self.enter(path, made.key.get_secret_value())
+
+    async def enter(self, path: str, token: str) -> Page:
+        """Show an address below `/console/` to who has a key or token."""
         page = await self.open(path)
-        await page.get_by_label("API key or token").fill(made.key.get_secret_value())
+        await page.get_by_label("API key or token").fill(token)
         await page.get_by_role("button", name="Sign in").click()
-        await expect(page.get_by_role("navigation", name="Main")).to_be_visible()
+        await expect(page.locator("#main")).to_be_visible()
+        # For the next address, which is a new page, it is stored a moment later.
+        await page.evaluate(STORED)
         return page
 
     async def is_accessible(self) -> None:
@@ -117,11 +136,8 @@ async def opened(browser: Browser, migrated_sqlite: str, model: ModelServer) -> 
                 await serving
 
             stack.push_async_callback(end)
-            options: dict[str, Any] = {"locale": "en", **(context or {})}
-            shown = await browser.new_context(**options)
-            stack.push_async_callback(shown.close)
-            console = Console(await shown.new_page(), f"http://127.0.0.1:{port.getsockname()[1]}", drsai)
-            console.watch(console.page)
+            console = Console(browser, stack, f"http://127.0.0.1:{port.getsockname()[1]}", drsai)
+            await console.turn_to(**(context or {}))
             made.append(console)
             return console
 

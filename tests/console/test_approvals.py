@@ -14,30 +14,42 @@ from playwright.async_api import Locator, Page, expect
 from drsai_backend import RunContext
 from drsai_backend.agents import requires_approval
 from drsai_backend.datamodel.owner import Owner
+from tests.access.checks import SECRET, sign
 from tests.console.conftest import Console, Open
+from tests.support.issuer import AUDIENCE, ISSUER
 from tests.support.model_server import ModelServer, Reply, ToolCall
 from tests.support.threads import until
 
+PEOPLE = {"ann": ["treasurer"], "tom": ["treasurer"], "bob": ["clerk"]}
+"""With their roles."""
 HOSTILE = '<img src=x onerror=alert(1)> "><svg onload=alert(1)> \u202ehcet'
 
 
-def payer(context: RunContext) -> AssistantAgent:
+def payer(context: RunContext, **approval: Any) -> AssistantAgent:
     async def pay(to: str, amount: int) -> str:
         return f"paid {amount} to {to}"
 
-    tool = requires_approval(deadline=timedelta(hours=2))(FunctionTool(pay, "Pays."))
+    tool = requires_approval(deadline=timedelta(hours=2), **approval)(FunctionTool(pay, "Pays."))
     client = context.model_client()
     return AssistantAgent("payer", client, tools=[tool], reflect_on_tool_use=True, model_client_stream=True)
 
 
-async def ask(console: Console, *threads: str, key: str | None = None) -> None:
-    """Have the payer pay on these threads, so that each waits for an approval."""
+def of_treasurers(context: RunContext) -> AssistantAgent:
+    return payer(context, by="role:treasurer", not_by="asker")
+
+
+async def ask(console: Console, *threads: str, key: str | None = None, of: str | None = None) -> None:
+    """Have the payer pay on these threads for who has the key, so that each waits for an approval of theirs, or of who
+    has the key `of`."""
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
     async with httpx.AsyncClient(base_url=console.url, headers=headers) as http:
         for thread in threads:
             body: dict[str, Any] = {"model": "payer", "thread_id": thread, "background": True}
             body["messages"] = [{"role": "user", "content": f"{HOSTILE} {thread}"}]
             assert (await http.post("/v1/chat/completions", json=body)).status_code == 202
+
+        if of is not None:
+            http.headers["authorization"] = f"Bearer {of}"
 
         async def waits() -> bool:
             found = (await http.get("/v1/input-requests")).json()["data"]
@@ -126,3 +138,31 @@ async def test_who_may_not_answer_is_not_asked_to(opened: Open, model: ModelServ
     await page.get_by_role("button", name="Sign in").click()
     await expect(row(page, " t")).to_contain_text("Your key does not allow answers.")
     await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+
+
+async def test_a_role_is_asked_and_nobody_else(opened: Open, model: ModelServer) -> None:
+    scripted(model)
+    values = {"jwt_secret": SECRET, "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE, "jwt_roles_claim": "groups"}
+    console = await opened({"payer": of_treasurers}, auth="required", **values)
+    tokens = {user: sign(sub=user, scope="user", groups=groups) for user, groups in PEOPLE.items()}
+    pages: list[Page] = []
+    for token in tokens.values():
+        await console.turn_to()
+        pages.append(await console.enter("approvals", token))
+        await expect(pages[-1].get_by_text("Nothing waits for you")).to_be_visible()
+    ann, tom, bob = pages
+    await ask(console, "t", key=tokens["ann"], of=tokens["tom"])
+    await expect(row(tom, " t")).to_contain_text("asked by ann · for role:treasurer")
+    await expect(row(tom, " t").get_by_role("link")).to_have_count(0)  # They may answer, and not read the thread.
+    for other in (ann, bob):
+        await other.reload()
+        await expect(other.get_by_text("Nothing waits for you")).to_be_visible()
+    # Who asked reads whom it waits for, and cannot answer.
+    await ann.goto(f"{console.url}/console/chat/t")
+    question = ann.get_by_role("group", name="Approval")
+    await expect(question).to_contain_text("This is for others to answer. role:treasurer")
+    await expect(question.get_by_role("button", name="Approve")).to_have_count(0)
+    await row(tom, " t").get_by_role("button", name="Approve", exact=True).click()
+    await expect(tom.get_by_text("Nothing waits for you")).to_be_visible()
+    await expect(ann.get_by_role("article").last).to_contain_text("It says: paid 5 to")
+    await expect(ann.get_by_text("tom: approve")).to_be_visible()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from autogen_agentchat.agents import AssistantAgent, BaseChatAgent
 from autogen_agentchat.base import Response
 from autogen_agentchat.conditions import MaxMessageTermination
@@ -19,11 +21,13 @@ from autogen_core import CancellationToken
 from playwright.async_api import Browser, Locator, Page, expect
 
 from drsai_backend import RunContext
+from drsai_backend.agents import requires_approval
 from drsai_backend.datamodel.owner import Owner
 from tests.console.conftest import Open
 from tests.support.commands import Command, Commands
 from tests.support.listening import listening_socket
-from tests.support.model_server import ModelServer, Reply, ToolCall
+from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.threads import until
 
 HOSTILE = [
     "<img src=x onerror=alert(1)>",
@@ -276,3 +280,204 @@ async def test_a_long_thread_is_read_backwards(opened: Open) -> None:
     await expect(blocks(page)).to_have_count(450)
     await page.get_by_role("button", name="To the newest").click()
     await expect(blocks(page).get_by_text("message 449", exact=True)).to_be_in_viewport()
+
+
+async def test_a_second_tab_follows(opened: Open, model: ModelServer) -> None:
+    model.script(None, ["first answer", "second answer", ENDLESS, "another answer"])
+    console = await opened({"solo": solo})
+    one = await console.open("chat")
+    await say(one, "first question")
+    await expect(blocks(one).nth(1)).to_contain_text("first answer")
+    two = console.watch(await one.context.new_page())
+    await two.goto(one.url)
+    await expect(blocks(two).nth(1)).to_contain_text("first answer")
+    # What is said in one of them is heard in the other, while it is made.
+    await say(two, "second question")
+    for tab in (one, two):
+        await expect(blocks(tab).nth(2)).to_contain_text("second question")
+        await expect(blocks(tab).nth(3)).to_contain_text("second answer")
+    await say(one, "third question")
+    for tab in (two, one):
+        await expect(blocks(tab).nth(5)).to_contain_text("Half of it and on")
+    await two.get_by_role("button", name="Stop").click()
+    for tab in (one, two):
+        await expect(status_of(tab, "Stopped")).to_be_visible()
+    # Where one goes back, the other goes, too.
+    await blocks(one).nth(2).hover()
+    await blocks(one).nth(2).get_by_role("button", name="Edit").click()
+    await blocks(one).nth(2).get_by_role("textbox").fill("other question")
+    await blocks(one).nth(2).get_by_role("textbox").press("Enter")
+    for tab in (two, one):
+        await expect(blocks(tab).nth(3)).to_contain_text("another answer")
+        await expect(blocks(tab).nth(2)).to_contain_text("other question")
+        await expect(blocks(tab)).to_have_count(4)
+        await expect(status_of(tab, "Completed")).to_be_visible()
+    await one.get_by_role("button", name="Delete").click()
+    await one.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(one.get_by_text("What can the team do for you?")).to_be_visible()
+    await expect(two.get_by_role("alert")).to_be_visible()
+
+
+@pytest.mark.parametrize("right", ["read", "answer", "write"])
+async def test_what_is_shared_is_read_answered_or_written_to(opened: Open, model: ModelServer, right: Any) -> None:
+    model.script(None, ["first answer", "second answer"])
+    console = await opened({"solo": solo}, auth="required")
+    ann = console.drsai.user("ann")
+    await ann.run("solo", "Ann's question", thread_id="t")
+    await ann.share_thread("t", with_user="bob", right=right)
+    page = await console.sign_in("chat?list=shared", "bob", "user")
+    await page.get_by_role("link", name="Ann's question").click()
+    await expect(blocks(page).nth(1)).to_contain_text("first answer")
+    await expect(page.get_by_role("button", name="Delete")).to_have_count(0)
+    message = page.get_by_role("textbox", name="Message")
+    if right == "write":
+        await say(page, "Bob's question")
+        await expect(blocks(page).nth(3)).to_contain_text("second answer")
+        await expect(blocks(page).nth(2).get_by_role("heading")).to_have_text("bob")
+        return
+    await expect(page.get_by_text("You may read this chat and not write to it.")).to_be_visible()
+    await expect(message).to_have_count(0)
+    await blocks(page).nth(1).hover()
+    for name in ("Edit", "Answer again", "Stop"):
+        await expect(page.get_by_role("button", name=name)).to_have_count(0)
+    await console.is_accessible()
+    # What Ann says is followed; a copy is one's own.
+    await ann.run("solo", "What else?", thread_id="t")
+    await expect(blocks(page).nth(3)).to_contain_text("second answer")
+    await blocks(page).nth(1).get_by_role("button", name="Continue in a new chat").click()
+    await expect(message).to_be_visible()
+    await expect(blocks(page)).to_have_count(2)
+    await ann.unshare_thread("t", with_user="bob")
+    await page.go_back()
+    await expect(page.get_by_role("alert")).to_contain_text("no thread 't'")
+
+
+async def test_a_question_is_no_readers_to_answer(opened: Open, model: ModelServer) -> None:
+    def asks(context: RunContext) -> AssistantAgent:
+        tool = requires_approval()(look)
+        return AssistantAgent("clerk", context.model_client(), tools=[tool], reflect_on_tool_use=True)
+
+    model.script(None, [Reply(tool_calls=[ToolCall("look", {"x": "there"})]), "It is there."])
+    console = await opened({"clerk": asks}, auth="required")
+    ann = console.drsai.user("ann")
+    await ann.run("clerk", "Look!", thread_id="t")
+    await ann.share_thread("t", with_user="bob", right="read")
+    page = await console.sign_in("chat/t?owner=ann", "bob", "user")
+    question = page.get_by_role("group", name="Approval")
+    await expect(question).to_contain_text("This is for others to answer.")
+    await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+    await ann.share_thread("t", with_user="bob", right="answer")
+    await page.reload()
+    await question.get_by_role("button", name="Approve", exact=True).click()
+    await expect(blocks(page).last).to_contain_text("It is there.")
+    await expect(page.get_by_text("You may read this chat and not write to it.")).to_be_visible()
+
+
+async def test_files_of_a_message_that_is_edited_come_with_it_again(opened: Open, model: ModelServer) -> None:
+    console = await opened({"solo": solo})
+    page = await console.open("chat")
+    await page.locator("input[type=file]").set_input_files(
+        [
+            {"name": "a.txt", "mimeType": "text/plain", "buffer": b"Plain words."},
+            {"name": "b<.txt", "mimeType": "text/plain", "buffer": "Größe in Köln".encode("latin-1")},
+            {"name": "p.png", "mimeType": "image/png", "buffer": PIXEL},
+        ]
+    )
+    await expect(page.get_by_text("p.png")).to_be_visible()
+    await say(page, "What do they say?")
+    await expect(blocks(page).nth(1)).to_contain_text("ok")
+
+    async def answered(count: int) -> Any:
+        """What was asked, once that many answers are there."""
+
+        async def is_there() -> bool:
+            return len(model.requests) == count
+
+        await until(is_there)
+        await expect(status_of(page, "Completed")).to_be_visible()
+        return model.requests[-1].messages[-1]["content"]
+
+    asked = await answered(1)
+    assert "Größe in Köln" in str(asked)
+    await blocks(page).nth(1).hover()
+    await blocks(page).nth(1).get_by_role("button", name="Answer again").click()
+    await expect(page.get_by_role("button", name="Branches")).to_be_visible()
+    assert await answered(2) == asked
+    question = blocks(page).nth(0)
+    await expect(question.get_by_role("list", name="Files").get_by_role("listitem")).to_have_count(2)
+    await question.hover()
+    await question.get_by_role("button", name="Edit").click()
+    await expect(question.get_by_role("textbox")).to_have_value("What do they say?")
+    await question.get_by_role("button", name="Remove a.txt").click()
+    await question.get_by_role("textbox").fill("What does it say?")
+    await console.is_accessible()
+    await question.get_by_role("textbox").press("Enter")
+    await expect(question).to_contain_text("What does it say?")
+    await expect(question.get_by_role("list", name="Files")).to_have_text(re.compile("^b<.txt"))
+    await expect(question.get_by_role("img")).to_have_count(1)
+    last = str(await answered(3))
+    assert "Größe in Köln" in last
+    assert "Plain words" not in last
+    # A file that is no more stays the text that it became.
+    owner, files = Owner("default", "anonymous"), console.drsai.files
+    [file] = [each for each in (await files.list(owner)).items if each.filename.startswith("b")]
+    await files.delete(owner, file.file_id)
+    await question.hover()
+    await question.get_by_role("button", name="Edit").click()
+    await expect(question.get_by_role("textbox")).to_have_value(re.compile("Größe in Köln"))
+    await question.get_by_role("textbox").press("Enter")
+    assert "Größe in Köln" in str(await answered(4))
+    await expect(question.get_by_role("list", name="Files")).to_have_count(0)
+
+
+async def test_branches_are_switched_where_they_part(opened: Open, model: ModelServer) -> None:
+    def answer(request: ModelRequest) -> str:
+        return f"answer to {request.last}"
+
+    model.script(None, answer)
+    console = await opened({"solo": solo})
+    page = await console.open("chat")
+
+    async def edit(place: int, text: str) -> None:
+        await blocks(page).nth(place).hover()
+        await blocks(page).nth(place).get_by_role("button", name="Edit").click()
+        await blocks(page).nth(place).get_by_role("textbox").fill(text)
+        await blocks(page).nth(place).get_by_role("textbox").press("Enter")
+        await expect(blocks(page).nth(place + 1)).to_contain_text(f"answer to {text}")
+
+    async def shows(*texts: str) -> None:
+        await expect(blocks(page)).to_have_count(2 * len(texts))
+        for number, text in enumerate(texts):
+            await expect(blocks(page).nth(2 * number)).to_contain_text(text)
+
+    def switch(place: int) -> Locator:
+        return blocks(page).nth(place).get_by_role("group", name="Branches")
+
+    await say(page, "A")
+    await expect(blocks(page).nth(1)).to_contain_text("answer to A")
+    await say(page, "B")
+    await expect(blocks(page).nth(3)).to_contain_text("answer to B")
+    await expect(switch(0)).to_have_count(0)
+    await edit(2, "B2")
+    await edit(0, "A2")
+    await edit(0, "A3")
+    await expect(switch(0)).to_contain_text("3/3")
+    await console.is_accessible()
+    await switch(0).get_by_role("button", name="The branch before").click()
+    await shows("A2")
+    await expect(switch(0)).to_contain_text("2/3")
+    await switch(0).get_by_role("button", name="The branch before").click()
+    await shows("A", "B")
+    await expect(switch(0).get_by_role("button", name="The branch before")).to_be_disabled()
+    await expect(switch(2)).to_contain_text("1/2")
+    await switch(2).get_by_role("button", name="The next branch").click()
+    await shows("A", "B2")
+    await page.get_by_role("button", name="Continue here").click()
+    await expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+    await expect(switch(0)).to_contain_text("1/3")
+    await expect(switch(2)).to_contain_text("2/2")
+    await switch(2).get_by_role("button", name="The branch before").click()
+    await shows("A", "B")
+    await switch(2).get_by_role("button", name="The next branch").click()
+    await shows("A", "B2")
+    assert "branch" not in page.url

@@ -55,6 +55,8 @@ export const chat = {
   "chat.continueHere": ["Continue here", "从此处继续"],
   "chat.left": ["You see {branch}, which the chat has left.", "您正在查看已离开的{branch}。"],
   "chat.back": ["Back to the chat", "返回对话"],
+  "chat.siblingBefore": ["The branch before", "上一个分支"],
+  "chat.siblingAfter": ["The next branch", "下一个分支"],
   "chat.from": ["from message {n}", "自第 {n} 条消息"],
   "chat.sources": ["Sources", "来源"],
   "chat.page": ["p. {n}", "第 {n} 页"],

@@ -20,17 +20,18 @@ const OFTEN = 4;
 
 function WaitingFor({ entry, onDone }: { entry: Waiting; onDone: () => void }) {
   const owner = entry.owner === me.value?.user ? null : entry.owner;
+  // Whoever is named may answer, and need not be able to read the thread.
+  const mayRead = !owner || !entry.by;
+  const title = <bdi>{entry.title || entry.thread_id}</bdi>;
   return (
     <li class="waiting">
       <header class="row">
-        <a href={to(["chat", entry.thread_id], { owner })}>
-          <bdi>{entry.title || entry.thread_id}</bdi>
-        </a>
+        {mayRead ? <a href={to(["chat", entry.thread_id], { owner })}>{title}</a> : <strong>{title}</strong>}
         <span class="quiet">
           <bdi>{t("approvals.of", { agent: entry.source, team: entry.team ?? "–" })}</bdi> · <bdi>{t("approvals.asked", { who: entry.asker ?? entry.owner })}</bdi>
           {entry.by && <bdi> · {t("approvals.for", { who: entry.by })}</bdi>} · <Time at={entry.asked_at} />
         </span>
-        <a href={to(["runs", entry.run_id])}>{t("approvals.run")}</a>
+        {mayRead && <a href={to(["runs", entry.run_id])}>{t("approvals.run")}</a>}
       </header>
       <Question asked={entry} thread={entry.thread_id} owner={owner} onDone={onDone} />
     </li>

@@ -1,7 +1,7 @@
 /** A question to a person, and how it is answered where it stands. */
 import { useRef, useState } from "preact/hooks";
 import { ApiError, post } from "../../api/client";
-import { may } from "../../session";
+import { may, me } from "../../session";
 import { Area, Button } from "../../ui/controls";
 import { Json } from "../../ui/json";
 import { Markdown } from "../../ui/markdown";
@@ -9,6 +9,7 @@ import { tell } from "../../ui/toast";
 import { duration, now } from "../../ui/values";
 import { known, t } from "../../words";
 import { newKey } from "../chat/send";
+import type { Right } from "../chat/store";
 import "./question.css";
 
 /** What a thread waits for, as docs/http.md tells it. */
@@ -24,7 +25,14 @@ export interface Asked {
   tool_calls?: readonly { id: string; name: string; arguments: string }[];
   by?: string;
   asker?: string;
-  for_others?: boolean;
+  not_by?: string;
+}
+
+/** Whether whoever looks is among those who are asked. `right`: theirs in the thread, which whoever is named needs not. */
+function isForMe({ by, not_by, asker }: Asked, right: Right): boolean {
+  const { user = "", roles = [] } = me.value ?? {};
+  if (not_by === "asker" && asker === user) return false;
+  return by ? [`user:${user}`, ...roles.map((each) => `role:${each}`)].includes(by) : right !== "read";
 }
 
 type Answer = { text: string } | { decision: string; text?: string; reason?: string; arguments?: unknown } | { results: { id: string; content: string }[] };
@@ -33,6 +41,7 @@ interface QuestionProps {
   asked: Asked;
   thread: string;
   owner: string | null;
+  right?: Right;
   /** It is answered: by whoever looks at it, or by somebody else meanwhile. */
   onDone: () => void;
 }
@@ -150,7 +159,7 @@ function Text({ asked, give }: { asked: Asked; give: Give }) {
   );
 }
 
-export function Question({ asked, thread, owner, onDone }: QuestionProps) {
+export function Question({ asked, thread, owner, right = "answer", onDone }: QuestionProps) {
   const key = useRef(newKey());
   const give = async (answer: Answer) => {
     const path = `/v1/threads/${encodeURIComponent(thread)}/input${owner ? `?owner=${encodeURIComponent(owner)}` : ""}`;
@@ -183,7 +192,15 @@ export function Question({ asked, thread, owner, onDone }: QuestionProps) {
           <Json value={asked.tool.arguments} />
         </div>
       )}
-      {asked.for_others ? <p class="quiet">{t("ask.forOthers")}</p> : may("chat") ? <Form asked={asked} give={give} /> : <p class="quiet">{t("ask.mayNot")}</p>}
+      {!isForMe(asked, right) ? (
+        <p class="quiet">
+          {t("ask.forOthers")} <bdi>{asked.by}</bdi>
+        </p>
+      ) : may("chat") ? (
+        <Form asked={asked} give={give} />
+      ) : (
+        <p class="quiet">{t("ask.mayNot")}</p>
+      )}
     </div>
   );
 }

@@ -11,7 +11,8 @@ import { citationsOf, type Block, type Part } from "./blocks";
 import { Editor } from "./editor";
 import { FileChips, Pictures, saveFile } from "./files";
 import { Recalled } from "./recalled";
-import { fork, newKey, resent, rewind, say } from "./send";
+import { contentAgain, fork, madeOf, newKey, rewind, say, type Made } from "./send";
+import { Siblings } from "./siblings";
 import type { ThreadStore } from "./store";
 
 const LONG = 4000;
@@ -131,15 +132,16 @@ interface BlockProps {
 }
 
 /** What can be done about a block: nothing of it while something runs. */
-function Acts({ block, store, question, onEdit }: BlockProps & { onEdit: () => void }) {
+function Acts({ block, store, question, onEdit }: BlockProps & { onEdit: () => unknown }) {
   const last = block.messages.at(-1);
   const asked = question?.messages[0];
   const model = store.thread.value?.team;
-  const isFree = !store.isLive.value && store.branch === null && may("threads:write", "chat") && !!model;
+  const isFree = !store.isLive.value && store.branch === null && store.allows("threads:write", "chat") && !!model;
   const again = async () => {
     if (!asked || !model) return;
+    const made = await madeOf(asked);
     await rewind(store, { at: asked.seq });
-    await say(store, model, resent(asked, asked.content), newKey());
+    await say(store, model, contentAgain(made), newKey());
   };
   return (
     <div class="acts">
@@ -157,7 +159,7 @@ function Acts({ block, store, question, onEdit }: BlockProps & { onEdit: () => v
 }
 
 export function BlockView({ block, store, question }: BlockProps) {
-  const [editing, setEditing] = useState(false);
+  const [editing, setEditing] = useState<Made | null>(null);
   const first = block.messages[0];
   const who = block.isUser ? ((first?.message["metadata"] as Record<string, string> | undefined)?.["user_id"] ?? t("chat.you")) : block.source;
   return (
@@ -167,10 +169,11 @@ export function BlockView({ block, store, question }: BlockProps) {
           <bdi>{who}</bdi>
         </h2>{" "}
         <Time at={first?.created_at} />
-        <Acts block={block} store={store} question={question} onEdit={() => setEditing(true)} />
+        {first && <Siblings store={store} seq={first.seq} />}
+        <Acts block={block} store={store} question={question} onEdit={async () => first && setEditing(await madeOf(first))} />
       </header>
       {editing && first ? (
-        <Editor message={first} store={store} onClose={() => setEditing(false)} />
+        <Editor seq={first.seq} made={editing} store={store} onClose={() => setEditing(null)} />
       ) : block.isUser ? (
         <>
           <Folded text={first?.content.replaceAll("[image]", "").trim() ?? ""} />

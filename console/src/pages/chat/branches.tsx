@@ -2,7 +2,6 @@
 import { api, data } from "../../api/client";
 import type { Branch } from "../../api/shapes";
 import { go, search, to } from "../../route";
-import { may } from "../../session";
 import { Button, Dialog } from "../../ui/controls";
 import { allOf, useLoaded } from "../../ui/load";
 import { Loading, Problem } from "../../ui/state";
@@ -70,7 +69,7 @@ function Tree(props: TreeProps) {
 
 /** Have the thread go on from the end of a branch. */
 export function ContinueHere({ store, branch, onDone }: { store: ThreadStore; branch: number; onDone?: () => void }) {
-  if (!may("threads:write")) return null;
+  if (!store.allows("threads:write")) return null;
   const owner = store.owner;
   const goOn = async () => {
     await rewind(store, { branch });

@@ -51,10 +51,10 @@ function Outcome({ store }: { store: ThreadStore }) {
       {thread?.status === "error" && (
         <div class="problem">
           <p>{thread.error_message}</p>
-          {may("threads:write") && <Button onClick={() => steer(store, "retry")}>{t("chat.retry")}</Button>}
+          {store.allows("threads:write") && <Button onClick={() => steer(store, "retry")}>{t("chat.retry")}</Button>}
         </div>
       )}
-      {thread?.status === "paused" && may("threads:write") && <Button onClick={() => steer(store, "resume")}>{t("chat.resume")}</Button>}
+      {thread?.status === "paused" && store.allows("threads:write") && <Button onClick={() => steer(store, "resume")}>{t("chat.resume")}</Button>}
     </>
   );
 }
@@ -65,15 +65,15 @@ function Foot({ store }: { store: ThreadStore }) {
   const thread = store.thread.value;
   if (!thread) return null;
   const team = chosen ?? thread.team ?? "";
-  const stop = may("runs:cancel") && (store.isLive.value || thread.status === "awaiting_input") ? () => steer(store, "cancel") : null;
+  const stop = store.allows("runs:cancel") && (store.isLive.value || thread.status === "awaiting_input") ? () => steer(store, "cancel") : null;
   if (thread.status === "awaiting_input" && thread.input_request)
     return (
       <>
-        <Question key={String(thread.input_request["id"])} asked={thread.input_request as unknown as Asked} thread={store.id} owner={store.owner} onDone={() => void store.refresh()} />
+        <Question key={String(thread.input_request["id"])} asked={thread.input_request as unknown as Asked} thread={store.id} owner={store.owner} right={store.right.value} onDone={() => void store.refresh()} />
         {stop && <Button onClick={stop}>{t("ask.stop")}</Button>}
       </>
     );
-  if (!may("chat")) return <p class="quiet">{t("chat.readOnly")}</p>;
+  if (!store.allows("chat")) return <p class="quiet">{t("chat.readOnly")}</p>;
   return (
     <Composer onSend={(content, key) => say(store, team, content, key)} disabled={!team} stop={stop}>
       <TeamChoice teams={teams.value} value={team} onValue={setChosen} />

@@ -1,27 +1,41 @@
 /** A message that was sent, to be said in other words. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Message } from "../../api/shapes";
 import { Button } from "../../ui/controls";
 import { t } from "../../words";
 import { isSending } from "./composer";
-import { newKey, resent, rewind, say } from "./send";
+import { contentAgain, newKey, rewind, say, type Made } from "./send";
 import type { ThreadStore } from "./store";
 
-export function Editor({ message, store, onClose }: { message: Message; store: ThreadStore; onClose: () => void }) {
-  const [text, setText] = useState(message.content.replaceAll("[image]", "").trim());
+/** `seq`: of the message that was `made` so. */
+export function Editor({ seq, made, store, onClose }: { seq: number; made: Made; store: ThreadStore; onClose: () => void }) {
+  const [text, setText] = useState(made.text);
+  const [files, setFiles] = useState(made.files);
   const key = useRef(newKey());
   const area = useRef<HTMLTextAreaElement>(null);
   useEffect(() => area.current?.focus(), []);
+  const isEmpty = !text.trim() && !files.length && !made.images.length;
   const send = async () => {
     const model = store.thread.value?.team;
-    if (!model || !text.trim()) return;
+    if (!model || isEmpty) return;
     // Going back to where the thread is changes nothing, so this may be tried again wherever it was cut off.
-    await rewind(store, { at: message.seq });
-    await say(store, model, resent(message, text), key.current);
+    await rewind(store, { at: seq });
+    await say(store, model, contentAgain({ ...made, text, files }), key.current);
     onClose();
   };
   return (
     <form class="editor" onSubmit={(event) => event.preventDefault()}>
+      {files.length > 0 && (
+        <ul class="chips" aria-label={t("chat.files")}>
+          {files.map((each) => (
+            <li key={each.id} class="chip">
+              <bdi>{each.filename}</bdi>
+              <Button kind="ghost" label={t("chat.remove", { name: each.filename })} onClick={() => setFiles(files.filter((other) => other !== each))}>
+                ×
+              </Button>
+            </li>
+          ))}
+        </ul>
+      )}
       <textarea
         ref={area}
         aria-label={t("chat.message")}
@@ -34,7 +48,7 @@ export function Editor({ message, store, onClose }: { message: Message; store: T
       />
       <p class="quiet">{t("chat.editHint")}</p>
       <div class="row">
-        <Button kind="primary" onClick={send} disabled={!text.trim()}>
+        <Button kind="primary" onClick={send} disabled={isEmpty}>
           {t("chat.editSend")}
         </Button>
         <Button onClick={onClose}>{t("do.cancel")}</Button>

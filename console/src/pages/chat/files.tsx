@@ -8,12 +8,11 @@ import { save } from "../../ui/save";
 import { bytes } from "../../ui/values";
 import { t } from "../../words";
 import type { File } from "./blocks";
-import { imageUrl } from "./send";
+import { imageUrl, PICTURE } from "./send";
 
 const content = (id: string) => `/v1/files/${encodeURIComponent(id)}/content`;
 /** Pictures larger than this are shown when they are asked for. */
 const SHOWN = 8_000_000;
-const PICTURE = /^image\/(png|jpeg|gif|webp)$/;
 
 /** Give a file to the browser to keep. */
 export async function saveFile(id: string, name: string): Promise<void> {

@@ -2,7 +2,10 @@
 import { batch, computed, signal } from "@preact/signals";
 import { api, data } from "../../api/client";
 import { follow, type ServerEvent } from "../../api/events";
-import type { Message, Thread } from "../../api/shapes";
+import type { Branch, Message, Page, Scope, Thread, ThreadEntry } from "../../api/shapes";
+import { may } from "../../session";
+import { paged } from "../../ui/load";
+import { partingsOf } from "./siblings";
 
 /** Something that is said or done at this moment, and not stored yet. */
 export interface Draft {
@@ -22,7 +25,12 @@ export interface Pending {
   run: string | null;
 }
 
+/** What one may do in a thread: each right has those before it. */
+export type Right = "read" | "answer" | "write";
+
 const PAGE = 100;
+/** Pages of the threads that others share in which one is looked for. */
+const LOOKED = 5;
 const LIVE = new Set(["running", "created"]);
 
 const text = (value: unknown) => (typeof value === "string" ? value : "");
@@ -45,8 +53,22 @@ function heard(event: ServerEvent): Message {
   };
 }
 
+/** What one may do in a thread of somebody else's. Of one that is not found in time, the server decides. */
+async function rightIn(id: string, owner: string): Promise<Right> {
+  let after: string | number | null = null;
+  for (let n = 0; n < LOOKED; n++) {
+    const page = (await data(api.GET("/v1/threads", { params: { query: { ...paged(after, PAGE), shared: true } } }))) as Page<ThreadEntry & { owner?: string; right?: Right }>;
+    const found = page.data.find((each) => each.thread_id === id && each.owner === owner);
+    if (found?.right) return found.right;
+    after = page.next;
+    if (after === null) break;
+  }
+  return "write";
+}
+
 export class ThreadStore {
   readonly thread = signal<Thread | null>(null);
+  readonly right = signal<Right>("write");
   readonly messages = signal<readonly Message[]>([]);
   readonly drafts = signal<readonly Draft[]>([]);
   readonly pending = signal<readonly Pending[]>([]);
@@ -55,6 +77,9 @@ export class ThreadStore {
   readonly loading = signal(true);
   /** Which try of the run this is: above 1, a worker was lost. */
   readonly attempt = signal(1);
+  /** None of a thread that has too many to show beside its messages. */
+  readonly branches = signal<readonly Branch[]>([]);
+  readonly partings = computed(() => partingsOf(this.branches.value, this.branch ?? this.thread.value?.branch ?? 0, this.messages.value, this.hasEarlier.value));
   readonly isLive = computed(() => this.thread.value !== null && this.thread.value.run_id !== null && LIVE.has(this.thread.value.status));
   private readonly ended = new AbortController();
   private drawn: readonly Draft[] = [];
@@ -75,10 +100,19 @@ export class ThreadStore {
     return { path: { thread_id: this.id }, query: this.owner ? { owner: this.owner } : {} };
   }
 
+  /** Whether one may change the thread, by one's own scopes and its owner's word. */
+  allows(...scopes: Scope[]): boolean {
+    return this.right.value === "write" && may(...scopes);
+  }
+
   async begin(): Promise<void> {
     try {
-      const thread = await data(api.GET("/v1/threads/{thread_id}", { params: this.named }));
-      this.thread.value = thread;
+      const asked = data(api.GET("/v1/threads/{thread_id}", { params: this.named }));
+      const [thread, right] = await Promise.all([asked, this.owner === null ? null : rightIn(this.id, this.owner)]);
+      batch(() => {
+        this.thread.value = thread;
+        this.right.value = right ?? "write";
+      });
       await this.loadNewest();
       if (this.branch !== null || this.ended.signal.aborted) return;
       const owner = this.owner ? `?owner=${encodeURIComponent(this.owner)}` : "";
@@ -107,15 +141,24 @@ export class ThreadStore {
 
   async loadNewest(): Promise<void> {
     this.generation++;
-    this.arrived = [];
-    this.drawn = [];
-    const [rows, more] = await this.before((this.thread.value?.message_count ?? 0) + 1);
+    const count = this.thread.value?.message_count ?? 0;
+    const [[rows, more], branches] = await Promise.all([this.before(count + 1), this.loadBranches()]);
     batch(() => {
-      this.messages.value = rows;
+      this.branches.value = branches;
+      // What was heard meanwhile belongs to it, too.
+      this.messages.value = [...rows, ...[...this.messages.value, ...this.arrived].filter((each) => each.seq > count)];
+      this.arrived = [];
       this.drafts.value = this.drawn;
       this.hasEarlier.value = more;
       this.loading.value = false;
     });
+  }
+
+  private async loadBranches(): Promise<readonly Branch[]> {
+    if (this.thread.value?.branch === null) return [];
+    const query = { ...this.named.query, limit: PAGE };
+    const page = await data(api.GET("/v1/threads/{thread_id}/branches", { params: { ...this.named, query } })).catch(() => null);
+    return page === null || page.has_more ? [] : page.data;
   }
 
   async loadEarlier(): Promise<void> {
