@@ -65,11 +65,12 @@ class Prices(_Strict):
         if call.get("cached"):
             return 0
         key = str(call.get("model") or ""), str(call.get("profile") or ""), at.date()
-        if key not in self._found:
-            if len(self._found) >= _MOST_FOUND:
-                self._found.clear()
-            self._found[key] = self.price_of(*key)
-        price = self._found[key]
+        found = self._found  # Pydantic looks a private attribute up in Python, each time.
+        if key not in found:
+            if len(found) >= _MOST_FOUND:
+                found.clear()
+            found[key] = self.price_of(*key)
+        price = found[key]
         return None if price is None else price.cost_of(call)
 
     def price_of(self, model: str, profile: str, day: date) -> Price | None:

@@ -192,7 +192,7 @@ class Budgets(Rules):
             return ()
         if (allotment := self._ledger.allotments.get(of.run_id or "")) is not None:
             allotment.settled(total)
-        return rows.settling(used, of.run_id, total)
+        return [rows.settling(used)]
 
     def _spent(self, call: MadeCall) -> Spend:
         record = call.record

@@ -25,7 +25,7 @@ class Allotment:
 
     Attributes:
         budgets: those in which it is reserved; None: nothing is, as far as this process knows.
-        left: what the rows have reserved for the run.
+        left: what the rows have reserved for the run, less what it has used since.
         busy: what calls under way may use, and those that are answered and not stored.
         lock: is held while more is reserved.
     """
@@ -54,7 +54,7 @@ class Allotment:
             self.busy = self.busy.less(need)
 
     def settled(self, used: Spend) -> None:
-        """Take out what all calls have used that were answered and are about to be stored, as the rows do."""
+        """Take out what all calls have used that were answered and are about to be stored; the rows keep it."""
         self.left, self.busy, self._answered = self.left.less(used), self.busy.less(self._answered), Spend()
 
 

@@ -3,8 +3,9 @@
 A row of `budgetstate` has what somebody has used in a day or a month, where its `holder` is empty, or else, without a
 period, what a run may still use of theirs: its allotment, of the day as of the month. An allotment counts for as long
 as its run is under way by the row of that, so a process that is killed leaves nothing reserved once its run is resumed,
-or has ended: it is the run's, and the next process replaces it. No call counts twice: `spend` and `release`, which
-settle calls, are part of the write that stores them.
+or has ended: it is the run's, and the next process replaces it. What its run uses of it stays in it, which is on the
+safe side, until the run reserves more or is over. No call counts twice: `spend`, which settles calls, is part of the
+write that stores them.
 """
 
 from __future__ import annotations
@@ -153,20 +154,9 @@ def spend(dialect: str) -> sa.ClauseElement:
     return statement.on_conflict_do_update(index_elements=["subject", "period", "holder"], set_=more)
 
 
-@Prepared
-def release(dialect: str) -> sa.ClauseElement:
-    """Take all of it out of what is reserved for their run, which is one sum in each budget."""
-    c, greatest = _state.c, sa.func.max if dialect == "sqlite" else sa.func.greatest
-    table, (subject, *_) = _given(dialect)
-    is_theirs = c.subject.in_(sa.select(subject).select_from(table)) & (c.period == "")
-    left = {name: greatest(c[name] - sa.bindparam(f"all_{name}", type_=sa.BigInteger), 0) for name in _SPENT}
-    return sa.update(_state).where(c.holder == sa.bindparam("run", type_=sa.String), is_theirs).values(left)
-
-
-def settling(used: Mapping[tuple[str, str], Spend], run_id: str | None, total: Spend) -> list[Step]:
-    """Return what settles calls of a run, or of none: what each budget is to count of them, and all together."""
-    values = {"sums": _sums(used), "run": run_id, "all_tokens": total.tokens, "all_cost": total.cost}
-    return [(spend, values)] if run_id is None else [(spend, values), (release, values)]
+def settling(used: Mapping[tuple[str, str], Spend]) -> Step:
+    """Return what settles calls: what each budget is to count of them."""
+    return spend, {"sums": _sums(used)}
 
 
 def reserving(keys: Iterable[tuple[str, str]], run_id: str, reserved: Spend) -> Step:

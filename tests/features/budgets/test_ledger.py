@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drsai_backend.database.backends.prepared import Step, pay
+from drsai_backend.database.backends.prepared import pay
 from drsai_backend.datamodel import BudgetState, table_of
 from drsai_backend.errors import BudgetReached
 from drsai_backend.features.budgets import rows
@@ -67,9 +67,8 @@ class Books:
 
     def settle(self, run: str, budgets: Sequence[Budget], used: Spend) -> None:
         self.held[run].settled(used)
-        steps: list[Step] = rows.settling({each.key: used for each in budgets}, run, used)
-        for step, values in steps:
-            step.run(self.connection, values)
+        step, values = rows.settling({each.key: used for each in budgets})
+        step.run(self.connection, values)
 
     def used(self, budget: Budget) -> Spend:
         query = sa.select(STATE.c.tokens, STATE.c.cost).where(
