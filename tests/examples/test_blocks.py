@@ -157,7 +157,8 @@ def test_a_command_takes_the_options_that_it_is_given(block: Block, monkeypatch:
 @pytest.mark.skipif(shutil.which("curl") is None, reason="WITHOUT CURL: apt-get installs it, as .ci/run does")
 @pytest.mark.parametrize("block", [each for each in blocks("sh", "bash") if "curl" in each.values[0].text])
 def test_a_request_is_understood(block: Block, server: str, tmp_path: Path) -> None:
-    """It comes to a route that takes its body. A tool's credentials cannot be tried here, and hooks need a secret."""
+    """It comes to a route that takes its body. A tool's credentials cannot be tried here, a server
+    that is named is not there, and hooks need a secret."""
     [call] = _CURL.findall(block.text)
     done = subprocess.run(
         ["bash", "-c", call.replace("http://127.0.0.1:8000", server) + " -s -w '\\n%{http_code}'"],
@@ -169,7 +170,12 @@ def test_a_request_is_understood(block: Block, server: str, tmp_path: Path) -> N
         check=True,
     )
     answer, status = done.stdout.rsplit("\n", 1)
-    refused = {"tools.md": "the credentials were tried", "webhooks.md": "needs a secret that signs"}.get(block.file, "")
+    told = {
+        "mcp.md": "there is no MCP server 'search'",
+        "tools.md": "the credentials were tried",
+        "webhooks.md": "needs a secret that signs",
+    }
+    refused = told.get(block.file, "")
     assert (status in ("200", "201", "202")) == (not refused), answer
     assert refused in answer
 

@@ -8,7 +8,6 @@ content of messages, as they are stored with each turn: what people, agents and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from string import ascii_lowercase, ascii_uppercase
 from typing import Final
 
 import sqlalchemy as sa
@@ -72,14 +71,15 @@ def _terms(dialect: str, of: Wanted) -> list[sa.ColumnElement[bool]]:
 
 
 def _says(text: str) -> sa.ColumnElement[bool]:
-    path = sa.case((_kind == _PARTS, "$.content[*]"), else_="$.content.**") + ' ? (@.type() == "string")'
-    found = (
-        sa.func.jsonb_path_query(_config, sa.cast(path, JSONPATH), type_=JSONB).table_valued("value").render_derived()
+    # A path that is written out is parsed once, and not for each message; in the collation C only A to Z become small.
+    parts, whole = (
+        sa.literal_column(f"""'{place} ? (@.type() == "string")'::jsonpath""", JSONPATH())
+        for place in ("$.content[*]", "$.content.**")
     )
-    low, searched = (
-        sa.func.translate(each, ascii_uppercase, ascii_lowercase)
-        for each in (found.c.value.op("#>>")(sa.literal_column("'{}'")), text)
-    )
+    path = sa.case((_kind == _PARTS, parts), else_=whole)
+    found = sa.func.jsonb_path_query(_config, path, type_=JSONB).table_valued("value").render_derived()
+    value = found.c.value.op("#>>", return_type=sa.Text())(sa.literal_column("'{}'", sa.Text()))
+    low, searched = (sa.func.lower(sa.collate(each, "C")) for each in (value, sa.literal(text)))
     return sa.exists().select_from(found).where(sa.func.strpos(low, searched) > 0)
 
 

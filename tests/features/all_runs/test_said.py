@@ -83,12 +83,12 @@ def message(chance: random.Random) -> dict[str, Any]:
     )
 
 
-def full(session: Session, made: Sequence[dict[str, Any]], many: int | None = None) -> list[list[dict[str, Any]]]:
-    """Store runs, each with so many messages, the next ones of its thread. Returns these."""
+def full(session: Session, made: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Store runs, each with as many messages as it says, the next ones of its thread. Returns these."""
     chance, last = random.Random(1), dict[Any, int]()
     whole, found = list[dict[str, Any]](), list[list[dict[str, Any]]]()
     for run in made:
-        count = 0 if run["status"] is RunStatus.CREATED else many or chance.randint(1, 4)
+        count = 0 if run["status"] is RunStatus.CREATED else run.pop("messages", None) or chance.randint(1, 4)
         own = [message(chance) for _ in range(count)]
         name = (run["tenant"], run["user"], run["thread"])
         first = last.get(name, 0) + 1
@@ -185,10 +185,17 @@ async def test_what_is_found_is_what_was_said(
 
 
 async def test_a_page_looks_at_so_many_messages(db: DatabaseManager) -> None:
-    """Of 10,000 runs and of one alone; and PostgreSQL reads no more than those."""
+    """Of 10,000 runs, and of one that has more; and the database reads no more than those."""
     thread = {"tenant": "acme", "user": "ann", "status": RunStatus.COMPLETED}
-    made = [{**thread, "thread": f"t{n % 50}", "created_at": NOW - timedelta(seconds=n)} for n in range(10_000)]
-    made.append({**thread, "thread": "long", "created_at": NOW - timedelta(days=1)})
+    made = [
+        {**thread, "thread": f"t{n % 50}", "created_at": NOW - timedelta(seconds=n), "messages": 1}
+        for n in range(10_000)
+    ]
+    longer = [
+        {**thread, "thread": f"l{n}", "run_id": f"l{n}", "team": "long", "messages": count}
+        | {"created_at": NOW - timedelta(days=1 + n)}
+        for n, count in enumerate((6_000, 3_000, 1_000))
+    ]
 
     def look(session: Session) -> tuple[list[str], int, int]:
         plans, connection = list[str](), session.connection()
@@ -206,14 +213,13 @@ async def test_a_page_looks_at_so_many_messages(db: DatabaseManager) -> None:
 
         none, pages = read(session, Wanted(text="nowhere", tool="no"), "acme", "newest", 20)
         assert none == []
-        found, few = read(session, Wanted(thread="long", text="it is"), "acme", "newest", 20)
-        assert len(found) == 1
+        found, few = read(session, Wanted(team="long", text="it is"), "acme", "newest", 20)
+        assert len(found) == 3
         return plans, pages, few
 
-    await db.database.write(lambda session: full(session, made[:-1], many=1))
-    await db.database.write(lambda session: full(session, [{**made[-1], "run_id": "long"}], many=6_000))
+    await db.database.write(lambda session: full(session, [*made, *longer]))
     plans, pages, few = await db.database.write(look)
-    assert (pages, few) == (11, 1), "a thousand runs a page, and one of more messages than a page has alone"
+    assert (pages, few) == (12, 2), "a thousand runs a page, or 5,000 messages, or one run that has more"
     assert plans
     for plan in plans:
         assert not re.search("(Seq Scan on|SCAN) autogenmessage", plan), plan
