@@ -18,7 +18,7 @@ from autogen_agentchat.conditions import MaxMessageTermination
 from autogen_agentchat.messages import BaseChatMessage, TextMessage
 from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import CancellationToken
-from playwright.async_api import Browser, Locator, Page, expect
+from playwright.async_api import Browser, Locator, Page, Route, expect
 
 from drsai_backend import RunContext
 from drsai_backend.agents import requires_approval
@@ -283,7 +283,7 @@ async def test_a_long_thread_is_read_backwards(opened: Open) -> None:
 
 
 async def test_a_second_tab_follows(opened: Open, model: ModelServer) -> None:
-    model.script(None, ["first answer", "second answer", ENDLESS, "another answer"])
+    model.script(None, ["first answer", "second answer", ENDLESS, Reply("another answer", delay=0.5)])
     console = await opened({"solo": solo})
     one = await console.open("chat")
     await say(one, "first question")
@@ -302,7 +302,14 @@ async def test_a_second_tab_follows(opened: Open, model: ModelServer) -> None:
     await two.get_by_role("button", name="Stop").click()
     for tab in (one, two):
         await expect(status_of(tab, "Stopped")).to_be_visible()
-    # Where one goes back, the other goes, too.
+
+    # Where one goes back, the other goes, too; what is said while it reads the branch is not lost.
+    async def late(route: Route) -> None:
+        read = await route.fetch()
+        await asyncio.sleep(1.5)
+        await route.fulfill(response=read)
+
+    await two.route("**/messages?*", late)
     await blocks(one).nth(2).hover()
     await blocks(one).nth(2).get_by_role("button", name="Edit").click()
     await blocks(one).nth(2).get_by_role("textbox").fill("other question")
@@ -312,6 +319,7 @@ async def test_a_second_tab_follows(opened: Open, model: ModelServer) -> None:
         await expect(blocks(tab).nth(2)).to_contain_text("other question")
         await expect(blocks(tab)).to_have_count(4)
         await expect(status_of(tab, "Completed")).to_be_visible()
+    await two.unroute_all(behavior="wait")
     await one.get_by_role("button", name="Delete").click()
     await one.get_by_role("dialog").get_by_role("button", name="Delete").click()
     await expect(one.get_by_text("What can the team do for you?")).to_be_visible()
