@@ -206,9 +206,9 @@ class Extension:
         return app
 
     def run_told(self, run: LiveRun, event: WatchedEvent) -> None:
-        """A run of this process tells something, to its clients as well: called in the event loop, at every piece of
-        text, too, so it takes microseconds and waits for nothing. What is told of a process that is killed then is
-        lost. What this raises is logged."""
+        """A run of this process tells something, but no pieces of texts: called in the event loop, so it takes
+        microseconds and waits for nothing. What is told of a process that is killed then is lost. What this raises is
+        logged."""
 
     def recall_for(self, run: RunContext, options: Mapping[str, object]) -> Recall:
         """Return what finds, for a question of the user's, the text that an agent of the run is shown beside its

@@ -177,6 +177,11 @@ class TurnsStored:
 
 
 @dataclass(frozen=True, slots=True)
+class Spoke:
+    """The first text of an answer is shown. Told to who watches the run, and no part of its log."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelAsked:
     """A model is about to be asked: told in the context in which its request is made, to who watches the run, and no
     part of its log. In the same context comes what becomes of it: `ModelAnswered`, `ModelFailed`, or nothing where the
@@ -198,8 +203,8 @@ class ModelFailed:
     code: str
 
 
-WatchedEvent: TypeAlias = RunEvent | TurnsStored | ModelAsked | ModelAnswered | ModelFailed
-"""What a run tells those who watch all runs of their process."""
+WatchedEvent: TypeAlias = RunEvent | TurnsStored | Spoke | ModelAsked | ModelAnswered | ModelFailed
+"""What a run tells those who watch all runs of their process; pieces of texts and of results are passed over."""
 
 
 class Logged(NamedTuple):

@@ -41,8 +41,8 @@ FEW, MANY = 30, 130
 BUDGET = {False: 4_500, True: 5_400}
 """Calls of a run of two turns on SQLite, with whole answers and with answers in some ten pieces; they were 4,358 and
 5,224 when this was written, on CPython 3.11."""
-METRICS = {False: 400, True: 500}
-"""Calls more of such a run with metrics on."""
+METRICS = 320
+"""Calls more of such a run with metrics on; they were 306 and 308 when this was written."""
 BOUNDED = 620
 """Calls more of a request of a chat with limits and budgets of its user, tenant and all; they were 598 when this was
 written."""
@@ -256,7 +256,7 @@ async def test_a_long_thread_costs_no_more_calls_than_a_short_one(drsai: DrSai, 
 
 @pytest.mark.parametrize("team", ["unbounded", "streamed"])
 async def test_metrics_cost_a_run_few_calls(migrated_sqlite: str, calls: Calls, team: str) -> None:
-    """Some for each run, turn and model call, and three for a piece of text."""
+    """Some for each run, turn and model call, and none for a piece of text."""
     async with opened(migrated_sqlite, metrics=True) as drsai:
 
         async def run() -> None:
@@ -264,14 +264,14 @@ async def test_metrics_cost_a_run_few_calls(migrated_sqlite: str, calls: Calls, 
             assert (await (await drsai.engine.start(*asked)).wait()).status is RunStatus.COMPLETED
 
         [few] = await calls.of(run, [FEW])
-        assert few < BUDGET[team == "streamed"] + METRICS[team == "streamed"]
+        assert few < BUDGET[team == "streamed"] + METRICS
 
 
 @pytest.mark.parametrize("is_on", [False, True])
 async def test_no_function_of_a_feature_is_called_for_a_piece_of_text(
     migrated_sqlite: str, calls: Calls, is_on: bool
 ) -> None:
-    """Where all is off; with metrics, pieces are counted."""
+    """With metrics, only what is sent of an answer passes by, which is several pieces at once."""
     of_features = str(Path(drsai_backend.__file__).parent / "features")
     pieces, counts = [2, 2, 200], list[int]()
 
@@ -288,8 +288,7 @@ async def test_no_function_of_a_feature_is_called_for_a_piece_of_text(
             with calls.counted(within=of_features):
                 await client.chat(stream=True)
             counts.append(calls.count)
-    assert (counts[2] > counts[1] + 200) is is_on
-    assert is_on or counts[1] == counts[2]
+    assert counts[2] - counts[1] < (100 if is_on else 1)
 
 
 async def test_limits_and_budgets_cost_a_request_few_calls(migrated_sqlite: str, calls: Calls) -> None:

@@ -13,18 +13,8 @@ from typing import TYPE_CHECKING, Final
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.definitions.modes import mode_of
 from drsai_backend.features.metrics.base import BY_NAME, Bounds
-from drsai_backend.runs.events import (
-    MessageDone,
-    ModelAnswered,
-    ModelAsked,
-    ModelFailed,
-    RunEnded,
-    RunStarted,
-    TextDelta,
-    ThoughtDelta,
-    TurnsStored,
-)
-from drsai_backend.teams.replay.steps import ToolFinished, ToolPartial, ToolStarted
+from drsai_backend.runs.events import ModelFailed, RunEnded, RunStarted, Spoke, TurnsStored
+from drsai_backend.teams.replay.steps import ToolFinished, ToolStarted
 
 if TYPE_CHECKING:
     from drsai_backend.database.hooks import CallsOf, MadeCall
@@ -35,8 +25,6 @@ if TYPE_CHECKING:
 
 TASK_STATES: Final = {RunStatus.COMPLETED: "success", RunStatus.STOPPED: "cancelled", RunStatus.ERROR: "failed"}
 """How the engine API calls the ends of tasks."""
-_SAID: Final = (TextDelta, MessageDone)
-_UNCOUNTED: Final = (ThoughtDelta, ToolPartial, ModelAsked, ModelAnswered)
 _UNITS: Final = 100_000_000
 """In what prices say a cost: so many of them are 1 of the currency."""
 _REMEMBERED: Final = 4_096
@@ -45,10 +33,9 @@ _REMEMBERED: Final = 4_096
 
 @dataclass(slots=True)
 class _Course:
-    """A run under way: since when its turn is, whether it has said something, and since when its tools run."""
+    """A run under way: since when its turn is, and since when its tools run."""
 
     turn_began: float
-    has_spoken: bool = False
     tools: dict[str, float] = field(default_factory=dict[str, float])
 
 
@@ -78,24 +65,18 @@ class Counts:
 
     def run_told(self, run: LiveRun, event: WatchedEvent) -> None:
         """Count what a run tells."""
-        course = self._runs.get(run.run_id)
-        # Of many, nothing is done but for the first.
-        if isinstance(event, _SAID):
-            if course is not None and not course.has_spoken and event.shown:
-                course.has_spoken = True
-                seconds = time.perf_counter() - run.started
-                self.observe("drsai_first_token_seconds", run.team, seconds=seconds)
-            return
         now = time.perf_counter()
         if isinstance(event, RunStarted):
             self._runs[run.run_id] = _Course(now)
             if run.is_taken_over:
                 self.count("drsai_recoveries_total", run.team)
-        elif course is not None and not isinstance(event, _UNCOUNTED):
+        elif (course := self._runs.get(run.run_id)) is not None:
             self._told(run, course, event, now)
 
     def _told(self, run: LiveRun, course: _Course, event: WatchedEvent, now: float) -> None:
         match event:
+            case Spoke():
+                self.observe("drsai_first_token_seconds", run.team, seconds=now - run.started)
             case TurnsStored():
                 self.count("drsai_turns_total", run.team, amount=event.turns)
                 self.observe("drsai_turn_seconds", run.team, seconds=now - course.turn_began)

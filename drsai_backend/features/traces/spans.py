@@ -34,11 +34,9 @@ from drsai_backend.runs.events import (
     ModelFailed,
     RunEnded,
     RunStarted,
-    TextDelta,
-    ThoughtDelta,
     TurnsStored,
 )
-from drsai_backend.teams.replay.steps import ToolFinished, ToolPartial, ToolStarted
+from drsai_backend.teams.replay.steps import ToolFinished, ToolStarted
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("drsai.traces")
 
-_SILENT: Final = (TextDelta, ThoughtDelta, ToolPartial)
 _LAST_SECONDS: Final = 2.0
 """How long a process that ends waits for the collector."""
 _MOST_TEXTS: Final = 32
@@ -152,7 +149,7 @@ class Spans:
         """Make spans of what a run tells."""
         if isinstance(event, RunStarted):
             self._started(run, event)
-        elif not isinstance(event, _SILENT) and (course := self._runs.get(run.run_id)) is not None:
+        elif (course := self._runs.get(run.run_id)) is not None:
             match event:
                 case ModelAsked() | ToolStarted():
                     self._begun(course, event)

@@ -24,6 +24,7 @@ from drsai_backend.runs.events import (
     RunEnded,
     RunEvent,
     RunStarted,
+    Spoke,
     TextDelta,
     ThoughtDelta,
     WatchedEvent,
@@ -101,7 +102,9 @@ class LiveRun:
     is_taken_over: bool = False
     """The worker before this one was lost."""
     watchers: Sequence[Watcher] = ()
-    """Are told each event at once."""
+    """Are told each event at once, but pieces."""
+    has_spoken: bool = False
+    """Whether they were told that text is shown."""
     ignored: Sequence[str] = ()
     """Fields of the request that nobody of the team takes; see `runs.start.parameters.Allotment`."""
     continued: Continued | None = None
@@ -142,7 +145,11 @@ class LiveRun:
         if self.ended is not None:
             _resolve(self._end_waiters)
         if self.watchers:
-            self.tell(event)
+            if not self.has_spoken and isinstance(event, TextDelta | MessageDone) and event.shown:
+                self.has_spoken = True
+                self.tell(Spoke())
+            if type(event) not in _QUIET:
+                self.tell(event)
 
     def tell(self, event: WatchedEvent) -> None:
         """Tell those who watch the run something, which need not be a part of its log."""
