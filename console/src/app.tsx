@@ -56,14 +56,6 @@ function Menu({ places, current }: { places: readonly Place[]; current: Place | 
   );
 }
 
-function NotFound() {
-  return (
-    <div class="page">
-      <PageHead title={t("app.notFound")} />
-    </div>
-  );
-}
-
 const PAUSE = 2000;
 
 /** While the server cannot be reached, ask it again: a page that nobody touches comes back by itself. */
@@ -103,7 +95,13 @@ export function App() {
             {t("app.offline")}
           </p>
         )}
-        {current ? <current.Page key={current.name} /> : <NotFound />}
+        {current ? (
+          <current.Page key={current.name} />
+        ) : (
+          <div class="page">
+            <PageHead title={t("app.notFound")} />
+          </div>
+        )}
       </main>
       <Toasts />
     </div>

@@ -1,6 +1,7 @@
-/** Two texts, line by line: what went and what came. What stayed is shown around a change only. */
+/** Two pieces of data, line by line: what went and what came. What stayed is shown around a change only. */
 import { structuredPatch } from "diff";
 import { useMemo } from "preact/hooks";
+import { stringify } from "yaml";
 import { t } from "../words";
 
 const AROUND = 3;
@@ -9,8 +10,11 @@ const PATIENCE = 2000;
 const MOST = 5000;
 const WORDS = { "+": "diff.added", "-": "diff.removed" } as const;
 
-export function Diff({ before, after, label }: { before: string; after: string; label: string }) {
-  const hunks = useMemo(() => structuredPatch("", "", before, after, "", "", { context: AROUND, timeout: PATIENCE })?.hunks, [before, after]);
+/** In YAML a long text is as many lines as it has. */
+const linesOf = (value: unknown) => (value === null || value === undefined ? "" : stringify(value, { lineWidth: 0, aliasDuplicateObjects: false }));
+
+export function Diff({ before, after, label }: { before: unknown; after: unknown; label: string }) {
+  const hunks = useMemo(() => structuredPatch("", "", linesOf(before), linesOf(after), "", "", { context: AROUND, timeout: PATIENCE })?.hunks, [before, after]);
   if (!hunks || hunks.reduce((sum, hunk) => sum + hunk.lines.length, 0) > MOST) return <p class="quiet">{t("diff.long")}</p>;
   if (hunks.length === 0) return <p class="quiet">{t("diff.equal")}</p>;
   return (

@@ -77,12 +77,13 @@ interface DialogButtonProps {
   /** Which of the things below each other it is about. */
   of?: string | number;
   wide?: boolean;
+  onClosed?: () => void;
 }
 
 /** A button that opens a dialog. */
-export function DialogButton({ children, title, text = title, of, kind = of === undefined ? "plain" : "ghost", wide = false }: DialogButtonProps) {
+export function DialogButton({ children, title, text = title, of, kind = of === undefined ? "plain" : "ghost", wide = false, onClosed }: DialogButtonProps) {
   const [open, setOpen] = useState(false);
-  const close = () => setOpen(false);
+  const close = () => (setOpen(false), onClosed?.());
   return (
     <>
       <Button kind={kind} {...(of === undefined ? {} : { label: `${text === "×" ? title : text}: ${of}` })} onClick={() => setOpen(true)}>

@@ -2,7 +2,7 @@
 export { acts, Table, type Column } from "./table";
 export { Area, Button, CopyButton, Dialog, Field, optionsOf, SearchField, SearchSelect, Select, Tabs } from "./controls";
 export { ConfirmButton, DialogButton, Form, SearchForm, type Given } from "./form";
-export { Json } from "./json";
+export { Json, jsonOf } from "./json";
 export { later } from "./later";
 export { allOf, paged, useListing, useLoaded, type After, type Known, type Listing } from "./load";
 export { Facts, Figures, PageHead, type Figure } from "./page";

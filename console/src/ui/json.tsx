@@ -1,6 +1,15 @@
 /** JSON as a tree that opens and closes. */
 import type { ComponentChildren } from "preact";
 
+/** What a text of JSON stands for. One that is none stands for itself. */
+export function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return text;
+  }
+}
+
 const MANY = 200;
 
 function leaf(value: unknown): ComponentChildren {

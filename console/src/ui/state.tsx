@@ -5,7 +5,7 @@ import { t } from "../words";
 import { Button } from "./controls";
 import type { Known } from "./load";
 
-export function Loading({ lines = 3 }: { lines?: number }) {
+export function Loading({ lines = 3 }: { lines?: number | undefined }) {
   return (
     <div class="loading" role="status" aria-label={t("state.loading")}>
       {Array.from({ length: lines }, (_, line) => (
@@ -45,7 +45,7 @@ export function Show<T>({ of: { value, error, reload }, lines, children }: { of:
   return (
     <>
       {error !== null && <Problem error={error} retry={reload} />}
-      {value !== null ? children(value) : error === null && <Loading {...(lines ? { lines } : {})} />}
+      {value !== null ? children(value) : error === null && <Loading lines={lines} />}
     </>
   );
 }

@@ -7,7 +7,6 @@ import { useSeen } from "./seen";
 import { Empty, Loading, Problem } from "./state";
 
 export interface Column<T> {
-  name?: string;
   head: string;
   cell: (row: T) => ComponentChildren;
   /** As in CSS's grid-template-columns. Default: an equal part. */

@@ -44,7 +44,6 @@ export const operations = {
   "ops.lasts": ["Lasts", "时长"],
   "ops.worker": ["Worker", "工作进程"],
   "ops.failures": ["Failures of the last day", "最近一天的失败"],
-  "ops.newest": ["newest run", "最新一次"],
   "ops.by": ["By", "分组"],
   "ops.from": ["From", "从"],
   "ops.to": ["To", "到"],

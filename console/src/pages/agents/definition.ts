@@ -1,9 +1,8 @@
 /** Stored definitions, as the pages read and name them. */
 import { stringify } from "yaml";
-import { api, data, type Definition, type Page } from "../../api";
+import { api, data, type Definition } from "../../api";
 import { chosen, to } from "../../route";
 import { may } from "../../session";
-import { paged, type After } from "../../ui";
 import type { Data } from "../../ui/editor/places";
 
 export type Visibility = Definition["visibility"];
@@ -49,8 +48,4 @@ export function kindOf(part: Data, section: "agents" | "teams"): string {
 export function agent(name: string, visibility: Visibility | null, version?: number): Promise<Definition> {
   const wanted = { ...(visibility ? { visibility } : {}), ...(version ? { version } : {}) };
   return data(api.GET("/v1/agents/{name}", { params: { path: { name }, query: wanted } }));
-}
-
-export function versionsOf(name: string, visibility: Visibility, after: After): Promise<Page<Definition>> {
-  return data(api.GET("/v1/agents/{name}/versions", { params: { path: { name }, query: { visibility, ...paged(after) } } }));
 }

@@ -22,7 +22,7 @@ function Conflict({ theirs, mine, onReplace, onTake }: ConflictProps) {
     <section class="problem conflict" role="alert">
       <p class="problem-title">{t("agents.conflict", { version: theirs.version, by: theirs.created_by })}</p>
       <p>{t("agents.conflictHint")}</p>
-      <Diff label={t("agents.conflictDiff")} before={write(theirs.definition, "yaml")} after={write(valueOf(mine), "yaml")} />
+      <Diff label={t("agents.conflictDiff")} before={theirs.definition} after={valueOf(mine)} />
       <div class="filters">
         <Button onClick={onReplace}>{t("agents.replace", { version: theirs.version })}</Button>
         <Button onClick={onTake}>{t("agents.take", { version: theirs.version })}</Button>

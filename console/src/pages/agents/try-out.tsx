@@ -6,6 +6,8 @@ import { may } from "../../session";
 import { Area, Button, Problem } from "../../ui";
 import { Markdown } from "../../ui/markdown";
 import { t } from "../../words";
+import { isSending } from "../chat/composer";
+import { newKey } from "../chat/send";
 
 interface Said {
   by: "user" | "team";
@@ -18,8 +20,6 @@ interface Chunk {
   choices?: { delta?: { content?: string | null; reasoning_content?: string | null } }[];
   drsai?: { status?: string; input_request?: { prompt?: string } | null };
 }
-
-const newThread = () => `try-${[...crypto.getRandomValues(new Uint8Array(12))].map((each) => each.toString(16).padStart(2, "0")).join("")}`;
 
 /** A thread of its own, from the first message on, which is deleted with the page. */
 function useThread() {
@@ -72,7 +72,7 @@ export function TryOut({ name, note }: { name: string; note?: string }) {
   const ask = async () => {
     const message = text.trim();
     if (!message || asking) return;
-    thread.current ??= newThread();
+    thread.current ??= `try-${newKey()}`;
     setText("");
     setError(null);
     setAsking(true);
@@ -122,11 +122,7 @@ export function TryOut({ name, note }: { name: string; note?: string }) {
         ))}
         {error !== null && <Problem error={error} />}
       </div>
-      <form
-        class="try-ask"
-        onSubmit={(event) => (event.preventDefault(), void ask())}
-        onKeyDown={(event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && (event.preventDefault(), void ask())}
-      >
+      <form class="try-ask" onSubmit={(event) => (event.preventDefault(), void ask())} onKeyDown={(event) => isSending(event) && void ask()}>
         <Area label={t("is.message")} rows={2} value={text} onValue={setText} />
         {asking && may("runs:cancel") ? (
           <Button onClick={stop}>{t("do.stop")}</Button>

@@ -1,11 +1,10 @@
 /** The versions of a definition that are kept: what differs between two of them, and how an older one is served again. */
 import { api, data, type Definition } from "../../api";
 import { asked, search } from "../../route";
-import { acts, ConfirmButton, Show, Table, tell, Time, useListing, useLoaded, type After, type Column } from "../../ui";
+import { acts, ConfirmButton, paged, Show, Table, tell, Time, useListing, useLoaded, type After, type Column } from "../../ui";
 import { Diff } from "../../ui/diff";
-import { write } from "../../ui/editor/places";
 import { t } from "../../words";
-import { agent, mayChange, versionsOf } from "./definition";
+import { agent, mayChange } from "./definition";
 
 /** The version of each side that the address has, or what else is of interest: the newest change. */
 function sides(rows: readonly Definition[]): [number, number] {
@@ -20,7 +19,7 @@ function Difference({ stored: { id: name, visibility }, from, to }: { stored: De
   return (
     <>
       <h2>{label}</h2>
-      <Show of={both}>{([before, after]) => <Diff label={label} before={write(before.definition, "yaml")} after={write(after.definition, "yaml")} />}</Show>
+      <Show of={both}>{([before, after]) => <Diff label={label} before={before.definition} after={after.definition} />}</Show>
     </>
   );
 }
@@ -28,7 +27,7 @@ function Difference({ stored: { id: name, visibility }, from, to }: { stored: De
 export function Versions({ stored, onRolledBack }: { stored: Definition; onRolledBack: (made: Definition) => void }) {
   const { id: name, visibility, version } = stored;
   const page = async (after: After) => {
-    const made = await versionsOf(name, visibility, after);
+    const made = await data(api.GET("/v1/agents/{name}/versions", { params: { path: { name }, query: { visibility, ...paged(after) } } }));
     return { ...made, data: made.data.map((each) => ({ ...each, id: String(each.version) })) };
   };
   const listing = useListing<Definition>(page, [name, visibility, version]);

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { api, data, type Listed } from "../../api";
 import { asked } from "../../route";
 import { me } from "../../session";
-import { acts, Button, ConfirmButton, CopyButton, Dialog, Field, Form, optionsOf, paged, SearchField, Select, Table, Time, useListing, type Column, type Given } from "../../ui";
+import { acts, ConfirmButton, CopyButton, DialogButton, Field, Form, optionsOf, paged, SearchField, Select, Table, Time, useListing, type Column, type Given } from "../../ui";
 import { t } from "../../words";
 
 type Key = Listed<"/v1/keys">;
@@ -26,30 +26,23 @@ function KeyForm({ onMade }: { onMade: (key: string) => void }) {
   );
 }
 
-function NewKey({ onClose }: { onClose: () => void }) {
+function NewKey() {
   const [made, setMade] = useState<string | null>(null);
-  // Where nobody needed a key, the first one ends that: whoever has it signs in with it.
-  const first = me.value?.has_key === false;
+  if (made === null) return <KeyForm onMade={setMade} />;
   return (
-    <Dialog title={t("ops.makeKey")} onClose={onClose}>
-      {made === null ? (
-        <KeyForm onMade={setMade} />
-      ) : (
-        <div class="form">
-          <p role="status">{t("ops.once")}</p>
-          <div class="actions">
-            <code class="text">{made}</code>
-            <CopyButton text={made} />
-          </div>
-          {first && <p class="quiet">{t("ops.firstKey")}</p>}
-        </div>
-      )}
-    </Dialog>
+    <div class="form">
+      <p role="status">{t("ops.once")}</p>
+      <div class="actions">
+        <code class="text">{made}</code>
+        <CopyButton text={made} />
+      </div>
+      {/* Where nobody needed a key, the first one ends that: whoever has it signs in with it. */}
+      {me.value?.has_key === false && <p class="quiet">{t("ops.firstKey")}</p>}
+    </div>
   );
 }
 
 export function Keys() {
-  const [making, setMaking] = useState(false);
   const user = asked("user");
   const listing = useListing<Key>((after) => data(api.GET("/v1/keys", { params: { query: { ...paged(after), ...(user ? { user } : {}) } } })), [user]);
   const revoke = async (key: Key) => {
@@ -71,12 +64,11 @@ export function Keys() {
     <>
       <div class="filters">
         <SearchField label={t("is.user")} name="user" />
-        <Button kind="primary" onClick={() => setMaking(true)}>
-          {t("ops.makeKey")}
-        </Button>
+        <DialogButton kind="primary" title={t("ops.makeKey")} onClosed={listing.reload}>
+          {() => <NewKey />}
+        </DialogButton>
       </div>
       <Table label={t("ops.keys")} columns={columns} listing={listing} />
-      {making && <NewKey onClose={() => (setMaking(false), listing.reload())} />}
     </>
   );
 }

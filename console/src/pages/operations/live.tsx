@@ -1,8 +1,9 @@
 /** What runs now in the tenant, and in which ways runs have failed within a day. */
 import { api, data, type AnyRun } from "../../api";
 import { to } from "../../route";
-import { count, Lasting, Show, Status, Table, Time, useListing, useLoaded, type Column } from "../../ui";
+import { Lasting, Status, Table, useListing, type Column } from "../../ui";
 import { t } from "../../words";
+import { Failures } from "../runs/errors";
 
 const SHOWN = 20;
 
@@ -16,42 +17,24 @@ const columns = (): Column<AnyRun>[] => [
   { head: t("is.attempt"), cell: (run) => run.attempt, width: "5rem", numeric: true, wide: true },
 ];
 
-export function LiveRuns() {
-  const ask = (status: "running" | "created") => data(api.GET("/v1/admin/runs", { params: { query: { status, limit: SHOWN } } }));
-  const both = async () => ({ data: (await Promise.all([ask("running"), ask("created")])).flatMap((page): AnyRun[] => page.data), has_more: false, next: null });
-  return (
-    <section class="card live-runs" aria-label={t("ops.live")}>
-      <h2>{t("ops.live")}</h2>
-      <Table label={t("ops.live")} columns={columns()} listing={useListing(both, [], 5)} empty={t("ops.nothingRuns")} />
-    </section>
-  );
+const ask = (status: "running" | "created") => data(api.GET("/v1/admin/runs", { params: { query: { status, limit: SHOWN } } }));
+
+async function live() {
+  const pages = await Promise.all([ask("running"), ask("created")]);
+  return { data: pages.flatMap((page): AnyRun[] => page.data), has_more: false, next: null };
 }
 
-export function Failures() {
-  const errors = useLoaded(async () => (await data(api.GET("/v1/admin/errors", { params: { query: { limit: SHOWN } } }))).data, [], 30);
+export function Live() {
   return (
-    <Show of={errors}>
-      {(found) =>
-        found.length > 0 && (
-          <section class="card" aria-label={t("ops.failures")}>
-            <h2>{t("ops.failures")}</h2>
-            <ul class="failures">
-              {found.map((each) => (
-                <li key={each.id}>
-                  <strong class="numeric">{count(each.runs)}</strong>
-                  <span class="badge">{each.error_code}</span>
-                  <span>{each.team}</span>
-                  <span class="quiet clip" title={each.error_message}>
-                    {each.error_message}
-                  </span>
-                  <Time at={each.last_at} />
-                  <a href={to(["runs", each.run_id])}>{t("ops.newest")}</a>
-                </li>
-              ))}
-            </ul>
-          </section>
-        )
-      }
-    </Show>
+    <>
+      <section class="card live-runs" aria-label={t("ops.live")}>
+        <h2>{t("ops.live")}</h2>
+        <Table label={t("ops.live")} columns={columns()} listing={useListing(live, [], 5)} empty={t("ops.nothingRuns")} />
+      </section>
+      <section class="card live-runs" aria-label={t("ops.failures")}>
+        <h2>{t("ops.failures")}</h2>
+        <Failures label={t("ops.failures")} hours="24" />
+      </section>
+    </>
   );
 }

@@ -4,7 +4,7 @@ import { ApiError, root, send } from "../../api";
 import { may } from "../../session";
 import { count, duration, Empty, Figures, Loading, Problem, Time, useLoaded, type Figure } from "../../ui";
 import { t } from "../../words";
-import { Failures, LiveRuns } from "./live";
+import { Live } from "./live";
 import { Plot, type Line } from "./plot";
 import { growth, parse, quantile, sum, type Reading } from "./prometheus";
 
@@ -109,7 +109,7 @@ export default function Overview() {
   return (
     <div class="scroll">
       {may("metrics:read") ? <Counted /> : <Empty title={t("ops.noMetrics")}>{t("ops.noMetricsHow")}</Empty>}
-      {may("runs:admin") && [<LiveRuns />, <Failures />]}
+      {may("runs:admin") && <Live />}
     </div>
   );
 }

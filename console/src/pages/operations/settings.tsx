@@ -2,22 +2,13 @@
 import { useState } from "preact/hooks";
 import { api, data, type Got, type Listed } from "../../api";
 import { asked, search } from "../../route";
-import { Area, Button, ConfirmButton, DialogButton, Empty, Facts, Field, Form, optionsOf, paged, Problem, Select, Show, Time, useListing, useLoaded, type Given } from "../../ui";
+import { Area, Button, ConfirmButton, DialogButton, Empty, Facts, Field, Form, jsonOf, optionsOf, paged, Problem, Select, Show, Time, useListing, useLoaded, type Given } from "../../ui";
 import { t } from "../../words";
 
 type Config = Got<"/v1/config/{environment}">;
 type Version = Listed<"/v1/config/{environment}/versions">;
 
 const shown = (value: unknown) => (typeof value === "string" ? value : JSON.stringify(value));
-
-/** A value as it was typed: JSON, else a text as its variable would have it. */
-function valueOf(text: string): unknown {
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    return text;
-  }
-}
 
 /** Store another value of a setting; null: none any more. */
 async function put({ environment, version }: Config, name: string, value: unknown): Promise<void> {
@@ -27,7 +18,7 @@ async function put({ environment, version }: Config, name: string, value: unknow
 function SettingForm({ config, name: first, onDone }: { config: Config; name: string; onDone: () => void }) {
   const [name, setName] = useState(first || (config.settable[0] ?? ""));
   return (
-    <Form onSubmit={({ text = "" }) => put(config, name, valueOf(text)).then(onDone)}>
+    <Form onSubmit={({ text = "" }) => put(config, name, jsonOf(text)).then(onDone)}>
       <Select label={t("ops.setting")} value={name} options={optionsOf(config.settable)} onValue={setName} />
       <Area label={t("ops.value")} name="text" value={first ? shown(config.values[first]) : ""} required />
       <p class="quiet">{t("ops.valueHow", { variable: `DRSAI_${name.toUpperCase()}` })}</p>

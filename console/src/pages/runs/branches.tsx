@@ -1,9 +1,7 @@
 /** Two branches of a run's thread, side by side from where they part. */
-import type { Branch, Message, Run } from "../../api/shapes";
-import { query, search } from "../../route";
-import { Select } from "../../ui/controls";
-import { useLoaded } from "../../ui/load";
-import { Empty, Loading, Problem } from "../../ui/state";
+import type { Branch, Message, Run } from "../../api";
+import { asked, search } from "../../route";
+import { Empty, Select, Show, useLoaded } from "../../ui";
 import { t } from "../../words";
 import { branchesOf, messagesOf } from "./past";
 
@@ -47,30 +45,34 @@ const SHARED = 2;
 function Sides({ run, branches, pair }: { run: Run; branches: readonly Branch[]; pair: readonly [number, number] }) {
   const shared = partingOf(branches, ...pair);
   const load = () => Promise.all(pair.map(async (branch) => (await messagesOf(run.thread_id, branch, Math.max(0, shared - SHARED))).data));
-  const { value, error, reload } = useLoaded(load, [run.thread_id, ...pair, shared]);
-  if (error !== null) return <Problem error={error} retry={reload} />;
-  if (!value) return <Loading />;
+  const sides = useLoaded(load, [run.thread_id, ...pair, shared]);
   return (
-    <>
-      <p class="quiet">{t("runs.partAt", { seq: shared })}</p>
-      <div class="sides">
-        {pair.map((branch, n) => (
-          <Side key={n} label={t("runs.branchN", { n: branch })} messages={value[n] ?? []} shared={shared} />
-        ))}
-      </div>
-    </>
+    <Show of={sides}>
+      {(messages) => (
+        <>
+          <p class="quiet">{t("runs.partAt", { seq: shared })}</p>
+          <div class="sides">
+            {pair.map((branch, n) => (
+              <Side key={n} label={t("runs.branchN", { n: branch })} messages={messages[n] ?? []} shared={shared} />
+            ))}
+          </div>
+        </>
+      )}
+    </Show>
   );
 }
 
 export function Branches({ run }: { run: Run }) {
-  const { value: branches, error, reload } = useLoaded(() => branchesOf(run.thread_id), [run.thread_id]);
-  if (error !== null) return <Problem error={error} retry={reload} />;
-  if (!branches) return <Loading />;
+  const found = useLoaded(() => branchesOf(run.thread_id), [run.thread_id]);
+  return <Show of={found}>{(branches) => <Pair run={run} branches={branches} />}</Show>;
+}
+
+function Pair({ run, branches }: { run: Run; branches: readonly Branch[] }) {
   const current = branches.find((each) => each.is_current) ?? branches[0];
   if (!current || branches.length < 2) return <Empty title={t("runs.oneBranch")}>{t("runs.howBranches")}</Empty>;
-  const chosen = (name: string, other: number) => branches.find((each) => String(each.number) === query.value.get(name))?.number ?? other;
+  const chosen = (name: string, other: number) => branches.find((each) => String(each.number) === asked(name))?.number ?? other;
   const pair = [chosen("left", branches.findLast((each) => each !== current)?.number ?? 0), chosen("right", current.number)] as const;
-  const options = branches.map((each) => [String(each.number), t("runs.branchN", { n: each.number }) + (each.is_current ? ` · ${t("runs.current")}` : "")] as const);
+  const options = branches.map((each) => [String(each.number), t("runs.branchN", { n: each.number }) + (each.is_current ? ` · ${t("is.current")}` : "")] as const);
   return (
     <>
       <div class="filters">

@@ -1,8 +1,6 @@
 /** Something is done with many runs at once: those that are selected, or all that the filters find. */
-import { useEffect, useState } from "preact/hooks";
-import { Button, Dialog } from "../../ui/controls";
-import { Loading, Problem } from "../../ui/state";
-import { count } from "../../ui/values";
+import { useState } from "preact/hooks";
+import { Button, count, Dialog, Show, useLoaded } from "../../ui";
 import { t } from "../../words";
 import { can, mayDo, steerAll, steerEach, VERBS, type Filters, type Outcome, type Row, type Verb } from "./rows";
 
@@ -34,53 +32,42 @@ function Outcomes({ runs }: { runs: readonly Outcome[] }) {
 
 /** Asks before, and tells what became of each run after. `rows` null: all runs that `filters` find. */
 function BulkDialog({ verb, rows, filters, onClose }: { verb: Verb; rows: readonly Row[] | null; filters: Filters; onClose: (done: boolean) => void }) {
-  const [before, setBefore] = useState<Found | null>(null);
+  /** `dry`: only look at which runs it would be. */
+  const ask = async (dry: boolean): Promise<Found> => {
+    if (rows === null) {
+      const told = await steerAll(verb, filters, dry);
+      return { found: told.found, runs: told.data };
+    }
+    const fit = rows.filter((row) => can(verb, row.status));
+    const runs = dry ? fit.map(({ id, team }): Outcome => ({ id, team, outcome: "found", reason: null })) : await steerEach(verb, fit);
+    return { found: runs.length, runs };
+  };
+  const before = useLoaded(() => ask(true), []);
   const [after, setAfter] = useState<Found | null>(null);
-  const [error, setError] = useState<unknown>(null);
-  const all = async (dry: boolean): Promise<Found> => {
-    const told = await steerAll(verb, filters, dry);
-    return { found: told.found, runs: told.data };
+  const became = (["done", "asked", "refused"] as const).map((outcome) => [outcome, after?.runs.filter((each) => each.outcome === outcome).length ?? 0] as const);
+  const told = (found: number) => {
+    if (!after) return <p>{found ? t("runs.fit", { n: count(found) }) : t("runs.noneFit")}</p>;
+    const outcomes = became.filter(([, n]) => n).map(([outcome, n]) => `${count(n)} ${t(`runs.outcome.${outcome}`)}`);
+    return <p role="status">{outcomes.join(" · ") || t("runs.noneFit")}</p>;
   };
-  const look = () => {
-    setError(null);
-    if (rows === null) all(true).then(setBefore, setError);
-    else {
-      const fit = rows.filter((row) => can(verb, row.status));
-      setBefore({ found: fit.length, runs: fit.map((row) => ({ id: row.id, team: row.team, outcome: "found", reason: null })) });
-    }
-  };
-  useEffect(look, []);
-  const begin = async () => {
-    if (rows === null) setAfter(await all(false));
-    else {
-      const runs = await steerEach(verb, rows.filter((row) => can(verb, row.status)));
-      setAfter({ found: runs.length, runs });
-    }
-  };
-  const told = after ?? before;
-  const counts = (["done", "asked", "refused"] as const).map((outcome) => [outcome, after?.runs.filter((each) => each.outcome === outcome).length ?? 0] as const);
   return (
     <Dialog title={t(`runs.many.${verb}`)} onClose={() => onClose(after !== null)} wide>
-      {error !== null && <Problem error={error} retry={look} />}
-      {!told && error === null && <Loading />}
-      {told && (
-        <div class="stack">
-          {after ? (
-            <p role="status">{counts.filter(([, n]) => n).map(([outcome, n]) => `${count(n)} ${t(`runs.outcome.${outcome}`)}`).join(" · ") || t("runs.noneFit")}</p>
-          ) : (
-            <p>{told.found ? t("runs.fit", { n: count(told.found) }) : t("runs.noneFit")}</p>
-          )}
-          {told.found > told.runs.length && <p class="quiet">{t("runs.atOnce", { n: count(told.runs.length) })}</p>}
-          {told.runs.length > 0 && <Outcomes runs={told.runs} />}
-          {!after && told.found > 0 && (
-            <p>
-              <Button kind={verb === "cancel" ? "danger" : "primary"} onClick={begin}>
-                {t(`runs.do.${verb}`)}
-              </Button>
-            </p>
-          )}
-        </div>
-      )}
+      <Show of={{ ...before, value: after ?? before.value }}>
+        {({ found, runs }) => (
+          <div class="stack">
+            {told(found)}
+            {found > runs.length && <p class="quiet">{t("runs.atOnce", { n: count(runs.length) })}</p>}
+            {runs.length > 0 && <Outcomes runs={runs} />}
+            {!after && found > 0 && (
+              <p>
+                <Button kind={verb === "cancel" ? "danger" : "primary"} onClick={async () => setAfter(await ask(false))}>
+                  {t(`runs.do.${verb}`)}
+                </Button>
+              </p>
+            )}
+          </div>
+        )}
+      </Show>
     </Dialog>
   );
 }

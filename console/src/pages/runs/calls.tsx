@@ -1,20 +1,14 @@
 /** The model calls of a run, and of each what the model was sent and has answered. */
-import { api, data } from "../../api/client";
-import type { Call, Run } from "../../api/shapes";
-import { query, search } from "../../route";
-import { Button, CopyButton, Select } from "../../ui/controls";
-import { Json } from "../../ui/json";
-import { useLoaded } from "../../ui/load";
-import { Empty, Loading, Problem } from "../../ui/state";
-import { clock, count, duration } from "../../ui/values";
+import { api, data, type Call, type CallInFull, type Run } from "../../api";
+import { asked, chosen, search } from "../../route";
+import { Button, clock, CopyButton, count, duration, Empty, Facts, Json, Loading, Problem, Select, Show, useLoaded } from "../../ui";
+import { Diff } from "../../ui/diff";
 import { t } from "../../words";
 import { Conversation, conversationOf } from "./conversation";
-import { DataDiff } from "./diff";
-import { Facts, Inspector } from "./inspector";
+import { Inspector } from "./inspector";
 import { useCalls } from "./log";
 
 const WAYS = ["conversation", "raw", "diff"] as const;
-type Way = (typeof WAYS)[number];
 
 function useCall(run: string, call: string | null) {
   const load = async () => (call === null ? null : await data(api.GET("/v1/runs/{run_id}/calls/{call_id}", { params: { path: { run_id: run, call_id: call } } })));
@@ -24,9 +18,8 @@ function useCall(run: string, call: string | null) {
 function Compared({ run, call, calls, request }: { run: string; call: Call; calls: readonly Call[]; request: unknown }) {
   const place = calls.findIndex((each) => each.call_id === call.call_id);
   const others = calls.filter((each) => each.call_id !== call.call_id && each.is_kept);
-  const asked = query.value.get("with");
-  const other = others.find((each) => each.call_id === asked) ?? calls.slice(0, place).findLast((each) => each.is_kept) ?? others[0];
-  const { value, error, reload } = useCall(run, other?.call_id ?? null);
+  const other = others.find((each) => each.call_id === asked("with")) ?? calls.slice(0, place).findLast((each) => each.is_kept) ?? others[0];
+  const compared = useCall(run, other?.call_id ?? null);
   if (!other) return <Empty title={t("runs.noOther")} />;
   return (
     <>
@@ -36,51 +29,53 @@ function Compared({ run, call, calls, request }: { run: string; call: Call; call
         options={others.map((each) => [each.call_id, `${each.call_id} ${each.agent ?? ""} ${each.model ?? ""}`])}
         onValue={(id) => search({ with: id })}
       />
-      {error !== null && <Problem error={error} retry={reload} />}
-      {value ? <DataDiff before={value.request} after={request} label={t("runs.way.diff")} /> : <Loading />}
+      <Show of={compared}>{(value) => <Diff before={value?.request} after={request} label={t("runs.way.diff")} />}</Show>
+    </>
+  );
+}
+
+function Kept({ run, call, calls, value }: { run: string; call: Call; calls: readonly Call[]; value: CallInFull }) {
+  const way = chosen("as", WAYS) ?? "conversation";
+  const { request, answer } = value;
+  if (!value.is_kept) return <Empty title={t("runs.notKept")}>{value.reason}</Empty>;
+  return (
+    <>
+      <div class="filters" role="group" aria-label={t("runs.show")}>
+        {WAYS.map((each) => (
+          <Button key={each} pressed={way === each} onClick={() => search({ as: each })}>
+            {t(`runs.way.${each}`)}
+          </Button>
+        ))}
+        <CopyButton text={JSON.stringify({ request, answer }, null, 2)} />
+      </div>
+      {!!value.left_out && <p class="quiet">{t("runs.leftOut", { n: value.left_out })}</p>}
+      {way === "conversation" && <Conversation said={conversationOf(request, answer)} />}
+      {way === "raw" && <Json value={{ request, answer }} depth={4} />}
+      {way === "diff" && <Compared run={run} call={call} calls={calls} request={request} />}
     </>
   );
 }
 
 function Detail({ run, call, calls }: { run: string; call: Call; calls: readonly Call[] }) {
-  const { value, error, reload } = useCall(run, call.call_id);
-  const asked = query.value.get("as");
-  const way: Way = WAYS.find((each) => each === asked) ?? "conversation";
+  const loaded = useCall(run, call.call_id);
   return (
     <div class="stack">
       <h2>
         <bdi>{call.model ?? t("runs.kind.model")}</bdi> <code class="quiet">{call.call_id}</code>
       </h2>
       <Facts
+        class="fact-line"
         of={[
-          [t("runs.agent"), call.agent],
+          [t("is.agent"), call.agent],
           [t("runs.kind.tool"), call.tool],
           [t("runs.profile"), call.profile],
           [t("runs.answered"), clock(call.answered_ms)],
           [t("runs.duration"), duration(call.seconds)],
-          [t("runs.tokens"), t("runs.inOut", { in: count(call.prompt_tokens), out: count(call.completion_tokens) })],
+          [t("is.tokens"), t("runs.inOut", { in: count(call.prompt_tokens), out: count(call.completion_tokens) })],
           [t("runs.turn"), call.turn],
         ]}
       />
-      {error !== null && <Problem error={error} retry={reload} />}
-      {!value && error === null && <Loading />}
-      {value && !value.is_kept && <Empty title={t("runs.notKept")}>{value.reason}</Empty>}
-      {value?.is_kept && (
-        <>
-          <div class="filters" role="group" aria-label={t("runs.show")}>
-            {WAYS.map((each) => (
-              <Button key={each} pressed={way === each} onClick={() => search({ as: each })}>
-                {t(`runs.way.${each}`)}
-              </Button>
-            ))}
-            <CopyButton text={JSON.stringify({ request: value.request, answer: value.answer }, null, 2)} />
-          </div>
-          {!!value.left_out && <p class="quiet">{t("runs.leftOut", { n: value.left_out })}</p>}
-          {way === "conversation" && <Conversation said={conversationOf(value.request, value.answer)} />}
-          {way === "raw" && <Json value={{ request: value.request, answer: value.answer }} depth={4} />}
-          {way === "diff" && <Compared run={run} call={call} calls={calls} request={value.request} />}
-        </>
-      )}
+      <Show of={loaded}>{(value) => value && <Kept run={run} call={call} calls={calls} value={value} />}</Show>
     </div>
   );
 }

@@ -1,9 +1,7 @@
 /** The log of a run as it is told: every event, and its JSON. */
 import { useMemo } from "preact/hooks";
-import { query, search } from "../../route";
-import { Field, Select } from "../../ui/controls";
-import { Json } from "../../ui/json";
-import { count } from "../../ui/values";
+import { asked } from "../../route";
+import { count, Json, optionsOf, SearchField, SearchSelect } from "../../ui";
 import { t } from "../../words";
 import { Inspector } from "./inspector";
 import type { Heard, Log } from "./log";
@@ -16,8 +14,7 @@ function lineOf({ event, pieces }: Heard): string {
 }
 
 export function Events({ log, live }: { log: Log; live: boolean }) {
-  const type = query.value.get("type") ?? "";
-  const text = query.value.get("text") ?? "";
+  const [type, text] = [asked("type"), asked("text")];
   const types = useMemo(() => [...new Set(log.heard.map((each) => each.event.type))].sort(), [log.heard]);
   const shown = useMemo(() => {
     const sought = text.toLowerCase();
@@ -26,8 +23,8 @@ export function Events({ log, live }: { log: Log; live: boolean }) {
   return (
     <>
       <div class="filters" role="search">
-        <Select label={t("runs.eventType")} value={type} options={[["", t("runs.all")], ...types.map((each) => [each, each] as const)]} onValue={(chosen) => search({ type: chosen || null })} />
-        <Field label={t("do.search")} type="search" value={text} onValue={(value) => search({ text: value || null })} />
+        <SearchSelect label={t("is.type")} name="type" options={optionsOf(types)} any={t("is.all")} />
+        <SearchField label={t("do.search")} name="text" />
         <span class="quiet">{t("of.rows", { n: count(shown.length) })}</span>
       </div>
       <Inspector

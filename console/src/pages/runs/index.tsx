@@ -1,7 +1,6 @@
 import { path, query, to } from "../../route";
 import { may } from "../../session";
-import { Tabs } from "../../ui/controls";
-import { PageHead } from "../../ui/page";
+import { PageHead, Tabs } from "../../ui";
 import { t } from "../../words";
 import { Errors } from "./errors";
 import { RunList } from "./list";

@@ -18,7 +18,6 @@ function columns(all: boolean): Column<Row>[] {
   const text = (value: string) => <bdi title={value}>{value}</bdi>;
   return [
     {
-      name: "run",
       head: t("runs.run"),
       width: "minmax(14rem, 2fr)",
       cell: (row) => (
@@ -27,21 +26,20 @@ function columns(all: boolean): Column<Row>[] {
         </>
       ),
     },
-    { name: "status", head: t("runs.by.status"), width: "8.5rem", cell: (row) => <Status status={row.status} /> },
-    ...(all ? [{ name: "user", head: t("runs.by.user"), width: "minmax(5rem, 1fr)", wide: true, cell: (row: Row) => text(row.user ?? "") }] : []),
-    { name: "thread", head: t("runs.by.thread"), width: "minmax(5rem, 1fr)", wide: true, cell: (row) => text(row.thread) },
-    { name: "created", head: t("runs.created"), width: "7.5rem", wide: true, cell: (row) => <Time at={row.createdAt} /> },
+    { head: t("runs.by.status"), width: "8.5rem", cell: (row) => <Status status={row.status} /> },
+    ...(all ? [{ head: t("runs.by.user"), width: "minmax(5rem, 1fr)", wide: true, cell: (row: Row) => text(row.user ?? "") }] : []),
+    { head: t("runs.by.thread"), width: "minmax(5rem, 1fr)", wide: true, cell: (row) => text(row.thread) },
+    { head: t("runs.created"), width: "7.5rem", wide: true, cell: (row) => <Time at={row.createdAt} /> },
     {
-      name: "duration",
       head: t("runs.duration"),
       width: "6rem",
       numeric: true,
       cell: (row) => (row.since === null ? duration(row.seconds) : <Lasting from={row.since} until={null} />),
     },
-    { name: "attempt", head: t("runs.attempt"), width: "4.5rem", numeric: true, wide: true, cell: (row) => (row.attempt > 1 ? <strong>{row.attempt}</strong> : row.attempt) },
-    { name: "turns", head: t("runs.turns"), width: "4rem", numeric: true, wide: true, cell: (row) => count(row.turns) },
-    { name: "tokens", head: t("runs.tokens"), width: "5rem", numeric: true, wide: true, cell: (row) => count(row.tokens) },
-    { name: "reason", head: t("runs.reason"), width: "minmax(6rem, 3fr)", wide: true, cell: (row) => text(row.reason ?? "") },
+    { head: t("runs.attempt"), width: "4.5rem", numeric: true, wide: true, cell: (row) => (row.attempt > 1 ? <strong>{row.attempt}</strong> : row.attempt) },
+    { head: t("runs.turns"), width: "4rem", numeric: true, wide: true, cell: (row) => count(row.turns) },
+    { head: t("runs.tokens"), width: "5rem", numeric: true, wide: true, cell: (row) => count(row.tokens) },
+    { head: t("runs.reason"), width: "minmax(6rem, 3fr)", wide: true, cell: (row) => text(row.reason ?? "") },
   ];
 }
 

@@ -1,9 +1,7 @@
 /** What a run tells, as it comes, and its model calls. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { api, data } from "../../api/client";
-import { follow, type ServerEvent } from "../../api/events";
-import type { Call } from "../../api/shapes";
-import { allOf, paged } from "../../ui/load";
+import { api, data, follow, type Call, type ServerEvent } from "../../api";
+import { allOf, paged, useLoaded } from "../../ui";
 
 /** An event, and when this page heard it (Unix milliseconds). `pieces`: so many deltas are one entry. */
 export interface Heard {
@@ -57,37 +55,19 @@ export function useLog(runId: string, live: boolean): Log {
   return log;
 }
 
-const PAUSE = 3000;
+/** Seconds between two looks at what calls there are. */
+const PAUSE = 3;
 
 /** The model calls of a run, in the order of their answers; while it is live, those that are answered meanwhile. */
 export function useCalls(runId: string, live: boolean): { calls: readonly Call[]; error: unknown; loading: boolean } {
-  const [calls, setCalls] = useState<readonly Call[]>([]);
-  const [error, setError] = useState<unknown>(null);
-  const [loading, setLoading] = useState(true);
-  const last = useRef<string | null>(null);
-  useEffect(() => {
-    let is = true;
-    let busy = false;
-    const read = async () => {
-      if (busy || document.hidden) return;
-      busy = true;
-      try {
-        const path = { run_id: runId };
-        const found = await allOf((after) => data(api.GET("/v1/runs/{run_id}/calls", { params: { path, query: paged(after ?? last.current) } })));
-        if (!is) return;
-        last.current = found.at(-1)?.call_id ?? last.current;
-        if (found.length) setCalls((old) => [...old, ...found]);
-        setError(null);
-      } catch (failed) {
-        if (is) setError(failed);
-      } finally {
-        busy = false;
-        if (is) setLoading(false);
-      }
-    };
-    void read();
-    const timer = live ? setInterval(read, PAUSE) : undefined;
-    return () => ((is = false), clearInterval(timer));
-  }, [runId, live]);
-  return { calls, error, loading };
+  const known = useRef<readonly Call[]>([]);
+  const load = async () => {
+    const before = known.current;
+    const path = { run_id: runId };
+    const found = await allOf((after) => data(api.GET("/v1/runs/{run_id}/calls", { params: { path, query: paged(after ?? before.at(-1)?.call_id ?? null) } })));
+    if (found.length) known.current = [...before, ...found];
+    return known.current;
+  };
+  const { error, loading } = useLoaded(load, [runId, live], live ? PAUSE : 0);
+  return { calls: known.current, error, loading };
 }

@@ -1,10 +1,7 @@
 /** The messages of a run as they are stored. */
 import { useState } from "preact/hooks";
-import type { Message, Run } from "../../api/shapes";
-import { Button, CopyButton } from "../../ui/controls";
-import { Json } from "../../ui/json";
-import { allOf, useLoaded } from "../../ui/load";
-import { Loading, Problem } from "../../ui/state";
+import type { Message, Run } from "../../api";
+import { allOf, Button, CopyButton, Json, Show, useLoaded, type After } from "../../ui";
 import { t } from "../../words";
 import { Inspector } from "./inspector";
 import { branchOf, messagesOf } from "./past";
@@ -16,7 +13,7 @@ async function load(run: Run): Promise<Message[]> {
   const last = run.last_seq ?? 0;
   if (!first) return [];
   const branch = await branchOf(run);
-  const page = async (after: string | number | null) => {
+  const page = async (after: After) => {
     const made = await messagesOf(run.thread_id, branch, after === null ? first - 1 : Number(after));
     const ends = last > 0 && (made.data.at(-1)?.seq ?? 0) >= last;
     return ends ? { ...made, next: null } : made;
@@ -44,14 +41,12 @@ function Detail({ message }: { message: Message }) {
 }
 
 export function Messages({ run, live }: { run: Run; live: boolean }) {
-  const { value, error, reload } = useLoaded(() => load(run), [run.run_id, live, run.last_seq], live ? PAUSE : 0);
-  if (error !== null) return <Problem error={error} retry={reload} />;
-  if (!value) return <Loading />;
-  return (
+  const found = useLoaded(() => load(run), [run.run_id, live, run.last_seq], live ? PAUSE : 0);
+  const list = (messages: readonly Message[]) => (
     <Inspector
       label={t("runs.tab.messages")}
       class="events"
-      rows={value}
+      rows={messages}
       idOf={(each) => String(each.seq)}
       live={live}
       empty={t("runs.noMessages")}
@@ -66,4 +61,5 @@ export function Messages({ run, live }: { run: Run; live: boolean }) {
       detail={(each) => <Detail message={each} />}
     />
   );
+  return <Show of={found}>{list}</Show>;
 }

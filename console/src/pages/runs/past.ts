@@ -1,7 +1,6 @@
 /** A run's place in its thread: its turns, its branch, its messages. */
-import { ApiError, api, data } from "../../api/client";
-import type { Branch, Message, Page, Run, Turn } from "../../api/shapes";
-import { allOf } from "../../ui/load";
+import { ApiError, api, data, type Branch, type Message, type Page, type Run, type Turn } from "../../api";
+import { allOf } from "../../ui";
 
 const PAGE = 100;
 

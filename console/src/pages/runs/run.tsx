@@ -1,24 +1,17 @@
 /** One run: how it stands, what can be done with it, and all that it did. */
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, api, data } from "../../api/client";
-import type { AnyRun, Run } from "../../api/shapes";
-import { query, to } from "../../route";
+import { ApiError, api, data, type AnyRun, type Run } from "../../api";
+import { chosen, to } from "../../route";
 import { may } from "../../session";
-import { Button, CopyButton, Tabs } from "../../ui/controls";
-import { useLoaded } from "../../ui/load";
-import { PageHead } from "../../ui/page";
-import { Empty, Loading, Problem } from "../../ui/state";
-import { tell } from "../../ui/toast";
-import { count, duration, Lasting, money, Status, Time } from "../../ui/values";
+import { Button, CopyButton, count, duration, Empty, Facts, Lasting, money, PageHead, Problem, Show, Status, Tabs, tell, Time, useLoaded } from "../../ui";
 import { t } from "../../words";
 import { Branches } from "./branches";
 import { Calls } from "./calls";
 import { Events } from "./events";
-import { Facts } from "./inspector";
 import { useLog } from "./log";
 import { Messages } from "./messages";
 import { type Past, pastOf } from "./past";
-import { can, isLive, isOver, mayDo, rowOf, steer, VERBS } from "./rows";
+import { can, isLive, isOver, mayDo, rowOf, steer, VERBS, type Verb } from "./rows";
 import { Again, States } from "./state";
 import { Waterfall } from "./waterfall";
 
@@ -57,16 +50,17 @@ function Head({ shown }: { shown: Shown }) {
   const usage = run.usage;
   return (
     <Facts
+      class="fact-line"
       of={[
-        [t("runs.by.status"), <Status key="status" status={run.status} />],
-        [t("runs.by.user"), row.user && <bdi>{row.user}</bdi>],
+        [t("is.status"), <Status key="status" status={run.status} />],
+        [t("is.user"), row.user && <bdi>{row.user}</bdi>],
         [t("runs.by.thread"), <bdi key="thread">{thread}</bdi>],
         [t("runs.created"), <Time key="created" at={run.created_at} />],
         [t("runs.duration"), row.since === null ? duration(row.seconds) : <Lasting key="lasting" from={row.since} until={null} />],
-        [t("runs.attempt"), row.attempt],
+        [t("is.attempt"), row.attempt],
         [t("runs.turns"), row.turns],
-        [t("runs.tokens"), usage ? t("runs.inOut", { in: count(usage["prompt_tokens"]), out: count(usage["completion_tokens"]) }) : null],
-        [t("runs.cost"), cost],
+        [t("is.tokens"), usage ? t("runs.inOut", { in: count(usage["prompt_tokens"]), out: count(usage["completion_tokens"]) }) : null],
+        [t("is.cost"), cost],
         [t("runs.worker"), shown.any?.worker],
         [t("runs.stopReason"), shown.own?.stop_reason ?? run.stop_code],
         [t("runs.behind"), shown.own?.queued_behind && <a href={to(["runs", shown.own.queued_behind])}>{shown.own.queued_behind}</a>],
@@ -90,55 +84,66 @@ function Watched({ run, tab, live, past }: { run: Run; tab: Tab; live: boolean; 
 
 function Inside({ run }: { run: Run }) {
   const live = isLive(run.status);
-  const asked = query.value.get("tab");
-  const tab = TABS.find((each) => each === asked) ?? "timeline";
+  const tab = chosen("tab", TABS) ?? "timeline";
   const past = useLoaded(() => pastOf(run), [run.run_id, live, run.turns]);
   const tabs = TABS.map((each) => ({ href: to(["runs", run.run_id], { tab: each }), text: t(`runs.tab.${each}`), current: each === tab }));
   return (
     <>
-      <Tabs label={t("runs.run")} tabs={tabs} />
-      {past.error !== null && tab === "state" && <Problem error={past.error} retry={past.reload} />}
+      <Tabs label={t("is.run")} tabs={tabs} />
       {(tab === "timeline" || tab === "events") && <Watched run={run} tab={tab} live={live} past={past.value ?? NO_PAST} />}
       {tab === "calls" && <Calls run={run} live={live} />}
       {tab === "messages" && <Messages run={run} live={live} />}
-      {tab === "state" && (past.value ? <States run={run} past={past.value} live={live} /> : past.error === null && <Loading />)}
+      {tab === "state" && <Show of={past}>{(value) => <States run={run} past={value} live={live} />}</Show>}
       {tab === "branches" && <Branches run={run} />}
+    </>
+  );
+}
+
+/** What can be done with a run. */
+function Acts({ run, reload }: { run: Run | AnyRun; reload: () => void }) {
+  const act = async (verb: Verb) => {
+    await steer(verb, rowOf(run));
+    tell(t(`runs.told.${verb}`));
+    reload();
+  };
+  return (
+    <>
+      {VERBS.filter((verb) => can(verb, run.status) && mayDo(verb)).map((verb) => (
+        <Button key={verb} kind={verb === "cancel" ? "danger" : "plain"} onClick={() => act(verb)}>
+          {t(`runs.do.${verb}`)}
+        </Button>
+      ))}
     </>
   );
 }
 
 export function OneRun({ id }: { id: string }) {
   const [over, setOver] = useState(false);
-  const { value, error, reload } = useLoaded(() => load(id), [id], over ? 0 : PAUSE);
-  const run = value?.own ?? value?.any;
-  useEffect(() => setOver(run !== undefined && run !== null && isOver(run.status)), [run?.status]);
-  const verbs = run ? VERBS.filter((verb) => can(verb, run.status) && mayDo(verb)) : [];
+  const loaded = useLoaded(() => load(id), [id], over ? 0 : PAUSE);
+  const { own, any } = loaded.value ?? {};
+  const run = own ?? any;
+  useEffect(() => setOver(!!run && isOver(run.status)), [run?.status]);
   return (
     <div class="page run">
-      <PageHead title={run ? run.team : t("runs.run")}>
+      <PageHead title={run ? run.team : t("is.run")}>
         <code>{id}</code>
         <CopyButton text={id} />
-        {run &&
-          verbs.map((verb) => (
-            <Button key={verb} kind={verb === "cancel" ? "danger" : "plain"} onClick={() => steer(verb, rowOf(run)).then(() => (tell(t(`runs.told.${verb}`)), reload()))}>
-              {t(`runs.do.${verb}`)}
-            </Button>
-          ))}
-        {value?.own && !isLive(value.own.status) && <Again run={value.own} />}
+        {run && <Acts run={run} reload={loaded.reload} />}
+        {own && !isLive(own.status) && <Again run={own} />}
       </PageHead>
-      {error !== null && <Problem error={error} retry={reload} />}
-      {!value && error === null && <Loading lines={8} />}
-      {value && run && (
-        <>
-          <Head shown={value} />
-          {run.error_message && (
-            <p class="problem run-error" role="region" aria-label={t("runs.reason")} tabIndex={0}>
-              {run.error_message}
-            </p>
-          )}
-          {value.own ? <Inside run={value.own} /> : <Empty title={t("runs.notYours")}>{t("runs.notYoursHow")}</Empty>}
-        </>
-      )}
+      <Show of={loaded} lines={8}>
+        {(shown) => (
+          <>
+            <Head shown={shown} />
+            {run?.error_message && (
+              <p class="problem run-error" role="region" aria-label={t("runs.reason")} tabIndex={0}>
+                {run.error_message}
+              </p>
+            )}
+            {own ? <Inside run={own} /> : <Empty title={t("runs.notYours")}>{t("runs.notYoursHow")}</Empty>}
+          </>
+        )}
+      </Show>
     </div>
   );
 }

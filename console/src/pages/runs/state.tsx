@@ -1,17 +1,11 @@
 /** What agents remembered before and after each turn, and what can be begun from there. */
 import { useState } from "preact/hooks";
-import { ApiError, api, data, post } from "../../api/client";
-import type { Message, Run, Thread, Turn } from "../../api/shapes";
+import { ApiError, api, data, post, type Message, type Run, type Thread, type Turn } from "../../api";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Button, Dialog } from "../../ui/controls";
-import { Json } from "../../ui/json";
-import { useLoaded } from "../../ui/load";
-import { Loading, Problem } from "../../ui/state";
-import { tell } from "../../ui/toast";
-import { Time } from "../../ui/values";
+import { Button, DialogButton, Form, Json, Show, tell, Time, useLoaded } from "../../ui";
+import { Diff } from "../../ui/diff";
 import { t } from "../../words";
-import { DataDiff } from "./diff";
 import { Inspector } from "./inspector";
 import { branchOf, messagesOf, type Past } from "./past";
 
@@ -46,37 +40,32 @@ async function again(run: Run): Promise<void> {
   if (id) go(to(["runs", id]));
 }
 
+/** Goes back in the thread, once one has read what that does. */
+function Rewind({ run, place, text = t("runs.goBack") }: { run: Run; place: Place; text?: string }) {
+  const rewind = async () => {
+    await post(threadPath(run, "rewind"), place);
+    tell(t("runs.rewound"));
+    go(to(["runs", run.run_id], { tab: "branches" }));
+  };
+  return (
+    <DialogButton title={t("runs.goBack")} text={text}>
+      {(close) => (
+        <Form submit={t("runs.goBack")} onSubmit={() => rewind().then(close)}>
+          <p>{t("runs.rewindHow")}</p>
+        </Form>
+      )}
+    </DialogButton>
+  );
+}
+
 /** The whole run can be done again, or undone. */
 export function Again({ run }: { run: Run }) {
-  const [asks, setAsks] = useState(false);
   if (!may("threads:write") || !run.first_seq) return null;
   return (
     <>
       {may("chat") && <Button onClick={() => again(run)}>{t("runs.again")}</Button>}
-      <Button onClick={() => setAsks(true)}>{t("runs.undo")}</Button>
-      {asks && <Rewind run={run} place={{ at: run.first_seq }} onClose={() => setAsks(false)} />}
+      <Rewind run={run} place={{ at: run.first_seq }} text={t("runs.undo")} />
     </>
-  );
-}
-
-function Rewind({ run, place, onClose }: { run: Run; place: Place; onClose: () => void }) {
-  const rewind = async () => {
-    await post(threadPath(run, "rewind"), place);
-    tell(t("runs.rewound"));
-    onClose();
-    go(to(["runs", run.run_id], { tab: "branches" }));
-  };
-  return (
-    <Dialog title={t("runs.goBack")} onClose={onClose}>
-      <div class="stack">
-        <p>{t("runs.rewindHow")}</p>
-        <p>
-          <Button kind="primary" onClick={rewind}>
-            {t("runs.goBack")}
-          </Button>
-        </p>
-      </div>
-    </Dialog>
   );
 }
 
@@ -89,9 +78,7 @@ async function stateAt(run: Run, turn: number): Promise<unknown> {
 
 function Detail({ run, turn, before }: { run: Run; turn: Turn; before: number }) {
   const [whole, setWhole] = useState(false);
-  const [asks, setAsks] = useState(false);
-  const load = async () => await Promise.all([stateAt(run, before), stateAt(run, turn.turn)]);
-  const { value, error, reload } = useLoaded(load, [run.run_id, turn.turn, before]);
+  const states = useLoaded(() => Promise.all([stateAt(run, before), stateAt(run, turn.turn)]), [run.run_id, turn.turn, before]);
   const begin = async () => {
     const thread = await fork(run, { turn: turn.turn });
     tell(t("runs.forked", { thread }));
@@ -105,12 +92,9 @@ function Detail({ run, turn, before }: { run: Run; turn: Turn; before: number })
           {t("runs.wholeState")}
         </Button>
         {may("threads:write") && <Button onClick={begin}>{t("runs.fork")}</Button>}
-        {may("threads:write") && <Button onClick={() => setAsks(true)}>{t("runs.goBack")}</Button>}
+        {may("threads:write") && <Rewind run={run} place={{ turn: turn.turn }} />}
       </div>
-      {error !== null && <Problem error={error} retry={reload} />}
-      {!value && error === null && <Loading />}
-      {value && (whole ? <Json value={value[1]} depth={4} /> : <DataDiff before={value[0]} after={value[1]} label={t("runs.tab.state")} />)}
-      {asks && <Rewind run={run} place={{ turn: turn.turn }} onClose={() => setAsks(false)} />}
+      <Show of={states}>{([was, is]) => (whole ? <Json value={is} depth={4} /> : <Diff before={was} after={is} label={t("runs.tab.state")} />)}</Show>
     </div>
   );
 }

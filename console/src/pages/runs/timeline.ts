@@ -1,5 +1,6 @@
 /** What a run did, as bars on a line of time: turns, model calls, calls of tools, messages, attempts. */
-import type { Call, Run, Step, Turn } from "../../api/shapes";
+import type { Call, Run, Step, Turn } from "../../api";
+import { jsonOf } from "../../ui";
 import type { Heard } from "./log";
 
 export type Kind = "attempt" | "turn" | "input" | "model" | "tool" | "said" | "thought" | "question" | "error" | "end";
@@ -129,7 +130,7 @@ class Timeline {
     const key = call.id ?? "";
     const known = this.tools.get(key);
     if (known && !known.lost) Object.assign(known, seq ? { from, seq } : {});
-    else this.tools.set(key, this.add({ id: `tool ${key} ${this.bars.length}`, kind: "tool", name: call.name ?? "", agent, from, until: null, text: call.arguments ?? "", seq, detail: { arguments: parsed(call.arguments) } }));
+    else this.tools.set(key, this.add({ id: `tool ${key} ${this.bars.length}`, kind: "tool", name: call.name ?? "", agent, from, until: null, text: call.arguments ?? "", seq, detail: { arguments: jsonOf(call.arguments ?? "null") } }));
   }
 
   private result(call: ToolCall, until: number, detail: unknown, seq = 0, from = until): void {
@@ -189,14 +190,6 @@ class Timeline {
       const until = Math.max(...parts.map((each) => each.until ?? each.from));
       this.add({ id: `turn ${turn.turn}`, kind: "turn", name: String(turn.turn), agent: turn.source ?? "", from, until, turn: turn.turn, detail: turn });
     }
-  }
-}
-
-function parsed(json: string | undefined): unknown {
-  try {
-    return JSON.parse(json ?? "null");
-  } catch {
-    return json;
   }
 }
 

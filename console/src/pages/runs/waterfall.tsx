@@ -1,15 +1,10 @@
 /** The time line of a run: what happened when, how long it took, and what has failed. */
 import { useMemo } from "preact/hooks";
-import { ApiError, api, data } from "../../api/client";
-import type { Run, Turn } from "../../api/shapes";
-import { query, search, to } from "../../route";
-import { Button, Select } from "../../ui/controls";
-import { Json } from "../../ui/json";
-import { useLoaded } from "../../ui/load";
-import { Problem } from "../../ui/state";
-import { clock, count, duration, now } from "../../ui/values";
+import { ApiError, api, data, type Run, type Turn } from "../../api";
+import { chosen, search, to } from "../../route";
+import { Button, clock, count, duration, Facts, Json, now, optionsOf, Problem, SearchSelect, useLoaded } from "../../ui";
 import { known, t } from "../../words";
-import { Facts, Inspector } from "./inspector";
+import { Inspector } from "./inspector";
 import { type Log, useCalls } from "./log";
 import { type Bar, type Kind, scaleOf, timelineOf } from "./timeline";
 
@@ -56,11 +51,12 @@ function Detail({ bar, run }: { bar: Bar; run: Run }) {
       </h2>
       {bar.lost && <p class="quiet">{t("runs.lost")}</p>}
       <Facts
+        class="fact-line"
         of={[
-          [t("runs.agent"), bar.agent],
+          [t("is.agent"), bar.agent],
           [t("runs.began"), clock(bar.from)],
           [t("runs.duration"), lasts(bar) ? duration(((bar.until ?? Date.now()) - bar.from) / 1000) : null],
-          [t("runs.tokens"), bar.tokens && t("runs.inOut", { in: count(bar.tokens[0]), out: count(bar.tokens[1]) })],
+          [t("is.tokens"), bar.tokens && t("runs.inOut", { in: count(bar.tokens[0]), out: count(bar.tokens[1]) })],
           [t("runs.turn"), bar.turn],
         ]}
       />
@@ -87,15 +83,14 @@ export function Waterfall({ run, log, live, turns }: { run: Run; log: Log; live:
   const bars = useMemo(() => timelineOf(run, log.heard, calls, steps, turns), [run.run_id, log.heard, calls, steps, turns]);
   const end = live ? Math.max(now.value * 1000, bars.at(-1)?.from ?? 0) : Math.max(...bars.slice(-500).map((each) => each.until ?? each.from), 0);
   const scale = useMemo(() => scaleOf(bars, end), [bars, end]);
-  const asked = query.value.get("kind");
-  const kind = KINDS.find((each) => each === asked) ?? "";
+  const kind = chosen("kind", KINDS);
   const shown = useMemo(() => (kind ? bars.filter((each) => each.kind === kind || (kind === "error" && each.failed)) : bars), [bars, kind]);
   const failed = bars.find((each) => each.failed);
   const failures = bars.filter((each) => each.failed).length;
   return (
     <>
       <div class="filters">
-        <Select label={t("runs.show")} value={kind} options={[["", t("runs.all")], ...KINDS.map((each) => [each, t(`runs.kinds.${each}`)] as const)]} onValue={(chosen) => search({ kind: chosen || null })} />
+        <SearchSelect label={t("runs.show")} name="kind" options={optionsOf(KINDS, (each) => t(`runs.kinds.${each}`))} any={t("is.all")} />
         {failed && (
           <Button onClick={() => search({ kind: null, at: failed.id })}>
             {t("runs.firstError")} ({count(failures)})

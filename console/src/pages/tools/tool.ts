@@ -1,6 +1,6 @@
 /** Registered tools, as the pages read them. */
 import type { Listed } from "../../api";
-import { duration } from "../../ui";
+import { duration, jsonOf } from "../../ui";
 import type { Data } from "../../ui/editor/places";
 
 export type Tool = Listed<"/v1/tools">;
@@ -35,12 +35,7 @@ export function parametersOf(config: Data): Parameter[] {
 export function valueOf({ type }: Parameter, text: string): unknown {
   if (text === "") return undefined;
   if (type === "boolean") return text === "true";
-  if (type === "string") return text;
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    return text;
-  }
+  return type === "string" ? text : jsonOf(text);
 }
 
 /** The share of calls that failed: `3 (12 %)`. */
