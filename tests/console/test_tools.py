@@ -137,7 +137,7 @@ async def test_an_mcp_server_is_asked_whether_it_answers(opened: Open, monkeypat
     await expect(page.get_by_role("alert")).to_contain_text("numbers")
     await expect(page.get_by_text("Connected.")).to_have_count(0)
     await page.get_by_role("button", name="Does numbers answer?").click()
-    await expect(page.get_by_text("the MCP server numbers cannot be reached")).to_be_visible()
+    await expect(page.get_by_role("status").get_by_text("the MCP server numbers cannot be reached")).to_be_visible()
 
 
 async def test_whoever_may_not_register_looks_only(opened: Open, site: Site) -> None:

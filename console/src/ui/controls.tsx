@@ -112,9 +112,20 @@ export function Select<T extends string>({ label, name, value: current, onValue,
   );
 }
 
-/** A field whose value stands in the address, under its name. */
+/** Milliseconds after which the typing has paused. */
+const PAUSE = 350;
+
+/** A field whose value goes into the address, under its name, when the typing pauses. */
 export function SearchField({ name, type = "search", ...rest }: Omit<FieldProps, "value" | "onValue"> & { name: string }) {
-  return <Field {...rest} type={type} value={asked(name)} onValue={(value) => search({ [name]: value || null })} />;
+  const stored = asked(name);
+  const [text, setText] = useState(stored);
+  useEffect(() => setText(stored), [stored]);
+  useEffect(() => {
+    if (text === stored) return;
+    const timer = setTimeout(() => search({ [name]: text.trim() || null }), PAUSE);
+    return () => clearTimeout(timer);
+  }, [text, stored]);
+  return <Field {...rest} type={type} value={text} onValue={setText} />;
 }
 
 /** A choice that stands in the address. `any`: what no choice is called. */

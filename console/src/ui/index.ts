@@ -4,7 +4,7 @@ export { Area, Button, CopyButton, Dialog, Field, optionsOf, SearchField, Search
 export { ConfirmButton, DialogButton, Form, SearchForm, type Given } from "./form";
 export { Json, jsonOf } from "./json";
 export { later } from "./later";
-export { allOf, paged, useListing, useLoaded, type After, type Known, type Listing } from "./load";
+export { allOf, eachOf, paged, useListing, useLoaded, type After, type Known, type Listing } from "./load";
 export { Facts, Figures, PageHead, type Figure } from "./page";
 export { csv, save } from "./save";
 export { Empty, Loading, Problem, Show } from "./state";

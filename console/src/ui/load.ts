@@ -22,6 +22,15 @@ export async function allOf<T>(page: (after: After) => Promise<Page<T>>): Promis
   return rows;
 }
 
+/** Do something with each of many things, `atOnce` at a time. */
+export async function eachOf<T>(things: readonly T[], atOnce: number, work: (thing: T, place: number) => Promise<void>): Promise<void> {
+  const left = things.entries();
+  const worker = async () => {
+    for (const [place, thing] of left) await work(thing, place);
+  };
+  await Promise.all(Array.from({ length: atOnce }, worker));
+}
+
 /** Asks, and keeps what went wrong. What is asked later makes an earlier answer void. */
 function useAsking() {
   const [error, setError] = useState<unknown>(null);

@@ -3,7 +3,7 @@ import { useRef, useState } from "preact/hooks";
 import { api, data, upload, type Listed } from "../../api";
 import { chosen, to } from "../../route";
 import { may } from "../../session";
-import { acts, Button, bytes, ConfirmButton, optionsOf, paged, SearchSelect, Table, tell, Time, useListing, type After, type Column } from "../../ui";
+import { acts, Button, bytes, ConfirmButton, eachOf, optionsOf, paged, SearchSelect, Table, tell, Time, useListing, type After, type Column } from "../../ui";
 import { t } from "../../words";
 
 export type StoreFile = Listed<"/v1/vector_stores/{vector_store_id}/files">;
@@ -33,21 +33,18 @@ export function FileStatus({ file }: { file: StoreFile }) {
 function useUpload(store: string, onDone: () => void) {
   const [state, setState] = useState<{ done: number; total: number } | null>(null);
   const add = async (files: readonly File[]) => {
-    const waiting = [...files];
     const ids: string[] = [];
     setState({ done: 0, total: files.length });
-    const work = async () => {
-      for (let file = waiting.shift(); file; file = waiting.shift()) {
-        try {
-          ids.push(await upload(file, "assistants"));
-        } catch (error) {
-          tell(t("kn.notUploaded", { name: file.name, why: (error as Error).message }), "problem");
-        }
-        setState((old) => old && { ...old, done: old.done + 1 });
+    const put = async (file: File) => {
+      try {
+        ids.push(await upload(file, "assistants"));
+      } catch (error) {
+        tell(t("kn.notUploaded", { name: file.name, why: (error as Error).message }), "problem");
       }
+      setState((old) => old && { ...old, done: old.done + 1 });
     };
     try {
-      await Promise.all(Array.from({ length: AT_ONCE }, work));
+      await eachOf(files, AT_ONCE, put);
       const params = { path: { vector_store_id: store } };
       if (ids.length) await data(api.POST("/v1/vector_stores/{vector_store_id}/file_batches", { params, body: { file_ids: ids } }));
     } catch (error) {

@@ -1,26 +1,15 @@
 /** What runs are looked for by. It stands in the address, so a link shows the same. */
-import { useEffect, useState } from "preact/hooks";
-import { query, search } from "../../route";
+import { useState } from "preact/hooks";
+import { asked, query, search } from "../../route";
 import { may, me } from "../../session";
-import { Button, Field, Select } from "../../ui/controls";
+import { Button, Field, optionsOf, SearchField, SearchSelect } from "../../ui";
 import { t } from "../../words";
 import { FILTERS, type Filter } from "./rows";
 
 const STATUSES = ["created", "running", "awaiting_input", "paused", "completed", "stopped", "error"] as const;
-const QUIET = 350;
-
-/** A field whose value goes into the address when the typing pauses. */
-function SearchField({ name, type = "text" }: { name: Filter; type?: "text" | "number" }) {
-  const stored = query.value.get(name) ?? "";
-  const [text, setText] = useState(stored);
-  useEffect(() => setText(stored), [stored]);
-  useEffect(() => {
-    if (text === stored) return;
-    const timer = setTimeout(() => search({ [name]: text.trim() || null }), QUIET);
-    return () => clearTimeout(timer);
-  }, [text, stored]);
-  return <Field label={t(`runs.by.${name}`)} type={type} value={text} onValue={setText} />;
-}
+/** What is seldom looked for. */
+const SELDOM = ["text", "tool", "thread", "error_code", "error", "slower_than"] as const satisfies readonly Filter[];
+const KEPT = [...FILTERS, "order"];
 
 /** Unix seconds as a field of the browser's has them: its own time, without a zone. */
 function local(seconds: string): string {
@@ -30,44 +19,27 @@ function local(seconds: string): string {
 
 function MomentField({ name }: { name: "from" | "to" }) {
   const put = (value: string) => search({ [name]: value ? String(Math.floor(new Date(value).getTime() / 1000)) : null });
-  return <Field label={t(`runs.by.${name}`)} type="datetime-local" value={local(query.value.get(name) ?? "")} onValue={put} />;
-}
-
-export function StatusFilter() {
-  return (
-    <Select
-      label={t("runs.by.status")}
-      value={query.value.get("status") ?? ""}
-      options={[["", t("runs.any")], ...STATUSES.map((each) => [each, t(`status.${each}`)] as [string, string])]}
-      onValue={(status) => search({ status: status || null })}
-    />
-  );
+  return <Field label={t(`runs.by.${name}`)} type="datetime-local" value={local(asked(name))} onValue={put} />;
 }
 
 export function RunFilters() {
   const [more, setMore] = useState(() => FILTERS.slice(3).some((name) => query.value.has(name)));
+  const status = <SearchSelect label={t("is.status")} name="status" options={optionsOf(STATUSES, (each) => t(`status.${each}`))} any={t("runs.any")} />;
   if (!may("runs:admin"))
     return (
       <div class="filters" role="search">
-        <StatusFilter />
+        {status}
       </div>
     );
   const mine = me.value?.user ?? "";
+  const isMine = asked("user") === mine;
   return (
     <div class="filters run-filters" role="search">
-      <StatusFilter />
-      <SearchField name="team" />
-      <SearchField name="user" />
-      <Select
-        label={t("runs.order")}
-        value={query.value.get("order") === "slow" ? "slow" : "newest"}
-        options={[
-          ["newest", t("runs.newest")],
-          ["slow", t("runs.slow")],
-        ]}
-        onValue={(order) => search({ order: order === "slow" ? order : null })}
-      />
-      <Button pressed={query.value.get("user") === mine} onClick={() => search({ user: query.value.get("user") === mine ? null : mine })}>
+      {status}
+      <SearchField label={t("is.team")} name="team" type="text" />
+      <SearchField label={t("is.user")} name="user" type="text" />
+      <SearchSelect label={t("runs.order")} name="order" options={[["slow", t("runs.slow")]]} any={t("runs.newest")} />
+      <Button pressed={isMine} onClick={() => search({ user: isMine ? null : mine })}>
         {t("runs.mine")}
       </Button>
       <Button kind="ghost" pressed={more} onClick={() => setMore(!more)}>
@@ -75,18 +47,15 @@ export function RunFilters() {
       </Button>
       {more && (
         <>
-          <SearchField name="text" />
-          <SearchField name="tool" />
-          <SearchField name="thread" />
-          <SearchField name="error_code" />
-          <SearchField name="error" />
-          <SearchField name="slower_than" type="number" />
+          {SELDOM.map((name) => (
+            <SearchField key={name} label={t(`runs.by.${name}`)} name={name} type={name === "slower_than" ? "number" : "text"} />
+          ))}
           <MomentField name="from" />
           <MomentField name="to" />
         </>
       )}
-      {[...FILTERS, "order"].some((name) => query.value.has(name)) && (
-        <Button kind="ghost" onClick={() => search(Object.fromEntries([...FILTERS, "order"].map((name) => [name, null])))}>
+      {KEPT.some((name) => query.value.has(name)) && (
+        <Button kind="ghost" onClick={() => search(Object.fromEntries(KEPT.map((name) => [name, null])))}>
           {t("do.clear")}
         </Button>
       )}

@@ -2,10 +2,7 @@
 import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
 import { query, to } from "../../route";
 import { may } from "../../session";
-import { useListing } from "../../ui/load";
-import { Empty } from "../../ui/state";
-import { type Column, Table } from "../../ui/table";
-import { count, duration, Lasting, Status, Time } from "../../ui/values";
+import { count, duration, Empty, Lasting, Status, Table, Time, useListing, type Column } from "../../ui";
 import { language, t } from "../../words";
 import { BulkBar } from "./bulk";
 import { RunFilters } from "./filters";
@@ -18,7 +15,7 @@ function columns(all: boolean): Column<Row>[] {
   const text = (value: string) => <bdi title={value}>{value}</bdi>;
   return [
     {
-      head: t("runs.run"),
+      head: t("is.run"),
       width: "minmax(14rem, 2fr)",
       cell: (row) => (
         <>
@@ -26,8 +23,8 @@ function columns(all: boolean): Column<Row>[] {
         </>
       ),
     },
-    { head: t("runs.by.status"), width: "8.5rem", cell: (row) => <Status status={row.status} /> },
-    ...(all ? [{ head: t("runs.by.user"), width: "minmax(5rem, 1fr)", wide: true, cell: (row: Row) => text(row.user ?? "") }] : []),
+    { head: t("is.status"), width: "8.5rem", cell: (row) => <Status status={row.status} /> },
+    ...(all ? [{ head: t("is.user"), width: "minmax(5rem, 1fr)", wide: true, cell: (row: Row) => text(row.user ?? "") }] : []),
     { head: t("runs.by.thread"), width: "minmax(5rem, 1fr)", wide: true, cell: (row) => text(row.thread) },
     { head: t("runs.created"), width: "7.5rem", wide: true, cell: (row) => <Time at={row.createdAt} /> },
     {
@@ -36,9 +33,9 @@ function columns(all: boolean): Column<Row>[] {
       numeric: true,
       cell: (row) => (row.since === null ? duration(row.seconds) : <Lasting from={row.since} until={null} />),
     },
-    { head: t("runs.attempt"), width: "4.5rem", numeric: true, wide: true, cell: (row) => (row.attempt > 1 ? <strong>{row.attempt}</strong> : row.attempt) },
+    { head: t("is.attempt"), width: "4.5rem", numeric: true, wide: true, cell: (row) => (row.attempt > 1 ? <strong>{row.attempt}</strong> : row.attempt) },
     { head: t("runs.turns"), width: "4rem", numeric: true, wide: true, cell: (row) => count(row.turns) },
-    { head: t("runs.tokens"), width: "5rem", numeric: true, wide: true, cell: (row) => count(row.tokens) },
+    { head: t("is.tokens"), width: "5rem", numeric: true, wide: true, cell: (row) => count(row.tokens) },
     { head: t("runs.reason"), width: "minmax(6rem, 3fr)", wide: true, cell: (row) => text(row.reason ?? "") },
   ];
 }

@@ -1,9 +1,8 @@
 /** Runs as the list shows them: one's own, or, for operators, those of all users of the tenant. */
-import { api, data, post } from "../../api/client";
-import type { AnyRun, Page, Run, Status } from "../../api/shapes";
+import { api, data, post, type AnyRun, type Page, type Run, type Status } from "../../api";
 import type { paths } from "../../api/schema";
 import { may } from "../../session";
-import { paged } from "../../ui/load";
+import { eachOf, paged, type After } from "../../ui";
 
 export type Verb = "cancel" | "pause" | "resume" | "retry";
 export const VERBS: readonly Verb[] = ["cancel", "pause", "resume", "retry"];
@@ -71,7 +70,7 @@ export function wanted(filters: Filters): Wanted {
   return Object.fromEntries(Object.entries(filters).map(([name, value]) => [name, NUMBERS.includes(name) ? Number(value) : value])) as Wanted;
 }
 
-export async function pageOf(filters: Filters, after: string | number | null): Promise<Page<Row>> {
+export async function pageOf(filters: Filters, after: After): Promise<Page<Row>> {
   const place = paged(after);
   const found: Page<Run | AnyRun> = may("runs:admin")
     ? await data(api.GET("/v1/admin/runs", { params: { query: { ...wanted(filters), ...place } } }))
@@ -118,19 +117,14 @@ const AT_ONCE = 8;
 /** Do something with each of these runs, and tell what became of each. */
 export async function steerEach(verb: Verb, rows: readonly Row[]): Promise<Outcome[]> {
   const outcomes: Outcome[] = [];
-  const left = [...rows.entries()];
-  const work = async () => {
-    for (let next = left.shift(); next; next = left.shift()) {
-      const [place, row] = next;
-      const told = { id: row.id, team: row.team };
-      try {
-        await steer(verb, row);
-        outcomes[place] = { ...told, outcome: row.status === "running" ? "asked" : "done", reason: null };
-      } catch (error) {
-        outcomes[place] = { ...told, outcome: "refused", reason: error instanceof Error ? error.message : String(error) };
-      }
+  await eachOf(rows, AT_ONCE, async (row, place) => {
+    const told = { id: row.id, team: row.team };
+    try {
+      await steer(verb, row);
+      outcomes[place] = { ...told, outcome: row.status === "running" ? "asked" : "done", reason: null };
+    } catch (error) {
+      outcomes[place] = { ...told, outcome: "refused", reason: error instanceof Error ? error.message : String(error) };
     }
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  });
   return outcomes;
 }
