@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pytest
 from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
@@ -15,6 +15,7 @@ from autogen_core.tools import FunctionTool, StaticWorkbench, ToolResult
 from drsai_backend import Depends, DrSaiAgent, RunContext, ToolError, ToolRun, tool
 from drsai_backend.access.principal import Principal
 from drsai_backend.teams.replay.steps import ToolFinished, ToolPartial, ToolStarted
+from drsai_backend.teams.replay.workbench import RecordedWorkbench
 from drsai_backend.tools import Approval, Proceed, ToolCall, current_tool_run, log_calls
 from drsai_backend.tools import idempotent as may_repeat
 from drsai_backend.tools.results import text_result
@@ -47,6 +48,38 @@ def team(rule: Any, **agent: Any) -> Any:
 async def said(rule: Any, **agent: Any) -> str:
     story = await Story(team(rule, **agent)).run()
     return str(story.said[-1]["content"])
+
+
+async def test_tools_that_cannot_change_are_described_once_a_run() -> None:
+    """AutoGen makes the schema of a function anew each time; what describes itself is asked each time."""
+    asked: list[str] = []
+
+    def look(place: str) -> str:
+        """Look."""
+        return place
+
+    class Odd(FunctionTool):
+        @property
+        def schema(self) -> Any:
+            asked.append(self.name)
+            return {**super().schema, "description": f"the {len(asked)}. time"}
+
+    async def described(bench: RecordedWorkbench) -> list[str]:
+        return [str(each.get("description")) for each in await bench.list_tools()]
+
+    tools: list[Any] = [FunctionTool(look, description="a")]
+    inner = StaticWorkbench(tools)
+    bench = RecordedWorkbench(inner, cast("Any", None), 0)
+    first = await bench.list_tools()
+    again = await bench.list_tools()
+    assert first == again
+    assert first is not again
+    assert first[0] is again[0]
+    inner._tools.append(FunctionTool(look, description="b", name="another"))
+    assert await described(bench) == ["a", "b"]
+    odd = RecordedWorkbench(StaticWorkbench([Odd(look, description="odd")]), cast("Any", None), 0)
+    assert await described(odd) == ["the 1. time"]
+    assert await described(odd) == ["the 2. time"]
 
 
 async def test_what_a_run_provides() -> None:

@@ -132,7 +132,9 @@ def test_how_an_assistant_calls_a_workbench() -> None:
     assert "model_client = self._model_client" in inspect.getsource(AssistantAgent.on_messages_stream)
     assert parameters(StaticWorkbench.call_tool) == parameters(StaticStreamWorkbench.call_tool_stream)
     assert parameters(StaticWorkbench.call_tool) == parameters(RecordedWorkbench.call_tool)
-    assert "_override_name_to_original" in vars(StaticWorkbench([]))
+    assert {"_override_name_to_original", "_tools"} <= vars(StaticWorkbench([])).keys()
+    assert StaticStreamWorkbench.list_tools is StaticWorkbench.list_tools
+    assert FunctionTool.schema is BaseTool.schema, "teams/replay/workbench.py describes a function once"
     assert "_func" in vars(FunctionTool(add, description="adds")), "agents/_policy.py looks for marks there"
 
 

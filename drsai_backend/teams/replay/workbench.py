@@ -6,10 +6,12 @@ been made), `make_call` (a task of its own), `tools.calling` (permission, middle
 
 from __future__ import annotations
 
+# Private: the tools of AutoGen's workbenches. tests/teams/test_upstream_agents.py.
+# pyright: reportPrivateUsage=false
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from autogen_core import CancellationToken
-from autogen_core.tools import StaticWorkbench, ToolResult, ToolSchema, Workbench
+from autogen_core.tools import BaseTool, StaticWorkbench, ToolResult, ToolSchema, Workbench
 
 from drsai_backend.teams.replay.call import Call
 from drsai_backend.teams.replay.tool_calls import ToolCalls
@@ -25,6 +27,7 @@ class RecordedWorkbench:
         self.__place = place
         self.listed: Sequence[ToolSchema] = ()
         """The tools as they were listed last."""
+        self.__described: Sequence[object] = ()
 
     @property
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -40,8 +43,14 @@ class RecordedWorkbench:
         same tools each time, and a registered tool is that of when the run began (`asks_servers`); a server has others
         whenever it likes."""
         inner = self.__inner
+        if isinstance(inner, StaticWorkbench):
+            # AutoGen makes the schema of a function anew each time, in a thousand calls.
+            if not self.__described or self.__described != inner._tools:
+                self.listed = await inner.list_tools()
+                self.__described = [*inner._tools] if _has_fixed_schemas(inner) else ()
+            return [*self.listed]
         asks = getattr(inner, "asks_servers", None)
-        if isinstance(inner, StaticWorkbench) or (asks is not None and not await asks()):
+        if asks is not None and not await asks():
             self.listed = tools = await inner.list_tools()
         else:
             self.listed = tools = await self.__calls.steps.listed(self.__place, inner.list_tools)
@@ -71,3 +80,9 @@ class RecordedWorkbench:
         call = Call(self.__inner, name, arguments or {}, cancellation_token, call_id, stream=True)
         async for item in self.__calls.stream(call):
             yield item
+
+
+def _has_fixed_schemas(workbench: StaticWorkbench) -> bool:
+    """Whether a workbench and its tools describe themselves as AutoGen's own do: by what they are made of."""
+    is_own = getattr(workbench.list_tools, "__func__", None) is StaticWorkbench.list_tools
+    return is_own and all(getattr(type(tool), "schema", None) is BaseTool.schema for tool in workbench._tools)
