@@ -4,46 +4,62 @@ has some."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import numpy as np
 import sqlalchemy as sa
 from cachetools import LRUCache
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import SearchPosting, table_of
 from drsai_backend.search.postings import POSTING
 
+Array: TypeAlias = NDArray[Any]
+
 FREQUENT: Final = 10_000
 """Entries that a term is in from which on its postings are remembered."""
 _AT_ONCE: Final = 64
 """Rows of postings that are fetched at a time: of 6 KB at most."""
-_OVERHEAD: Final = 200
-"""Bytes that a term, and a block, takes in memory beside what is packed."""
+_JOINED: Final = 4 * 2**20
+"""Bytes of postings, at most, that PostgreSQL is asked for at a time, unless those of one term are more."""
+_OVERHEAD: Final = 500
+"""Bytes that a term takes in memory beside its arrays."""
 _posting = table_of(SearchPosting)
 
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """The postings of a term, in all blocks or in those of one index.
+    """The postings of a term in an index.
 
     Attributes:
-        blocks: the index and the number of each.
+        blocks: the numbers of its blocks.
         sizes: how many of the postings are in each.
         packed: all of them, block after block.
     """
 
-    blocks: Sequence[tuple[int, int]] = ()
-    sizes: Sequence[int] = ()
-    packed: bytes = b""
+    blocks: Array
+    sizes: Array
+    packed: bytes
 
     @property
     def count(self) -> int:
         """How many entries have the term."""
         return len(self.packed) // POSTING.size
+
+
+OfTerm: TypeAlias = Mapping[int, Postings]
+"""The postings of a term in each index."""
+_NONE: Final = Postings(np.zeros(0, int), np.zeros(0, int), b"")
+
+
+def having(found: OfTerm) -> int:
+    """Return how many entries have a term."""
+    return sum(each.count for each in found.values())
 
 
 class Frequent:
@@ -61,7 +77,7 @@ class Frequent:
 
     def postings(
         self, session: Session, indexes: Mapping[int, sa.Row[Any]], terms: Sequence[int]
-    ) -> tuple[Iterator[Postings], list[Postings]]:
+    ) -> tuple[Iterator[OfTerm], list[OfTerm]]:
         """Return the postings of each term that is there: those that are read, of which that of one term at a time is
         in memory; and those that are remembered, of the rarest term first.
 
@@ -72,26 +88,21 @@ class Frequent:
         """
         known = {term: held for term in terms if (held := self._known(indexes, term)) is not None}
         read = self._read(session, indexes, [term for term in terms if term not in known])
-        return read, sorted(known.values(), key=lambda postings: postings.count)
+        return read, sorted(known.values(), key=having)
 
-    def _read(self, session: Session, indexes: Mapping[int, sa.Row[Any]], terms: Sequence[int]) -> Iterator[Postings]:
-        for term, parts in _fetch(session, [*indexes], terms):
-            whole = _joined([*parts.values()])
-            if whole.count >= FREQUENT:
+    def _read(self, session: Session, indexes: Mapping[int, sa.Row[Any]], terms: Sequence[int]) -> Iterator[OfTerm]:
+        for term, found in _fetch(session, indexes, terms):
+            if having(found) >= FREQUENT:
                 # Also of an index that has few or none: what is frequent in one of them is asked of all together.
                 for index, row in indexes.items():
-                    self._remember(index, term, (row.changes, parts.get(index, Postings())))
-            yield whole
+                    self._remember(index, term, (row.changes, found.get(index, _NONE)))
+            yield found
 
-    def _known(self, indexes: Mapping[int, sa.Row[Any]], term: int) -> Postings | None:
+    def _known(self, indexes: Mapping[int, sa.Row[Any]], term: int) -> OfTerm | None:
         with self._lock:
-            held = [self._held.get((index, term)) for index in indexes]
-        parts: list[Postings] = []
-        for each, row in zip(held, indexes.values(), strict=True):
-            if each is None or each[0] != row.changes:
-                return None
-            parts.append(each[1])
-        return _joined(parts)
+            held = {index: self._held.get((index, term)) for index in indexes}
+        found = {index: each[1] for index, each in held.items() if each and each[0] == indexes[index].changes}
+        return found if len(found) == len(indexes) else None
 
     def _remember(self, index: int, term: int, held: tuple[int, Postings]) -> None:
         if _size(held) <= self._held.maxsize:
@@ -99,32 +110,69 @@ class Frequent:
                 self._held[index, term] = held
 
 
-def _joined(parts: Sequence[Postings]) -> Postings:
-    if len(parts) == 1:
-        return parts[0]
-    blocks = [block for each in parts for block in each.blocks]
-    return Postings(blocks, [size for each in parts for size in each.sizes], b"".join(each.packed for each in parts))
-
-
 def _size(held: tuple[int, Postings]) -> int:
-    return len(held[1].packed) + _OVERHEAD * (1 + len(held[1].blocks))
+    return len(held[1].packed) + _OVERHEAD + held[1].blocks.nbytes + held[1].sizes.nbytes
 
 
-def _fetch(session: Session, indexes: Sequence[int], terms: Sequence[int]) -> Iterator[tuple[int, dict[int, Postings]]]:
+Found: TypeAlias = Iterator[tuple[int, int, Postings]]
+"""Terms, and in each index their postings."""
+
+
+def _fetch(session: Session, indexes: Mapping[int, sa.Row[Any]], terms: Sequence[int]) -> Iterator[tuple[int, OfTerm]]:
     """Return terms that are there, each with its postings in each index."""
-    c = _posting.c
+    is_postgresql = session.get_bind().dialect.name == "postgresql"
+    found = _joined_there(session, indexes, terms) if is_postgresql else _joined_here(session, indexes, terms)
+    for term, of_term in groupby(found, lambda each: each[0]):
+        yield term, {index: postings for _, index, postings in of_term}
+
+
+def _joined_here(session: Session, indexes: Collection[int], terms: Sequence[int]) -> Found:
+    c, [first, *more] = _posting.c, indexes
+    # With one index the table has this order.
+    here = c.index_id.in_(indexes) if more else c.index_id == first
+    query = sa.select(c.term, c.index_id, c.block, c.postings).order_by(c.term, c.index_id, c.block)
     for some in batches(terms):
-        query = sa.select(c.term, c.index_id, c.block, c.postings).where(c.term.in_(some))
-        # With one index the table has this order.
-        query = query.where(c.index_id == indexes[0] if len(indexes) == 1 else c.index_id.in_(indexes))
-        rows = session.connection().execute(
-            query.order_by(c.term, c.index_id, c.block), execution_options={"yield_per": _AT_ONCE}
-        )
-        for term, of_term in groupby(rows, lambda row: row[0]):
-            of_index = groupby(((index, block, packed) for _, index, block, packed in of_term), lambda row: row[0])
-            yield term, {index: _packed([*those]) for index, those in of_index}
+        some_rows = query.where(here, c.term.in_(some))
+        rows = session.connection().execute(some_rows, execution_options={"yield_per": _AT_ONCE})
+        for (term, index), those in groupby(rows, lambda row: (row[0], row[1])):
+            blocks, parts = zip(*((block, packed) for _, _, block, packed in those), strict=True)
+            sizes = np.array([len(packed) // POSTING.size for packed in parts])
+            yield term, index, Postings(np.array(blocks), sizes, b"".join(parts))
 
 
-def _packed(rows: Sequence[tuple[int, int, bytes]]) -> Postings:
-    blocks = [(index, block) for index, block, _ in rows]
-    return Postings(blocks, [len(row[2]) // POSTING.size for row in rows], b"".join(row[2] for row in rows))
+def _joined_there(session: Session, indexes: Mapping[int, sa.Row[Any]], terms: Sequence[int]) -> Found:
+    """A term has a row a block, which PostgreSQL and its driver take longer for than for what is in it."""
+    most = max(1, _JOINED // (POSTING.size * sum(row.entries for row in indexes.values()) or 1))
+    for some in batches(terms, most):
+        found = session.connection().execute(_THERE, {"terms": some, "indexes": [*indexes]})
+        for term, index, blocks, sizes, packed in found:
+            yield term, index, Postings(_numbers(blocks), _numbers(sizes) // POSTING.size, packed)
+
+
+def _in_one(column: sa.ColumnElement[Any]) -> sa.Function[bytes]:
+    return sa.func.string_agg(column, sa.literal(b""), type_=sa.LargeBinary)
+
+
+def _any(name: str) -> sa.ColumnElement[Any]:
+    """One of those that are given: as an array, so that it is one statement, however many they are, which is planned
+    once."""
+    return sa.any_(sa.bindparam(name, type_=sa.ARRAY(sa.BigInteger)))
+
+
+_THERE: Final = (
+    sa.select(
+        _posting.c.term,
+        _posting.c.index_id,
+        _in_one(sa.func.int4send(_posting.c.block)),
+        _in_one(sa.func.int4send(sa.func.octet_length(_posting.c.postings))),
+        _in_one(_posting.c.postings),
+    )
+    .where(_posting.c.term == _any("terms"), _posting.c.index_id == _any("indexes"))
+    .group_by(_posting.c.term, _posting.c.index_id)
+    .order_by(_posting.c.term, _posting.c.index_id)
+)
+
+
+def _numbers(packed: bytes) -> Array:
+    """Return 32-bit numbers, as PostgreSQL sends them."""
+    return np.frombuffer(packed, ">i4").astype(int)

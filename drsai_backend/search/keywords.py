@@ -5,25 +5,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import sqlalchemy as sa
-from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from drsai_backend.search.base import MAX_TERMS
-from drsai_backend.search.frequent import Frequent, Postings
+from drsai_backend.search.frequent import Array, Frequent, OfTerm, having
 from drsai_backend.search.postings import BLOCK
 from drsai_backend.search.tokens import asked
-
-Array: TypeAlias = NDArray[Any]
 
 K1: Final = 1.5
 B: Final = 0.75
 """Chosen by the recall on questions in English and Chinese; see docs/benchmarks.md."""
 _GROUP: Final = 64
 """Entries of which the highest score is compared first."""
+MAX_TERMS: Final = 256
+"""Terms of a query that are looked for."""
 DIGITS: Final = 6
 """Of scores: those that differ less are equal, whatever the order in which numbers were added."""
 
@@ -57,16 +55,26 @@ def by_keywords(
     if not total or not (wanted := asked(text, MAX_TERMS)):
         return []
     mean = max(1.0, sum(row.length for row in indexes.values()) / total)
-    blocks: dict[tuple[int, int], int] = {}
+    rows = {index: np.full(row.next_number // BLOCK + 1, -1) for index, row in indexes.items()}
+    blocks: list[tuple[int, int]] = []
     # As many blocks as there are where nothing was removed.
     scores = np.zeros((total // BLOCK + len(indexes)) * BLOCK)
 
-    def weigh(found: Postings, lowest: float = 0.0) -> None:
+    def places(index: int, numbers: Array) -> Array:
+        """Return where in the scores blocks of an index begin."""
+        mine = rows[index]
+        new = numbers[mine[numbers] < 0]
+        mine[new] = np.arange(len(blocks), len(blocks) + len(new)) * BLOCK
+        blocks.extend((index, int(each)) for each in new)
+        return mine[numbers]
+
+    def weigh(found: OfTerm, lowest: float = 0.0) -> None:
         """Add to the scores what a term counts, of entries that have so much by now."""
         nonlocal scores
-        postings = np.frombuffer(found.packed, "<u2").reshape(-1, 3)
-        places = np.array([blocks.setdefault(each, len(blocks)) for each in found.blocks])
-        at = np.repeat(places * BLOCK, found.sizes) + postings[:, 0]
+        parts = found.values()
+        postings = np.frombuffer(b"".join(each.packed for each in parts), "<u2").reshape(-1, 3)
+        starts = np.concatenate([places(index, each.blocks) for index, each in found.items()])
+        at = np.repeat(starts, np.concatenate([each.sizes for each in parts])) + postings[:, 0]
         if len(blocks) * BLOCK > len(scores):
             scores = np.concatenate([scores, np.zeros(len(blocks) * 2 * BLOCK - len(scores))])
         if lowest > 0:
@@ -77,19 +85,19 @@ def by_keywords(
         below *= K1 * B / mean
         below += K1 * (1 - B)
         below += count
-        count *= _weight(total, found.count) * (K1 + 1)
+        count *= _weight(total, having(found)) * (K1 + 1)
         count /= below
         scores[at] += count
 
     read, known = frequent.postings(session, indexes, wanted)
     for found in read:
         weigh(found)
-    rest = [_weight(total, found.count) * (K1 + 1) for found in known]
+    rest = [_weight(total, having(found)) * (K1 + 1) for found in known]
     for at, found in enumerate(known):
         # What can no longer come among the best is passed by (Turtle and Flood, "Query Evaluation: Strategies and
         # Optimizations", 1995): a frequent term counts little, and is in nearly every entry.
         weigh(found, _lowest(scores, most) - sum(rest[at:]) if allowed is None else 0.0)
-    return best(scores.reshape(-1, BLOCK), blocks, most, allowed)
+    return best(scores.reshape(-1, BLOCK), {each: at for at, each in enumerate(blocks)}, most, allowed)
 
 
 def _weight(total: int, having: int) -> float:
@@ -99,7 +107,7 @@ def _weight(total: int, having: int) -> float:
 
 def _lowest(scores: Array, most: int) -> float:
     """Return a score that at least so many entries have: of so many groups, less what is equal to it when rounded."""
-    highest = scores.reshape(-1, _GROUP).max(axis=1)
+    highest = scores.reshape(_GROUP, -1).max(axis=0)  # So that neighbours are compared at once, each in its own group.
     return float(np.partition(highest, -most)[-most]) - 10**-DIGITS if len(highest) > most else 0.0
 
 
@@ -108,20 +116,22 @@ def best(
 ) -> list[tuple[Place, float]]:
     """The best of some blocks, whose rows in `scores` are told."""
     ordered = sorted(blocks)
-    scores = scores[[blocks[each] for each in ordered]]
-    for (index, block), scored in zip(ordered, scores, strict=True):
-        if allowed is not None:
+    if allowed is not None:
+        for index, block in ordered:
+            scored = scores[blocks[index, block]]
             first, end = np.searchsorted(allowed[index], (block * BLOCK, (block + 1) * BLOCK))
             passing = np.zeros(BLOCK)
             passing[allowed[index][first:end] - block * BLOCK] = 1
             scored *= passing
     flat = scores.ravel()
     there = np.flatnonzero((flat >= _lowest(scores, most)) & (flat > 0))
+    # In the order of their places, of which the first ones go before others that are as good.
+    rows = np.argsort([blocks[each] for each in ordered])
+    there = there[np.argsort(rows[there // BLOCK] * BLOCK + there % BLOCK)]
     rounded, found = np.round(flat[there], DIGITS), list[tuple[Place, float]]()
     for at in top(rounded, most):
-        row, number = divmod(int(there[at]), BLOCK)
-        index, block = ordered[row]
-        found.append((Place(index, block * BLOCK + number), float(rounded[at])))
+        index, block = ordered[rows[there[at] // BLOCK]]
+        found.append((Place(index, block * BLOCK + int(there[at]) % BLOCK), float(rounded[at])))
     return [each for each in found if each[1] > 0]
 
 

@@ -36,6 +36,11 @@ _NO_VECTORS: Final = "There are no vectors of what was searched, so it was searc
 _NO_COSINE: Final = "score_threshold was left out, because no vectors were searched."
 _LATER: Final = "An index that a later release has made was left out."
 _index, _entry = table_of(SearchIndex), table_of(SearchEntry)
+# Made once: to write them down takes as long as to execute them.
+_INDEXES: Final = sa.select(_index).where(_index.c.id.in_(sa.bindparam("indexes", expanding=True)))
+_HITS: Final = sa.select(
+    _entry.c.number, _entry.c.ref, _entry.c.family, _entry.c.text, _entry.c.attributes, _entry.c.place
+).where(_entry.c.index_id == sa.bindparam("of"), _entry.c.number.in_(sa.bindparam("numbers", expanding=True)))
 
 
 class Search:
@@ -68,7 +73,7 @@ class Search:
         """`find` in a transaction of the caller's. Takes processor time: not in the event loop's thread, where storage
         functions of `Database.read` and `write` run on PostgreSQL."""
         _check(indexes, query)
-        rows = {row.id: row for row in session.connection().execute(sa.select(_index).where(_index.c.id.in_(indexes)))}
+        rows = {row.id: row for row in session.connection().execute(_INDEXES, {"indexes": [*indexes]})}
         known = {index: row for index, row in sorted(rows.items()) if row.form <= FORM}
         mode, vectored, vector, notes = _way(known, query)
         if len(known) < len(rows):
@@ -146,12 +151,10 @@ def _first(scores: Mapping[Place, float], most: int) -> dict[Place, float]:
 
 def _read(session: Session, scores: Mapping[Place, float]) -> dict[Place, Hit]:
     """Return the entries at these places, with their scores."""
-    c = _entry.c
     found: dict[Place, Hit] = {}
     for index in {place.of for place in scores}:
         numbers = [place.number for place in scores if place.of == index]
-        query = sa.select(c.number, c.ref, c.family, c.text, c.attributes, c.place).where(c.index_id == index)
-        for number, *values in session.connection().execute(query.where(c.number.in_(numbers))):
+        for number, *values in session.connection().execute(_HITS, {"of": index, "numbers": numbers}):
             place = Place(index, number)
             ref, family, text, attributes, where = values
             found[place] = Hit(index, ref, family, text, scores[place], attributes, where)

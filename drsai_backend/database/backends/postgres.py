@@ -83,6 +83,7 @@ class PostgresBackend:
         self._engine: AsyncEngine | None = None
         self._read_engine: AsyncEngine | None = None
         self._sync_engine: sa.Engine | None = None
+        self._sync_read_engine: sa.Engine | None = None
         # In the order of arrival: SQLAlchemy's pool may give a connection that becomes free to whoever comes by, and
         # let others wait until they time out.
         self._slots = asyncio.Semaphore(pool_size)
@@ -107,7 +108,7 @@ class PostgresBackend:
         return self._run_sync(self._open_sync(), _write, fn)
 
     def read_sync(self, fn: Callable[[Session], T]) -> T:
-        return self._run_sync(self._open_sync().execution_options(**_READ_OPTIONS), _read, fn)
+        return self._run_sync(self._open_sync(reads=True), _read, fn)
 
     async def close(self) -> None:
         """Waits for what is under way, then closes all connections."""
@@ -130,7 +131,7 @@ class PostgresBackend:
         with self._lock:
             if self._sync_engine is not None:
                 self._sync_engine.dispose()
-                self._sync_engine = None
+                self._sync_engine = self._sync_read_engine = None
 
     def _open(self) -> None:
         self._check_open()
@@ -145,15 +146,16 @@ class PostgresBackend:
         elif loop is not self._loop:
             raise ConfigurationError("connections to PostgreSQL belong to the event loop that opened them")
 
-    def _open_sync(self) -> sa.Engine:
+    def _open_sync(self, *, reads: bool = False) -> sa.Engine:
         with self._lock:
             self._check_open()
-            if self._sync_engine is None:
+            if self._sync_engine is None or self._sync_read_engine is None:
                 self._sync_engine = sa.create_engine(
                     _DRIVER, pool_size=_SYNC_POOL_SIZE, max_overflow=0, **self._options
                 )
                 self._prepare(self._sync_engine)
-            return self._sync_engine
+                self._sync_read_engine = self._sync_engine.execution_options(**_READ_OPTIONS)
+            return self._sync_read_engine if reads else self._sync_engine
 
     def _prepare(self, engine: sa.Engine) -> None:
         _leave_writing_to_the_server(engine)
