@@ -8,6 +8,7 @@ of letters may be smoothed otherwise.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -43,12 +44,15 @@ MOST = 8
 """Squares that may be others: what Pillow's font lacks, as the mark of what is cut, is of another one."""
 PAUSE = 150
 """Milliseconds between two pictures."""
+WAIT = 0.01
+"""Seconds of a tool's call and between two words of the model: what takes none has no place on a line of time."""
 COLORS = 24
 """Of a picture that is kept: so it has some 10 KB."""
 LOOKS: list[dict[str, Any]] = [
     {"color_scheme": "light", "viewport": {"width": 1280, "height": 800}},
     {"color_scheme": "dark", "viewport": {"width": 390, "height": 800}},
 ]
+NO_MODEL: dict[str, Any] = {"OPENAI_BASE_URL": None, "OPENAI_API_KEY": None}
 SAME = [
     [r"\brun_\w{18,}", "run_" + "0" * 18],
     ["\u2630", "="],
@@ -91,6 +95,7 @@ print(17 + 25)
 
 def helper(context: RunContext) -> AssistantAgent:
     async def add(expression: str) -> str:
+        await asyncio.sleep(WAIT)
         return "408"
 
     tools = [FunctionTool(add, "Calculates.", name="calculator")]
@@ -212,7 +217,7 @@ def difference(was: Image.Image, now: Image.Image) -> str | None:
 
 
 async def test_the_pages_look_as_they_did(opened: Open, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    console = await opened(TEAMS, auth="required", memory=True, OPENAI_BASE_URL=None, OPENAI_API_KEY=None)
+    console = await opened(TEAMS, auth="required", memory=True, demo_delay=WAIT, **NO_MODEL)
     made = await console.drsai.keys.create(Owner("default", "ann"), ["admin"])
     headers = {"authorization": f"Bearer {made.key.get_secret_value()}"}
     async with httpx.AsyncClient(base_url=console.url, headers=headers, timeout=60) as http:
