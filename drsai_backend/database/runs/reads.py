@@ -231,13 +231,13 @@ def unheld_threads(session: Session, held: Iterable[int], is_gone: Callable[[str
 
 
 def pairs_of(number: sa.ColumnElement[int], json: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
-    """All rows as one text, `[number,json]` after `[number,json]`: as rows, the thousands of a long thread take half as
-    long again."""
+    """Return what makes one text of all rows, `[number,json]` after `[number,json]`: as rows, the thousands of a long
+    thread take half as long again."""
     return sa.func.aggregate_strings("[" + sa.cast(number, sa.Text) + "," + json + "]", ",")
 
 
 def read_pairs(text: str | None) -> dict[int, Any]:
-    """What the JSON of `pairs_of` is, by number, the least first. Raises ValueError where it is none."""
+    """Return what the JSON of `pairs_of` is, by number, the least first. Raises ValueError where it is none."""
     return dict(sorted(orjson.loads(f"[{text or ''}]")))
 
 

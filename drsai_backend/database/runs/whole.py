@@ -1,5 +1,5 @@
-"""The whole of a thread that a run needs which finds nothing of it in its process is read in one statement, as a
-database may be far. Synchronous functions of a `Session`."""
+"""A thread is read whole where its process has nothing of it: in one statement, as a database may be far. Synchronous
+functions of a `Session`."""
 
 from __future__ import annotations
 
