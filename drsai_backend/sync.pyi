@@ -673,6 +673,9 @@ class SyncAllRuns:
             after: `next` of the page before, in the same order.
             limit: how many at most.
 
+        A page of those that are found by `text` or `tool` looks at 5,000 messages at most (of one run at least), and
+        may have fewer runs than `limit`, or none, and a `next`.
+
         Raises:
             InvalidRequest: `after` is no `next` of such a list, or something of `of` cannot be.
         """
