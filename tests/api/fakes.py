@@ -101,6 +101,7 @@ class FakeEngine:
         self.db = FakeDatabase()
         self.webhooks: Any = None
         self.tools: Any = None
+        self.mcp: Any = None
         self.agents: Any = None
         self.files = SimpleNamespace(reachable=None)
 
