@@ -28,7 +28,7 @@ format: ## Put the code in shape
 test: ## The quick tier of the tests, on SQLite and PostgreSQL: 6 minutes
 	$(BIN)/pytest
 
-test-all: ## All tests, as CI runs them: 38 minutes
+test-all: ## All tests, as CI runs them: 41 minutes
 	$(BIN)/pytest --all
 
 clients: ## Real clients and coding agents, each in an environment of its own, against a real server: 10 minutes at first, then 2
