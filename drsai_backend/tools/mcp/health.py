@@ -22,7 +22,8 @@ SECONDS: Final = 15.0
 SHARED_SECONDS: Final = 5.0
 """From when a server is asked on, for how long others are told the same."""
 _AT_ONCE: Final = 4
-"""Servers of a tenant, or of the operator, that are asked at the same time."""
+"""Servers of a tenant, or of the operator, that are asked at the same time; and connections to them whose end nobody
+waits for."""
 
 
 class ServerHealth(BaseModel):
@@ -41,7 +42,7 @@ class Health:
 
     def __init__(self) -> None:
         self._asked: dict[str, tuple[float, str | None, asyncio.Task[ServerHealth]]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[asyncio.Task[None], str | None] = {}
 
     async def of(self, server: McpStdio | McpHttp | McpSse, seconds: float = SECONDS) -> ServerHealth:
         """Ask a server, and not its backup. A program is started for it, beside the one that runs use.
@@ -53,8 +54,7 @@ class Health:
         Raises:
             TooManyRequests: too many others of its tenant are asked now.
         """
-        key, now = server.model_dump_json(), time.monotonic()
-        tenant = None if isinstance(server, McpStdio) else server.tenant
+        key, now, tenant = server.model_dump_json(), time.monotonic(), _tenant_of(server)
         self._asked = {
             each: asked for each, asked in self._asked.items() if not asked[2].done() or now - asked[0] < SHARED_SECONDS
         }
@@ -77,7 +77,7 @@ class Health:
 
         bounds = {"connect_timeout": min(server.connect_timeout, seconds), "timeout": min(server.timeout, seconds)}
         asked = server.model_copy(update={**bounds, "backup": None, "required": True})
-        at, began, pool = utcnow(), time.perf_counter(), Pool(1)
+        at, began, pool, tenant = utcnow(), time.perf_counter(), Pool(1), _tenant_of(server)
         error = tools = version = None
         try:
             async with asyncio.timeout(seconds), pool.connection(asked) as connection:
@@ -88,10 +88,17 @@ class Health:
         except Exception as failed:  # noqa: BLE001 - of a foreign program or server
             error = text_of(failed)
         finally:
+            latency = round((time.perf_counter() - began) * 1000)
             closing = asyncio.create_task(pool.close())
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
-        latency = round((time.perf_counter() - began) * 1000)
+            self._closing[closing] = tenant
+            closing.add_done_callback(self._closing.pop)
+        if [*self._closing.values()].count(tenant) > _AT_ONCE:
+            await asyncio.wait({closing})  # Servers that hang at the end are no more than can be asked.
         return ServerHealth(
             up=error is None, error=error, latency_ms=latency, tools=tools, version=version, asked_at=at
         )
+
+
+def _tenant_of(server: McpStdio | McpHttp | McpSse) -> str | None:
+    """Return whose a server is; None: the operator's, as all programs are."""
+    return None if isinstance(server, McpStdio) else server.tenant

@@ -119,29 +119,48 @@ class Session(BaseHTTPRequestHandler):
         self.send_error(405)
 
     def do_DELETE(self) -> None:
-        self.server.told.set()  # type: ignore[attr-defined]
-        self.server.hold.wait()  # type: ignore[attr-defined]
+        server: Any = self.server
+        server.ending += 1
+        server.most = max(server.most, server.ending)
+        server.told.set()
+        server.hold.wait(server.seconds)
+        server.ending -= 1
 
     def log_message(self, *_: object) -> None:
         pass
 
 
-async def test_a_server_that_hangs_at_the_end_does_not_hold_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+async def hanging(monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Any]:
+    """A server that hangs at the end of a session."""
     monkeypatch.setattr(connections, "_CLOSE_SECONDS", 0.3)
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Session)
     server.told, server.hold = threading.Event(), threading.Event()
+    server.ending = server.most = 0
+    server.seconds = None
+    server.url = f"http://127.0.0.1:{server.server_address[1]}/mcp"
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        own = Pool()
-        async with own.connection(web(f"http://127.0.0.1:{server.server_address[1]}/mcp")) as connection:
-            assert connection.version == "1"
-        async with asyncio.timeout(10):
-            await own.close()
-        assert server.told.is_set()
-    finally:
-        server.hold.set()
-        await asyncio.to_thread(server.shutdown)
-        server.server_close()
+    yield server
+    server.hold.set()
+    await asyncio.to_thread(server.shutdown)
+    server.server_close()
+
+
+async def test_a_server_that_hangs_at_the_end_does_not_hold_up(hanging: Any) -> None:
+    own = Pool()
+    async with own.connection(web(hanging.url)) as connection:
+        assert connection.version == "1"
+    async with asyncio.timeout(10):
+        await own.close()
+    assert hanging.told.is_set()
+
+
+async def test_few_hang_at_the_end_at_once(health: Health, hanging: Any) -> None:
+    hanging.seconds = 0.3  # As long as it is waited for: what has been given up is not counted.
+    for n in range(12):
+        await health.of(web(f"{hanging.url}?{n}"))
+    await health.close()
+    assert 1 < hanging.most <= 6
 
 
 # --- over HTTP --------------------------------------------------------------------------------------------------------
