@@ -7,7 +7,6 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from drsai_backend.datamodel import RunStatus
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.feed.handle import Handle
 from drsai_backend.runs.steps.views import RunStep
@@ -71,8 +70,8 @@ def schema_of(view: type[BaseModel], kind: str, **head: JsonObject) -> JsonObjec
             if part.get("format") == "date-time":
                 del part["format"]
                 part.update(type="integer", description="Unix time in seconds.")
-            if part.pop("$ref", None) is not None:
-                part.update(type="string", enum=[status.value for status in RunStatus])
+            if name := part.pop("$ref", None):
+                part.update(type="string", enum=defined[name.rpartition("/")[2]]["enum"])
     head = {"id": {"type": "string"}, **head, "object": {"const": kind}}
     return {**schema, "properties": {**head, **fields}, "required": [*head, *schema["required"]]}
 

@@ -77,6 +77,20 @@ async def world(database_url: str) -> AsyncIterator[World]:
             yield World(drsai, http)
 
 
+async def test_a_thread_tells_what_one_may_do_with_it(world: World) -> None:
+    await world.share("read")
+
+    async def told(who: str, **params: str) -> str | None:
+        answer = await world.ask(who, "GET", "/v1/threads/t", params=params)
+        return answer.raise_for_status().json()["right"]
+
+    assert await told("ann@acme") is None
+    assert await told("bob@acme", owner="ann") == "read"
+    await world.share("write", with_role="treasurer")
+    assert await told("bob@acme+treasurer", owner="ann") == "write", "the most that was granted"
+    assert await told("bob@acme", owner="ann") == "read"
+
+
 @pytest.mark.parametrize("right", ALLOWED)
 async def test_what_a_right_allows(world: World, right: str | None) -> None:
     run = (await world.drsai.user("ann", tenant="acme").list_runs("t")).items[0].run_id

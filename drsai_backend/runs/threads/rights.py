@@ -63,6 +63,13 @@ class Rights:
             raise Forbidden(f"thread {name.thread_id!r} is shared with you, but you may not {_WHAT[right]}")
         return name
 
+    async def granted(self, who: Principal, name: ThreadName) -> Right | None:
+        """Return the most that `who` was granted in a thread; None: nothing, as in one's own."""
+        if name.owner == who.owner:
+            return None
+        found = await self._database.read(lambda session: rights_in(session, name, who.names))
+        return max(found[0], key=lambda right: right.rank, default=None) if found else None
+
     async def run(self, who: Principal, run_id: str, right: Right) -> Owner:
         """The owner of the thread of a run that is not the principal's own, as `thread`."""
         found = await self._database.read(lambda session: thread_of_any(session, who.tenant, run_id))

@@ -178,7 +178,8 @@ class StoredThreads:
     async def get_thread(self, who: Principal, thread_id: Named) -> ThreadDetail:
         """One thread, without its messages and state. Raises NotFound for an unknown or foreign one."""
         self.check_open()
-        return await self._detail(await self._rights.thread(who, thread_id, Right.READ))
+        name = await self._rights.thread(who, thread_id, Right.READ)
+        return (await self._detail(name)).model_copy(update={"right": await self._rights.granted(who, name)})
 
     async def _detail(self, name: ThreadName) -> ThreadDetail:
         rows = await self.db.get(Thread, filters=name._asdict(), load_state=False)

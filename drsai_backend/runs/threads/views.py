@@ -51,6 +51,9 @@ class ThreadDetail(ThreadSummary):
     position: str | None = Field(
         default=None, description="Where its log stands: `after` of who has read its messages and follows its events."
     )
+    right: Right | None = Field(
+        default=None, description="Where one thread is read that somebody else shares: what they may do who read it."
+    )
 
 
 class RunView(BaseModel):

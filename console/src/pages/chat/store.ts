@@ -2,9 +2,8 @@
 import { batch, computed, signal } from "@preact/signals";
 import { api, data } from "../../api/client";
 import { follow, type ServerEvent } from "../../api/events";
-import type { Branch, Message, Page, Scope, Thread, ThreadEntry } from "../../api/shapes";
+import type { Branch, Message, Scope, Thread } from "../../api/shapes";
 import { may } from "../../session";
-import { paged } from "../../ui/load";
 import { partingsOf } from "./siblings";
 
 /** Something that is said or done at this moment, and not stored yet. */
@@ -29,8 +28,6 @@ export interface Pending {
 export type Right = "read" | "answer" | "write";
 
 const PAGE = 100;
-/** Pages of the threads that others share in which one is looked for. */
-const LOOKED = 5;
 const LIVE = new Set(["running", "created"]);
 
 const text = (value: unknown) => (typeof value === "string" ? value : "");
@@ -53,22 +50,9 @@ function heard(event: ServerEvent): Message {
   };
 }
 
-/** What one may do in a thread of somebody else's. Of one that is not found in time, the server decides. */
-async function rightIn(id: string, owner: string): Promise<Right> {
-  let after: string | number | null = null;
-  for (let n = 0; n < LOOKED; n++) {
-    const page = (await data(api.GET("/v1/threads", { params: { query: { ...paged(after, PAGE), shared: true } } }))) as Page<ThreadEntry & { owner?: string; right?: Right }>;
-    const found = page.data.find((each) => each.thread_id === id && each.owner === owner);
-    if (found?.right) return found.right;
-    after = page.next;
-    if (after === null) break;
-  }
-  return "write";
-}
-
 export class ThreadStore {
   readonly thread = signal<Thread | null>(null);
-  readonly right = signal<Right>("write");
+  readonly right = computed<Right>(() => (this.thread.value?.right ?? "write") as Right);
   readonly messages = signal<readonly Message[]>([]);
   readonly drafts = signal<readonly Draft[]>([]);
   readonly pending = signal<readonly Pending[]>([]);
@@ -107,12 +91,8 @@ export class ThreadStore {
 
   async begin(): Promise<void> {
     try {
-      const asked = data(api.GET("/v1/threads/{thread_id}", { params: this.named }));
-      const [thread, right] = await Promise.all([asked, this.owner === null ? null : rightIn(this.id, this.owner)]);
-      batch(() => {
-        this.thread.value = thread;
-        this.right.value = right ?? "write";
-      });
+      const thread = await data(api.GET("/v1/threads/{thread_id}", { params: this.named }));
+      this.thread.value = thread;
       await this.loadNewest();
       if (this.branch !== null || this.ended.signal.aborted) return;
       const owner = this.owner ? `?owner=${encodeURIComponent(this.owner)}` : "";
