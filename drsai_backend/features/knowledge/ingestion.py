@@ -17,11 +17,11 @@ import asyncio
 import hashlib
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from drsai_backend.database.values import batches
 from drsai_backend.days import days_in, words_of
@@ -44,15 +44,18 @@ if TYPE_CHECKING:
     from drsai_backend.documents import Reader
     from drsai_backend.documents.base import ChunkedDocument
     from drsai_backend.files import Files
-    from drsai_backend.search import Embedder
+    from drsai_backend.search import Embedder, Prepared
     from drsai_backend.work.kinds import Job
 
 _PART: Final = 32
-"""Chunks that are embedded and stored at a time: of others, those who write on SQLite wait meanwhile, on PostgreSQL all
-of the process."""
+"""Chunks that are embedded at a time."""
+_PUT: Final = 8
+"""Chunks that are stored at a time, by one job of the process at a time: of others, those who write on SQLite wait
+meanwhile, on PostgreSQL all of the process."""
 _STEP: Final = 1 << 20
 """Between the places of two chunks: others come between them when the file changes."""
 _GONE: Final = "the file was deleted"
+T = TypeVar("T")
 
 
 class Ingestion:
@@ -70,6 +73,7 @@ class Ingestion:
         self._files = files
         self._reader = reader
         self._embedder = embedder
+        self._turn = asyncio.Lock()
 
     @property
     def model(self) -> str | None:
@@ -115,8 +119,10 @@ class Ingestion:
         for part in batches(entries, _PART):
             new = [each for each in part if known.get(each.ref) != _as_known(each) or each.ref in bare]
             vectors = await self._embed(job.owner, task.filename, new) if embeds else None
-            stored = Part(await asyncio.to_thread(prepare, new), vectors, len(part) - len(new))
-            await self._database.write_apart(partial(rows.put, job=job, task=task, index=index, part=stored))
+            unchanged = len(part) - len(new)
+            for ready, of_these in _few(await asyncio.to_thread(prepare, new), vectors):
+                stored, unchanged = Part(ready, of_these, unchanged), 0
+                await self._write(partial(rows.put, job=job, task=task, index=index, part=stored))
         there = {each.ref for each in entries}
         for gone in batches([ref for ref in known if ref not in there], _PART):
             await self._database.write(partial(rows.take_out, job=job, task=task, index=index, refs=gone))
@@ -126,6 +132,10 @@ class Ingestion:
     async def _embed(self, owner: Owner, filename: str, entries: Sequence[Entry]) -> list[bytes]:
         texts = [f"{context_of(filename, each.place)}\n{each.text}" for each in entries]
         return await self._embedder.embed(owner, texts) if texts else []
+
+    async def _write(self, some: Callable[[Session], T]) -> T:
+        async with self._turn:
+            return await self._database.write_apart(some)
 
     async def reindex(self, job: Job) -> None:
         """Embed a store anew, by the model of this process, while the old index is searched."""
@@ -145,9 +155,9 @@ class Ingestion:
             for filename in dict.fromkeys(name for _, name in page if name):
                 mine = [_with_context(each, filename) for each, name in page if name == filename]
                 vectors = None if self.model is None else await self._embed(job.owner, filename, mine)
-                ready = await asyncio.to_thread(prepare, mine)
-                store = partial(rows.copied, job=job, rebuild=rebuild, entries=ready, vectors=vectors)
-                await self._database.write_apart(store)
+                for ready, of_these in _few(await asyncio.to_thread(prepare, mine), vectors):
+                    store = partial(rows.copied, job=job, rebuild=rebuild, entries=ready, vectors=of_these)
+                    await self._write(store)
             if len(page) < _PART:
                 break
             after = page[-1][0].ref
@@ -170,10 +180,18 @@ class Ingestion:
             return gone
 
         try:
-            while await self._database.write_apart(some):
+            while await self._write(some):
                 pass
         except NotFound:
             return  # With all of the index.
+
+
+def _few(
+    ready: Sequence[Prepared], vectors: Sequence[bytes] | None
+) -> Iterator[tuple[Sequence[Prepared], Sequence[bytes] | None]]:
+    """Yield what is stored at a time, with its vectors: once also where there is nothing."""
+    for at in range(0, max(1, len(ready)), _PUT):
+        yield ready[at : at + _PUT], None if vectors is None else vectors[at : at + _PUT]
 
 
 def entries_of(task: Task, chunks: Sequence[Chunk], known: Mapping[str, Entry]) -> list[Entry]:

@@ -132,7 +132,7 @@ def remove(
 def export(
     user: OfUser = "", shared: Shared = False, tenant: Tenant = "default", database_url: DatabaseUrl = None
 ) -> None:
-    """Print all that is remembered of a user, as lines of JSON. `drsai users remove --export` has past versions, too."""
+    """Print all that is remembered of a user as lines of JSON. `drsai users remove --export` has past versions, too."""
     owner = _owner(tenant, user, shared=shared)
     with opened(database_url) as drsai:
         memory = _of(drsai)

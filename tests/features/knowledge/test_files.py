@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai
+from drsai_backend.database import Database
 from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchEntry, SearchIndex, table_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.documents import Reader
@@ -22,7 +23,7 @@ from drsai_backend.features.knowledge.base import PATH, Chunking, NewFile, Quest
 from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.knowledge.ingestion import Ingestion
 from drsai_backend.features.knowledge.rows import files as rows
-from drsai_backend.features.knowledge.rows import stores
+from drsai_backend.features.knowledge.rows import indexing, stores
 from drsai_backend.search import Entry, add, create_index, prepare
 from drsai_backend.search import search as searching
 from drsai_backend.work.claims import claim
@@ -101,6 +102,35 @@ async def test_the_next_file_is_read_while_one_is_stored(filled: Filled, monkeyp
     monkeypatch.setattr(Ingestion, "_store", stores_when_both_are_read)
     await filled({"a.md": "A needle.", "b.md": "Another needle."})
     assert sorted(read) == ["a.md", "b.md"]
+
+
+async def test_others_come_in_between_what_is_stored(filled: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two jobs, one stores at a time, and little: whoever else writes waits for no more than that."""
+    at_once, most_at_once = 0, 0
+    sizes: list[int] = []
+    writing, putting = Database.write_apart, indexing.put
+
+    async def writes(database: Database, fn: Any) -> Any:
+        nonlocal at_once, most_at_once
+        at_once += 1
+        most_at_once = max(most_at_once, at_once)
+        await asyncio.sleep(0.05)  # The other file is read by then.
+        try:
+            return await writing(database, fn)
+        finally:
+            at_once -= 1
+
+    def puts(session: Session, **given: Any) -> None:
+        sizes.append(len(given["part"].entries))
+        putting(session, **given)
+
+    monkeypatch.setattr(Database, "write_apart", writes)
+    monkeypatch.setattr(indexing, "put", puts)
+    text = "\n\n".join(f"# Part {number}\n\n{'A needle in much hay. ' * 12}" for number in range(40))
+    await filled({"a.md": text, "b.md": text}, size=100)
+    assert most_at_once == 1
+    assert max(sizes) <= 8
+    assert sum(sizes) > 64
 
 
 async def test_what_takes_processor_time_is_not_done_in_the_event_loop(
