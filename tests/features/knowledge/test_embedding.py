@@ -10,9 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 from drsai_backend import DrSai
-from drsai_backend.datamodel import WorkJob, table_of
+from drsai_backend.datamodel import WorkJob, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.features.knowledge.base import NewFile, NewStore, Question
+from drsai_backend.features.knowledge.base import Chunking, NewFile, NewStore, Question
 from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.knowledge.rows import indexing
 from tests.features.knowledge.conftest import QUICK, until
@@ -278,6 +278,31 @@ async def test_a_store_without_vectors_gets_them_with_the_next_file(opened: tupl
     await until(lambda: _is(drsai, store, model="small", status="completed"))
     found = await _find(drsai, score_threshold=0.5)
     assert sorted(each.filename for each in found.passages) == ["a.txt", "b.txt", "d.txt"]
+
+
+async def test_a_file_whose_later_chunks_are_never_embedded_fails(opened: tuple[Open, ModelServer]) -> None:
+    """What is stored of it at the first attempt is no progress of those after it."""
+    open_one, server = opened
+    server.embedded = lambda request: (
+        Failure(500, "broken", "server_error") if "poison" in str(request.body) else _embedded(request)
+    )
+    drsai = await open_one()
+    knowledge = drsai.extension(Knowledge)
+    text = "\n\n".join(f"# Part {number}\n\n" + f"word{number} " * 60 for number in range(39)) + "\n\n# End\n\npoison"
+    file = await drsai.files.create(ANN, "long.md", text.encode())
+    new = NewFile(file_id=file.file_id, chunking=Chunking(size=100, overlap=0))
+    store = (await knowledge.create(ANN, NewStore(name="pets"), [new])).store_id
+    waits = (table_of(WorkJob).c.claim.is_(None), table_of(WorkJob).c.next_at.is_not(None))
+
+    async def is_failed() -> bool:
+        now = sa.update(table_of(WorkJob)).where(*waits).values(next_at=utcnow())  # Not after seconds and hours.
+        await drsai.database.write(lambda session: session.execute(now))
+        return (await knowledge.get_file(ANN, store, file.file_id)).status == "failed"
+
+    await until(lambda: _is(drsai, store, chunks=32))
+    await until(is_failed)
+    failed = await knowledge.get_file(ANN, store, file.file_id)
+    assert (failed.error_code, failed.done) == ("server_error", 0)
 
 
 async def test_an_endpoint_that_refuses_a_text_fails_its_file_alone(opened: tuple[Open, ModelServer]) -> None:

@@ -117,7 +117,8 @@ class Part:
 
 def put(session: Session, job: Job, task: Task, index: int, part: Part) -> None:
     """Store chunks of a file, and count them. Raises JobLost: nobody wants them any more, or not there."""
-    store = _locked(session, job, task, progress=True)
+    # What an attempt before has stored already is none.
+    store = _locked(session, job, task, progress=bool(part.entries))
     if store["index_key"] != index:
         raise JobLost("the vector store has another index by now")
     add(session, index, part.entries, part.vectors)
