@@ -62,6 +62,27 @@ async def test_filters_look_at_attributes_as_they_are_now(client: openai.AsyncOp
         await found(client, store, "fee", filters={"type": "like", "key": "year", "value": 1})
 
 
+async def test_attributes_that_are_changed_while_a_file_is_read_hold(
+    client: openai.AsyncOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await client.vector_stores.create(name="busy")
+    file = await upload(client, "a.txt", "The fee is 10.")
+    reading = Reader.chunks
+
+    async def reads(reader: Reader, *given: Any, **more: Any) -> Any:
+        changed = await client.vector_stores.files.update(file, vector_store_id=store.id, attributes={"year": 2030})
+        assert changed.status == "in_progress"
+        return await reading(reader, *given, **more)
+
+    monkeypatch.setattr(Reader, "chunks", reads)
+    done = await client.vector_stores.files.create_and_poll(
+        file, vector_store_id=store.id, attributes={"year": 2024}, poll_interval_ms=20
+    )
+    assert (done.status, done.attributes) == ("completed", {"year": 2030})
+    years: list[Any] = [{"type": "eq", "key": "year", "value": year} for year in (2024, 2030)]
+    assert [await found(client, store.id, "fee", filters=each) for each in years] == [[], ["a.txt"]]
+
+
 async def test_a_batch_is_told_of_and_a_file_that_cannot_be_read_fails_alone(client: openai.AsyncOpenAI) -> None:
     store = await client.vector_stores.create(name="mixed")
     good, bad = await upload(client, "good.txt", "All is well."), await upload(client, "bad.pdf", b"%PDF-1.4 ends here")

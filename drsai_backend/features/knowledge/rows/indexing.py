@@ -28,7 +28,17 @@ from drsai_backend.features.knowledge.rows.stores import (
     open_store,
     read_store,
 )
-from drsai_backend.search import Entry, Prepared, add, create_index, find_index, read_entries, remove, sample
+from drsai_backend.search import (
+    Entry,
+    Prepared,
+    add,
+    create_index,
+    find_index,
+    read_entries,
+    remove,
+    sample,
+    set_attributes,
+)
 from drsai_backend.work.jobs import enqueue, finish, hold, states
 from drsai_backend.work.kinds import Job, NewJob
 
@@ -133,16 +143,18 @@ def take_out(session: Session, job: Job, task: Task, index: int, refs: Sequence[
 
 def complete(session: Session, job: Job, task: Task, notes: Sequence[str], *, anew: bool) -> None:
     """Say that a file is read, and end the job. `anew`: the store is to be embedded by another model."""
-    _locked(session, job, task)
+    store = _locked(session, job, task)
     finish(session, job)
+    query = sa.select(_file.c.attributes).where(_file.c.id == task.key)
+    attributes = session.connection().execute(query).scalar_one()
+    if attributes != task.attributes and store["index_key"] is not None:
+        # They were changed meanwhile, and chunks were stored with those of before.
+        set_attributes(session, store["index_key"], str(task.key), attributes)
     _speed_up_later(session, job.owner, task.store_key)
     with texts_of(job.owner.tenant):
         _set(session, task, status="completed", remarks=[*notes], done=_file.c.chunks)
     if anew:
-        name = (
-            session.connection().execute(sa.select(_store.c.store_id).where(_store.c.id == task.store_key)).scalar_one()
-        )
-        enqueue_reindex(session, job.owner, name)
+        enqueue_reindex(session, job.owner, store["store_id"])
 
 
 def fail(session: Session, job: Job, task: Task, code: str, reason: str) -> None:
