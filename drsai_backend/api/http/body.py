@@ -69,6 +69,11 @@ class Bodies:
         # Of its own: tools may keep the event loop's default one busy. Two, as big bodies are parsed under the GIL.
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="drsai-body")
 
+    @property
+    def limit(self) -> int:
+        """Bytes that one body may have."""
+        return self._limit
+
     @asynccontextmanager
     async def read(self, scope: Scope, receive: Receive, *, optional: bool = False) -> AsyncGenerator[JsonObject]:
         """The request's JSON object. The context is left when nothing of it is needed any more. With `optional` the

@@ -102,7 +102,7 @@ class Responses:
     _dropping: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
 
     def __post_init__(self) -> None:
-        self.items = ItemReader(self.engine, self.bodies)
+        self.items = ItemReader(self.engine, self.bodies, self.max_items)
 
     def read(self, body: JsonObject) -> ResponseBody:
         """The checked body of a request. Raises as `inputs.parse` and `inputs.check`."""
@@ -124,7 +124,10 @@ class Responses:
         made, tools = parameters(call.asked), read_tools(call.asked.tools, call.asked.tool_choice)
         if call.idempotency_key is None:
             await self.engine.check_team(call.who, call.asked.model)
-        read = await self.items.read(await self.items.expand(call.who, placed(call.asked.input)))
+        async with self.items.expand(call.who, placed(call.asked.input)) as given:
+            return await self._begin(call, await self.items.read(given), made, tools)
+
+    async def _begin(self, call: Call, read: ReadItems, made: ModelParams, tools: ClientTools | None) -> Started:
         if call.noted:
             placed_at = zip(read.messages, read.paths, strict=True)
             read.messages = [replace(each, noted=call.noted.get(path, {})) for each, path in placed_at]
@@ -282,14 +285,18 @@ class Responses:
 
         Raises as `create`, of what `input` holds.
         """
-        given = await self.items.expand(who, placed(asked.input))
-        await self.items.read(given)
-        messages = [item for _, item in given if isinstance(item, MessageItem)]
-        if asked.instructions is not None:
-            messages.insert(0, MessageItem(role="system", content=asked.instructions))
-        if not messages:
-            raise InvalidRequest("`input` has no message", param="input")
-        return [await self.bodies.off_loop(partial(seal, self.engine.db.secrets, who.owner, messages))]
+        async with self.items.expand(who, placed(asked.input)) as given:
+            await self.items.read(given)
+            messages = [item for _, item in given if isinstance(item, MessageItem)]
+            if asked.instructions is not None:
+                messages.insert(0, MessageItem(role="system", content=asked.instructions))
+            if not messages:
+                raise InvalidRequest("`input` has no message", param="input")
+            if len(messages) > self.max_items:
+                text = f"`input` and `instructions` are more than the {self.max_items} items of a request"
+                raise InvalidRequest(text, param="input")
+            secrets, most = self.engine.db.secrets, self.bodies.limit
+            return [await self.bodies.off_loop(partial(seal, secrets, who.owner, messages, most))]
 
     def drop(self, who: Principal, handle: Handle) -> None:
         """Delete the thread of a response that is not stored, once its run is over."""

@@ -1,6 +1,6 @@
 """Items become messages of a run where a request has them, and are made of what a run has said for its answer.
 
-Pure functions; who looks items up that are only named (`item_reference`, `compaction`) is `service`.
+Pure functions; who looks items up that are only named (`item_reference`, `compaction`) is `stored.named`.
 """
 
 from __future__ import annotations
@@ -57,6 +57,11 @@ def response_id(run_id: str) -> str:
 def run_of(response: str) -> str:
     """The id of the run that a response is; of something that is no response's id, one that no run has."""
     return RUN + response.removeprefix(RESPONSE) if response.startswith(RESPONSE) else ""
+
+
+def run_of_item(item_id: str) -> str:
+    """The id of the run that an item is of: it is part of the item's."""
+    return RUN + item_id.partition("_")[2].partition("_")[0]
 
 
 def approval_id(run_id: str, question: str) -> str:
