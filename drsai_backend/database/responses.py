@@ -31,20 +31,20 @@ from drsai_backend.json_types import JsonObject
 
 MOST_WAITING: Final = 1000
 """Items of a conversation that may wait for the next response."""
+FORKED: Final = "forked"
+"""The field of what is kept of a request whose thread was forked for it: how many messages that began with."""
 _CONVERSATION: Final = "conversation"
 _field = table_of(ThreadField)
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseRows:
-    """The rows of a response: the head of its thread, the row that its id names, what of its request is kept, whether
-    its run is the only one that the thread ever had, and the number of the newest message of the path that the thread
-    is on."""
+    """The rows of a response: the head of its thread, the row that its id names, what of its request is kept, and the
+    number of the newest message of the path that the thread is on."""
 
     head: ThreadHead
     row: RunRow
     record: JsonObject
-    is_only: bool
     newest_seq: int
 
 
@@ -77,10 +77,8 @@ def read_response(session: Session, owner: Owner, run_id: str) -> ResponseRows |
     head, row = read_head_of(session, found[0]), read_run(session, run_id)
     if head is None or row is None:
         return None
-    others = sa.select(run.c.run_id).where(run.c.thread_key == head.key).limit(2)
     record = _read(session, head.key, _name_of(run_id)) or {}
-    is_only = len(session.connection().execute(others).all()) == 1
-    return ResponseRows(head, row, record, is_only, _newest_seq(session, head))
+    return ResponseRows(head, row, record, _newest_seq(session, head))
 
 
 def _newest_seq(session: Session, head: ThreadHead) -> int:
@@ -126,22 +124,58 @@ def take_items(session: Session, key: int, items: Sequence[Mapping[str, object]]
 
 
 def is_temporary(session: Session, name: ThreadName) -> bool:
-    """Whether nothing of a thread was to be stored: all that ever ran on it were responses that said so, and nobody has
-    made it a conversation by itself. The thread is locked."""
+    """Whether nothing of a thread was to be stored: it holds nothing but responses, all of which said so. The thread is
+    locked."""
     key = lock_thread(session, name)
+    kept = {} if key is None else _records(session, key)
+    if key is None or not all(each.get("store") is False for each in kept.values()):
+        return False
+    return _holds_only(session, key, kept)
+
+
+def forget_response(session: Session, name: ThreadName, run_id: str, kept: Mapping[str, object]) -> bool:
+    """Forget what a response told of its request but `kept`. False, and nothing is changed: its thread holds nothing
+    else, and is to be deleted."""
+    key = lock_thread(session, name)
+    if key is None:
+        return True
+    kept_of = _records(session, key)
+    if list(kept_of) == [run_id] and _holds_only(session, key, kept_of):
+        return False
+    _write(session, key, _name_of(run_id), kept)
+    return True
+
+
+def _records(session: Session, key: int) -> dict[str, JsonObject]:
+    """What all runs of a thread, and answers to them, tell as responses of their requests; nothing of one that is
+    none."""
     connection = session.connection()
-    rows = connection.execute(sa.select(run.c.run_id).where(run.c.thread_key == key)).scalars().all()
     query = sa.select(_field.c.name, _field.c.value).where(_field.c.thread_key == key)
     fields: dict[str, JsonObject] = {each.name: each.value for each in connection.execute(query)}
-    kept = [fields.get(_name_of(run_id), {}) for run_id in rows]
-    return bool(kept) and _CONVERSATION not in fields and all(each.get("store") is False for each in kept)
+    runs = connection.execute(sa.select(run.c.run_id).where(run.c.thread_key == key)).scalars()
+    return {run_id: fields.get(_name_of(run_id), {}) for run_id in runs}
 
 
-def drop_response(session: Session, name: ThreadName, run_id: str, kept: Mapping[str, object]) -> None:
-    """Forget what a response told of its request but `kept`."""
-    key = lock_thread(session, name)
-    if key is not None:
-        _write(session, key, _name_of(run_id), kept)
+def _holds_only(session: Session, key: int, records: Mapping[str, JsonObject]) -> bool:
+    """Whether requests for responses have made a thread, and nothing was said there but by them: it was not there
+    before, as a conversation or a fork, and no history was loaded into it. `records`: of all its runs."""
+    connection = session.connection()
+    named = sa.exists().where(_field.c.thread_key == key, _field.c.name == _CONVERSATION)
+    is_fork, is_named = connection.execute(
+        sa.select(thread.c.forked_from.is_not(None), named).where(thread.c.id == key)
+    ).one()
+    first = next((each[FORKED] for each in records.values() if FORKED in each), None)
+    if (
+        not records
+        or is_named
+        or (is_fork and first is None)
+        or any("conversation" in each for each in records.values())
+    ):
+        return False
+    own = sa.select(run.c.run_id).where(run.c.thread_key == key)
+    others = sa.select(message.c.seq).where(message.c.thread_key == key, message.c.seq > (first or 0))
+    foreign = sa.or_(message.c.run_id.is_(None), message.c.run_id.not_in(own))
+    return connection.execute(others.where(foreign).limit(1)).first() is None
 
 
 def read_conversation(session: Session, name: ThreadName) -> ConversationRows | None:

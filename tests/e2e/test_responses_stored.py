@@ -206,3 +206,58 @@ async def test_a_client_that_repeats_its_request_by_itself_joins_the_first_try(
     again = await create(other, "Pay.", extra_headers=tries[1])
     assert (again.id, again.output) == (first.id, first.output)
     assert (len(await threads(service)), len(model.requests)) == (1, 2)
+
+
+async def loaded(service: Service, thread_id: str) -> None:
+    """A thread with a conversation that was had elsewhere."""
+    body = {"model": "assistant", "messages": items("Before.", "Yes.")}
+    answer = await service.http.post(f"/v1/threads/{thread_id}/history", json=body)
+    assert answer.status_code == 200, answer.text
+
+
+async def forked(service: Service, thread_id: str) -> None:
+    """A thread that begins as another one is."""
+    await chat(service, "Before.")
+    [source] = await threads(service)
+    answer = await service.http.post(f"/v1/threads/{source}/fork", json={"thread_id": thread_id})
+    assert answer.status_code == 201, answer.text
+
+
+@pytest.mark.parametrize("begin", [loaded, forked])
+async def test_a_thread_that_was_there_before_stays(serve: Serve, model: ModelServer, begin: Any) -> None:
+    service = await serve()
+    await begin(service, "t")
+    response = await create(service, "Now.", conversation="t")
+    await service.client.responses.delete(response.id)
+    with pytest.raises(openai.NotFoundError):
+        await service.client.responses.retrieve(response.id)
+    listed = await service.client.conversations.items.list("t")
+    assert len(listed.data) == 4
+    assert "t" in await threads(service)
+
+
+@pytest.mark.parametrize("begin", [loaded, forked])
+async def test_one_that_is_not_stored_leaves_a_thread_that_was_there(
+    serve: Serve, model: ModelServer, begin: Any
+) -> None:
+    service = await serve()
+    await begin(service, "t")
+    await create(service, "Now.", conversation="t", store=False)
+    # Whoever is about to delete it asks this.
+    name = Owner("default", "anonymous").thread("t")
+    assert not await service.drsai.db.database.write(lambda session: is_temporary(session, name))
+
+
+async def test_a_response_takes_what_it_has_imported_or_forked_with_it(serve: Serve, model: ModelServer) -> None:
+    service = await serve()
+    imported = await create(service, items("One.", "ok", "Two."))
+    await service.client.responses.delete(imported.id)
+    assert await threads(service) == []
+    first = await create(service, "One.")
+    second = await create(service, "Two.", previous_response_id=first.id)
+    branch = await create(service, "Another two.", previous_response_id=first.id)
+    known = await create(service, items("One.", "ok", "A third two."))
+    assert len(await threads(service)) == 3
+    for response in (branch, known):
+        await service.client.responses.delete(response.id)
+    assert await threads(service) == [second.model_extra["drsai"]["thread_id"]]

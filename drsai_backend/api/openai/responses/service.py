@@ -41,13 +41,19 @@ from drsai_backend.api.openai.responses.stored.places import (
     Continued,
     PlaceMoved,
     check_unmoved,
-    conversation_of,
     find_place,
 )
 from drsai_backend.api.openai.responses.stored.reading import ItemReader
 from drsai_backend.api.openai.responses.stored.stored import DELETED, StoredResponse, find
 from drsai_backend.api.openai.responses.wire import Subject
-from drsai_backend.database.responses import drop_response, is_temporary, row_of, save_response, take_items
+from drsai_backend.database.responses import (
+    FORKED,
+    forget_response,
+    is_temporary,
+    row_of,
+    save_response,
+    take_items,
+)
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
 from drsai_backend.json_types import JsonObject, as_object
@@ -262,9 +268,8 @@ class Responses:
         return await find(self.engine, who, response)
 
     async def delete(self, who: Principal, response: str) -> None:
-        """Forget a response: with its thread, where nothing else was said there and nobody has made that a conversation
-        by itself; else what it told of its request, and that it can be asked for. What was said stays in the
-        conversation.
+        """Forget a response: with its thread, where its request has made that and nothing else was said there; else
+        what it told of its request, and that it can be asked for. What was said stays in the conversation.
 
         Raises:
             NotFound: there is none.
@@ -274,11 +279,11 @@ class Responses:
         if stored.ended is None:
             raise ThreadBusy(f"response {response!r} is not over; cancel it first", param="response_id")
         name = who.owner.thread(stored.request.head.thread_id)
-        if stored.is_only and not (await conversation_of(self.engine, who, name.thread_id)).value:
-            await self.engine.delete_thread(who, name.thread_id)
-            return
         kept = {DELETED: True, "system": stored.record.get("system")}
-        await self.engine.db.database.write(lambda session: drop_response(session, name, stored.run_id, kept))
+        forget = partial(forget_response, name=name, run_id=stored.run_id, kept=kept)
+        if not await self.engine.db.database.write(forget):
+            # Where somebody was faster, there is more in it by now.
+            await self.engine.delete_thread(who, name.thread_id, only_if=lambda session: not forget(session))
 
     async def compact(self, who: Principal, asked: CompactBody) -> list[JsonObject]:
         """The items that a conversation is compacted to: one, sealed for this user. No model is asked.
@@ -350,6 +355,9 @@ class _Storing:
         if self.place.waiting and not take_items(session, stored.key, self.place.waiting):
             raise PlaceMoved
         record = {**self.record, "speakers": stored.speakers}
+        is_placed = self.place.thread_id is not None and self.place.forks_at is None
+        if not is_placed and stored.head is not None and stored.head.run_id is None:
+            record[FORKED] = stored.head.last_seq  # A thread that nobody named, and is there before its first run.
         if stored.is_queued or stored.row_id != stored.run_id:
             part = stored.row_id.removeprefix(items.RUN)
             record["given"] = [

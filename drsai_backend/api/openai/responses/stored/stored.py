@@ -41,12 +41,11 @@ DELETED: Final = "deleted"
 
 @dataclass(frozen=True, slots=True)
 class StoredResponse:
-    """A response as its rows tell it. `record`: what is kept of its request (see `inputs.record_of`); `is_only`: no
-    other run was ever on its thread, whose path ends with message `newest_seq`."""
+    """A response as its rows tell it. `record`: what is kept of its request (see `inputs.record_of`); the path of its
+    thread ends with message `newest_seq`."""
 
     request: StoredRequest
     record: JsonObject
-    is_only: bool
     newest_seq: int
 
     @property
@@ -245,7 +244,7 @@ def _find(session: Session, owner: Owner, run_id: str) -> StoredResponse | None:
     rows = read_response(session, owner, run_id)
     if rows is None:
         return None
-    return StoredResponse(stored_request(session, rows.head, rows.row), rows.record, rows.is_only, rows.newest_seq)
+    return StoredResponse(stored_request(session, rows.head, rows.row), rows.record, rows.newest_seq)
 
 
 def read_as_done(seq: int, config: JsonObject, shown: bool | None) -> MessageDone | None:
