@@ -25,7 +25,7 @@ from drsai_backend.features.knowledge.rows.indexing import Task
 from drsai_backend.search import Entry, Mode, Query, Search, add, create_index, prepare
 
 _OWNER: Final = Owner("acme", "ann")
-_FILE: Final = Task(1, 1, "file", "chat.json", {}, Chunking(), None, None)
+_FILE: Final = Task(1, 1, "file", "chat.json", {}, Chunking())
 _FIRST: Final = (1, 5, 10)
 Places = list[int]
 Found = Callable[..., Places]

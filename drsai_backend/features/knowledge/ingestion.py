@@ -108,11 +108,11 @@ class Ingestion:
         return await self._reader.chunks(info.filename, content, info.media_type, size=size, overlap=overlap)
 
     async def _store(self, job: Job, task: Task, document: ChunkedDocument) -> None:
-        known = await self._database.read(partial(known_entries, index=task.index, key=task.key))
-        entries = await asyncio.to_thread(entries_of, task, document.chunks, known)
-        size = sum(len(each.text.encode()) for each in entries)
-        begin = partial(rows.begin, job=job, task=task, chunks=len(entries), size=size, model=self.model)
+        count, size = len(document.chunks), sum(len(each.text.encode()) for each in document.chunks)
+        begin = partial(rows.begin, job=job, task=task, chunks=count, size=size, model=self.model)
         index, model = await self._database.write(begin)
+        known = await self._database.read(partial(known_entries, index=index, key=task.key))
+        entries = await asyncio.to_thread(entries_of, task, document.chunks, known)
         # Vectors of another model would be compared with none of the index.
         embeds = model is not None and model == self.model
         bare = await self._database.read(partial(without_vectors, index=index, key=task.key)) if embeds else set[str]()

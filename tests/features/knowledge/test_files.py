@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai
 from drsai_backend.database import Database
-from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchEntry, SearchIndex, table_of
+from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchEntry, SearchIndex, WorkJob, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.documents import Reader
 from drsai_backend.errors import JobLost
@@ -208,9 +208,9 @@ def _begin(session: Session, store: str, file: str) -> None:
     session.execute(sa.update(table).where(table.c.id == row["id"]).values(index_key=index))
 
 
-async def _no_jobs(drsai: DrSai) -> bool:
+async def _no_jobs(drsai: DrSai, but: int = 0) -> bool:
     count = sa.text("SELECT count(*) FROM work_job")
-    return await drsai.database.read(lambda session: session.execute(count).scalar_one()) == 0
+    return await drsai.database.read(lambda session: session.execute(count).scalar_one()) == but
 
 
 @pytest.mark.parametrize("how", ["detach", "delete", "store"])
@@ -259,6 +259,41 @@ async def test_a_later_version_keeps_what_did_not_change(
     content = await client.vector_stores.files.content(later, vector_store_id=store)
     told = " ".join(part.text or "" for part in content.data)
     assert told.split() == " ".join(parts).split()
+
+
+@pytest.mark.parametrize("when", ["read", "stored"])
+async def test_what_a_later_version_lacks_is_found_no_more_though_its_store_is_embedded_anew_meanwhile(
+    client: openai.AsyncOpenAI, drsai: DrSai, filled: Filled, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    words = ("apples", "cherries", "plums")
+    parts = [f"# On {word}\n\n" + f"Here are {word}. " * 60 for word in words]
+    store, ids = await filled({"book.md": "\n\n".join(parts)}, size=300)
+    later = await upload(client, "book.md", "\n\n".join([parts[0], parts[2]]))
+    knowledge, chunking = drsai.extension(Knowledge), Chunking(size=300, overlap=0)
+    new = NewFile(file_id=later, chunking=chunking, attributes={PATH: "book.md"})
+    await knowledge.set_attributes(ANONYMOUS, store, ids["book.md"], new.attributes)
+    done, is_first = {"read": (Reader, "chunks"), "stored": (Ingestion, "_write")}[when], [True]
+    do, store_all = getattr(*done), Ingestion._store
+
+    async def does(self: object, *given: Any, **more: Any) -> Any:
+        answer = await do(self, *given, **more)
+        if is_first and is_first.pop():
+            await knowledge.reindex(ANONYMOUS, store)
+            await until(lambda: _no_jobs(drsai, but=1))  # The index of before is gone.
+        return answer
+
+    async def tries(*given: Any) -> None:
+        try:
+            await store_all(*given)
+        finally:  # Once more at once, and not when the lease is over.
+            now = sa.update(table_of(WorkJob)).where(table_of(WorkJob).c.kind == rows.INGEST).values(next_at=utcnow())
+            await drsai.database.write(lambda session: session.execute(now))
+
+    monkeypatch.setattr(Ingestion, "_store", tries)
+    monkeypatch.setattr(*done, does)
+    await knowledge.put(ANONYMOUS, store, new)
+    await until(lambda: _completed(client, store))
+    assert [word for word in words if not await found(client, store, word)] == ["cherries"]
 
 
 async def _numbers(drsai: DrSai) -> dict[str, int]:

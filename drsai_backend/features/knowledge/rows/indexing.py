@@ -56,8 +56,6 @@ class Task:
         key: of its row.
         store_key: of the row of its store.
         file_id, filename, attributes, chunking: as it was attached.
-        index: that the chunks are put in; None: there is none yet.
-        model: of the index; None: it has no vectors.
     """
 
     key: int
@@ -66,20 +64,18 @@ class Task:
     filename: str
     attributes: Mapping[str, Any]
     chunking: Chunking
-    index: int | None
-    model: str | None
 
 
 def read_task(session: Session, key: int) -> Task | None:
     """Return what a job is to read; None: nobody wants it any more."""
     s, f = _store.c, _file.c
-    query = sa.select(_file, s.index_key, s.model, s.expires_days, s.last_active_at).join(_store, f.store_key == s.id)
+    query = sa.select(_file, s.expires_days, s.last_active_at).join(_store, f.store_key == s.id)
     row = session.connection().execute(query.where(f.id == key, f.status == "in_progress")).mappings().first()
     if row is None or is_over(row):
         return None
     chunking = Chunking(size=row["chunk_tokens"], overlap=row["overlap_tokens"])
-    names = {name: row[name] for name in ("store_key", "file_id", "filename", "attributes", "model")}
-    return Task(key=key, index=row["index_key"], chunking=chunking, **names)
+    names = {name: row[name] for name in ("store_key", "file_id", "filename", "attributes")}
+    return Task(key=key, chunking=chunking, **names)
 
 
 def begin(
@@ -128,16 +124,14 @@ class Part:
 def put(session: Session, job: Job, task: Task, index: int, part: Part) -> None:
     """Store chunks of a file, and count them. Raises JobLost: nobody wants them any more, or not there."""
     # What an attempt before has stored already is none.
-    store = _locked(session, job, task, progress=bool(part.entries))
-    if store["index_key"] != index:
-        raise JobLost("the vector store has another index by now")
+    _locked(session, job, task, index, progress=bool(part.entries))
     add(session, index, part.entries, part.vectors)
     _set(session, task, done=_file.c.done + len(part.entries) + part.unchanged)
 
 
 def take_out(session: Session, job: Job, task: Task, index: int, refs: Sequence[str]) -> None:
     """Remove chunks that the file does not have any more. Raises as `put`."""
-    _locked(session, job, task)
+    _locked(session, job, task, index)
     remove(session, index, refs)
 
 
@@ -181,8 +175,9 @@ def _set_failed(session: Session, owner: Owner, store: Row, key: int, code: str,
     forget_chunks(session, owner, store, key)
 
 
-def _locked(session: Session, job: Job, task: Task, *, progress: bool = False) -> Row:
-    """Hold the job and the store, and return the store's row. Raises JobLost: nobody wants the file any more."""
+def _locked(session: Session, job: Job, task: Task, index: int | None = None, *, progress: bool = False) -> Row:
+    """Hold the job and the store, and return the store's row. Raises JobLost: nobody wants the file any more, or not
+    in this index."""
     connection = session.connection()
     # The store before the job, as whoever attaches and detaches files has it: no two wait for each other.
     query = sa.select(_store).where(_store.c.id == task.store_key).with_for_update(key_share=True)
@@ -191,6 +186,8 @@ def _locked(session: Session, job: Job, task: Task, *, progress: bool = False) -
     mine = sa.select(_file.c.id).where(_file.c.id == task.key, _file.c.status == "in_progress")
     if store is None or connection.execute(mine.with_for_update()).first() is None:
         raise JobLost("the file is not wanted in the vector store any more")
+    if index is not None and store["index_key"] != index:
+        raise JobLost("the vector store has another index by now")
     return store
 
 
