@@ -19,8 +19,10 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from drsai_backend import DrSai, requires_approval
+from drsai_backend.api.http import stream
 from drsai_backend.datamodel.owner import Owner
 from tests.support.scripted import ScriptedClient
+from tests.support.teams.crew import Crew
 from tests.support.threads import settings
 
 
@@ -159,6 +161,76 @@ async def test_what_is_refused_before_it_is_read(drsai: DrSai) -> None:
         large = b'{"a": "' + b"x" * (drsai.settings.max_body_bytes + 1) + b'"}'
         assert (await http.post("/mcp", content=large, headers=headers)).status_code == 413
         assert (await http.post("/mcp", content=b"{", headers=headers)).status_code == 400
+
+
+def text_of(key: Any) -> str:
+    return key.key.get_secret_value()
+
+
+@asynccontextmanager
+async def held(url: str, **more: Any) -> AsyncIterator[tuple[Crew, DrSai, list[Any]]]:
+    """A team that answers when it is let, and two keys of ann."""
+    crew = Crew()
+    crew.ann.hold()
+    async with DrSai({"crew": crew}, url, settings=settings(**more)) as made:
+        made.keys.stale_seconds = 0
+        yield crew, made, [await made.keys.create(Owner("acme", "ann"), ["chat"]) for _ in range(2)]
+        crew.ann.release()
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_large_message_counts_until_it_is_read(database_url: str, mode: str) -> None:
+    size = {"max_body_bytes": 400_000, "max_bodies_bytes": 400_000}
+    async with (
+        held(database_url, **size) as (crew, drsai, keys),
+        client(drsai.app(), text_of(keys[0]), mode) as asked,
+        asyncio.timeout(30),
+    ):
+        waits = asyncio.create_task(asked.call_tool("crew", {"message": "x" * 300_000}))
+        await crew.ann.asked.wait()
+        again = await asked.call_tool("crew", {"message": "y" * 300_000, "wait_seconds": 0})
+        assert again.structured_content["status"] == "running"
+        crew.ann.release()
+        assert (await waits).structured_content["status"] == "completed"
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_an_answer_whose_key_is_revoked_is_cut_and_its_run_goes_on(
+    database_url: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "CHECK_SECONDS", 0.05)
+    async with held(database_url) as (crew, drsai, keys), asyncio.timeout(30):
+        app = drsai.app()
+        async with client(app, text_of(keys[0]), mode) as asked, client(app, text_of(keys[1]), mode) as kept:
+            waits = asyncio.create_task(asked.call_tool("crew", {"message": "hello", "thread_id": "t"}))
+            await crew.ann.asked.wait()
+            hears = asyncio.create_task(kept.call_tool("crew", {"thread_id": "t"}))
+            await asyncio.sleep(0.3)
+            assert not waits.done()
+            assert not hears.done()
+            await drsai.keys.revoke("acme", keys[0].info.key_id)
+            with pytest.raises(MCPError) as raised:
+                await waits
+            if mode == "legacy":  # The other one has no status yet, and becomes a 401.
+                assert raised.value.error.data == {"code": "invalid_api_key"}
+            crew.ann.release()
+            assert (await hears).structured_content["status"] == "completed"
+
+
+async def test_a_call_under_way_is_a_stream(database_url: str) -> None:
+    async with (
+        held(database_url, limit_user={"streams": 1}) as (crew, drsai, keys),
+        client(drsai.app(), text_of(keys[0])) as asked,
+        asyncio.timeout(30),
+    ):
+        waits = asyncio.create_task(asked.call_tool("crew", {"message": "hello"}))
+        await crew.ann.asked.wait()
+        with pytest.raises(MCPError):
+            await asked.call_tool("crew", {"message": "hello"})
+        assert [tool.name for tool in (await asked.list_tools()).tools] == ["crew"]
+        crew.ann.release()
+        assert (await waits).structured_content["status"] == "completed"
+        assert not (await asked.call_tool("crew", {"message": "hello"})).is_error
 
 
 async def test_over_stdio(tmp_path: Path) -> None:

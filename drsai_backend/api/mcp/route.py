@@ -1,10 +1,14 @@
 """The route `POST /mcp` has streamable HTTP without sessions, so that any process answers any request.
 
-Who asks is found before the body is read, as for all routes; the body is read by the budget that all routes share.
+Who asks is found before the body is read, as for all routes, and again while a call is answered; the body is read by
+the budget that all routes share.
 """
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import orjson
@@ -15,15 +19,19 @@ from starlette.types import Scope as ASGIScope
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed_caller, user_of
+from drsai_backend.api.http.json import dumps
 from drsai_backend.api.http.parameters import check_query
+from drsai_backend.api.http.stream import ClientLeft, Watch
 from drsai_backend.api.joining import Web
-from drsai_backend.errors import NotInstalled
+from drsai_backend.errors import DrSaiError, NotInstalled
 from drsai_backend.explain import why_not_imported
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
 _PRINCIPAL: Final = "drsai.mcp.principal"
+_CUT: Final = -32000
+"""JSON-RPC's code of an error that a server has of its own."""
 
 
 class McpRoute(APIRoute):
@@ -50,17 +58,35 @@ class McpRoute(APIRoute):
         if self._server is None:
             self._server = TeamTools(self._web.engine, _principal).server()
         async with self._web.bodies.read(scope, receive) as body:
-            said = orjson.dumps(body)
-            del body
-            # One for each request: what it begins, it ends.
-            manager = StreamableHTTPSessionManager(
-                self._server, stateless=True, max_request_body_size=max(len(said), 1), session_idle_timeout=None
-            )
-            headers = [(key, value) for key, value in scope["headers"] if key != b"content-length"]
-            headers.append((b"content-length", str(len(said)).encode()))
-            inner = {**scope, "headers": headers, _PRINCIPAL: who}
-            async with manager.run():
-                await manager.handle_request(inner, _Replayed(said, receive), send)
+            said, number = orjson.dumps(body), body.get("id")
+            is_call = body.get("method") == "tools/call"
+        del body
+        # One for each request: what it begins, it ends.
+        manager = StreamableHTTPSessionManager(
+            self._server, stateless=True, max_request_body_size=max(len(said), 1), session_idle_timeout=None
+        )
+        headers = [(key, value) for key, value in scope["headers"] if key != b"content-length"]
+        headers.append((b"content-length", str(len(said)).encode()))
+        inner, replayed, sent = {**scope, "headers": headers, _PRINCIPAL: who}, _Replayed(said), _Sent(send)
+        del said
+        still = partial(access.check_again, scope, Scope.CHAT, caller)
+        try:
+            with access.streaming(who) if is_call else nullcontext(), Watch(receive, self._web.ping, still=still):
+                async with manager.run():
+                    await manager.handle_request(inner, replayed, sent)
+        except ClientLeft:
+            return
+        except DrSaiError as error:
+            if not sent.begun:
+                raise
+            with suppress(OSError):
+                await send({"type": "http.response.body", "body": _cut(number, error)})
+
+
+def _cut(number: object, error: DrSaiError) -> bytes:
+    """The event that ends the answer to a request before its end."""
+    told = {"code": _CUT, "message": error.message, "data": {"code": error.code}}
+    return b"event: message\ndata: " + dumps({"jsonrpc": "2.0", "id": number, "error": told}) + b"\n\n"
 
 
 def _principal(context: Any) -> Principal:
@@ -69,17 +95,28 @@ def _principal(context: Any) -> Principal:
 
 
 class _Replayed:
-    """Gives a body that was read already, and then whatever comes: the client leaves."""
+    """Gives a body that was read already, and then nothing: the route itself looks whether the client leaves."""
 
-    def __init__(self, body: bytes, receive: Receive) -> None:
+    def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body
-        self._receive = receive
 
     async def __call__(self) -> Message:
-        if (body := self._body) is not None:
-            self._body = None
-            return {"type": "http.request", "body": body, "more_body": False}
-        return await self._receive()
+        if (body := self._body) is None:
+            await asyncio.get_running_loop().create_future()
+        self._body = None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+class _Sent:
+    """Sends an answer. `begun`: it has its status."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        self.begun = True
+        await self._send(message)
 
 
 async def _described(caller: Annotated[Principal | None, allowed_caller(Scope.CHAT)]) -> None:
