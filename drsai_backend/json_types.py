@@ -22,6 +22,23 @@ def as_list(value: Any) -> list[object]:
     return value if isinstance(given, list) else []
 
 
+def storable_text(text: str) -> str:
+    """Return a text without what no database holds: NUL, and halves of characters."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def storable_value(value: Any) -> Any:
+    """Return a JSON value with the texts in it, names of fields included, as `storable_text` has them, and integers of
+    more than 64 bits as texts."""
+    if isinstance(value, str):
+        return storable_text(value)
+    if isinstance(value, list):
+        return [storable_value(item) for item in as_list(value)]
+    if isinstance(value, dict):
+        return {storable_text(key): storable_value(item) for key, item in as_object(value).items()}
+    return str(value) if isinstance(value, int) and value.bit_length() > 63 else value
+
+
 def with_parts(messages: Any) -> Iterator[tuple[int, JsonObject, list[object]]]:
     """Yield the messages of a JSON value whose content is a list of parts: their place, they, and the parts. Of a long
     history most have none, and cost no call."""

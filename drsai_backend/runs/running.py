@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 
 from drsai_backend.database import Database
+from drsai_backend.database.runs.commands import leave
 from drsai_backend.database.runs.reads import ThreadHead
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import ThreadName
@@ -144,6 +145,7 @@ class Running:
                 waiting = execution.writer.lease.key
         except Exception:
             log.exception("a run was left where it stood", extra={"thread_id": name.thread_id})
+            await self._leave(started)
         finally:
             live = self.live(name)
             if live is not None and live.ended is None:
@@ -160,6 +162,18 @@ class Running:
             self.changed(name)
         if waiting is not None:
             freed(waiting)
+
+    async def _leave(self, started: StartedRun | None) -> None:
+        """Count that a run came to no end: it is resumed, but not for ever."""
+        if started is None:
+            return
+        lease = started.execution.writer.lease
+        try:
+            await self._database.write(lambda session: leave(session, lease))
+        except LeaseLost:
+            return  # It has ended.
+        except DatabaseError as error:
+            log.warning("a run was not given back: %s", error.message, extra={"thread_id": lease.name.thread_id})
 
     def spawn(self, work: Coroutine[object, None, object]) -> None:
         """Do something in a task that `close` waits for."""

@@ -259,6 +259,20 @@ def release(session: Session, lease: Lease, progress: Progress, steps: Sequence[
         raise lease.lost()
 
 
+def leave(session: Session, lease: Lease) -> None:
+    """Give back the lease of a run that came to no end, and count that as a death of its worker in this turn.
+
+    Raises:
+        LeaseLost: the thread is another worker's now, or the run is over.
+    """
+    connection = session.connection()
+    if run_guarded(connection, (_release, lease.guard), ()) is None:
+        raise lease.lost()
+    again = sa.case((run.c.retry_turn == lease.turn, run.c.retries + 1), else_=1)
+    counted = sa.update(run).where(run.c.run_id == lease.run_id).values(retries=again, retry_turn=lease.turn)
+    connection.execute(counted)
+
+
 def revive(session: Session, head: ThreadHead) -> bool:
     """Make a run that is paused, or has failed, one that nobody runs, so that some worker resumes it. False: it is not
     so any more, or the thread does not stand where the run has left it: it was rewound, or is a fork."""

@@ -14,7 +14,7 @@ from autogen_agentchat.teams import BaseGroupChat
 
 from drsai_backend.database.runs.values import EndWrite
 from drsai_backend.datamodel import RunStatus, utcnow
-from drsai_backend.errors import DatabaseError, LeaseLost
+from drsai_backend.errors import DatabaseError, DatabaseUnavailable, LeaseLost
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.endpoints.thoughts import ThoughtSplitter
 from drsai_backend.runs.events import TextDelta, ThoughtDelta
@@ -63,7 +63,11 @@ class Execution:
 
     async def run(self, ends: Gate) -> ResumeRecord | None:
         """Run the team, and store the end when `ends` lets it. Returns the last resume record when the team came to an
-        end by itself, so that its objects are the stored state; None otherwise."""
+        end by itself, so that its objects are the stored state; None otherwise.
+
+        Raises:
+            Exception: the end cannot be stored, although the database is there.
+        """
         writer = self.writer
         try:
             writer.steps.start(writer.store_steps)
@@ -87,6 +91,8 @@ class Execution:
             # Nobody may be told that the run is over: it is not. Whoever takes the lease resumes it.
             log.error("run not ended: %s", error.message, extra=writer.fields)
             writer.show_moved(error.code, error.message)
+            if not isinstance(error, DatabaseUnavailable):
+                raise  # A database that refuses will do so again.
             return None
         return None if last is None else last.entry.resume
 

@@ -21,7 +21,7 @@ from drsai_backend.database.runs.writes import append_turn, confirm_end, confirm
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.errors import DatabaseError, EndpointFailed, LeaseLost
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, storable_text, storable_value
 from drsai_backend.models import Finish
 from drsai_backend.runs.events import MessageDone, RunEnded, TurnsStored
 from drsai_backend.runs.execution.bounds import Bounds
@@ -170,9 +170,11 @@ class RunWriter:
                 told_late, heard = said[0], [said[1], *heard]
         failure, finish = self.live.failure, self._finish(end.status)
         ending = None if told_late is None else {"shown": told_late}
-        ending = ending if failure is None else {"raised": raised_text(failure)}
-        asked = self._asked(end.input_request, last)
+        ending = ending if failure is None else {"raised": storable_text(raised_text(failure))}
+        # The words of models, tools, endpoints and exceptions, of any characters.
+        asked = storable_value(self._asked(end.input_request, last))
         end.finish, end.ending, end.input_request = finish.stored(), ending, asked
+        end.stop_reason, end.error_message = storable_value(end.stop_reason), storable_value(end.error_message)
         ended = RunEnded(
             end.status,
             end.stop_reason,
@@ -253,7 +255,8 @@ class RunWriter:
         if status in (RunStatus.COMPLETED, RunStatus.STOPPED):
             shows = self.transcript.shows
             source = next((each.source for each in reversed(self.messages) if shows(each)), None)
-            return self.bounds.meter.finishes.get(source or "", Finish())
+            finish = self.bounds.meter.finishes.get(source or "", Finish())
+            return Finish(*map(storable_value, finish))
         return Finish()
 
     async def hand_over(self) -> None:

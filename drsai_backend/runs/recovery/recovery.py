@@ -202,10 +202,12 @@ class Recovery:
             await self.end(head, RunStatus.STOPPED, reason="The run was stopped.")
             return
         deaths = 0 if run is None else self._deaths(head, run)
+        # Deaths in processes of their own are counted there; that a run came to no end is stored wherever that was.
+        known = deaths if self.suspects.isolate is None else deaths - self._has_failed(head)
         if run is None or (self._settings.recovery == "fail" and head.lease_owner != self._worker_id):
             await self.end(head, RunStatus.ERROR, error=INTERRUPTED)
-        elif self.suspects.isolate is None and deaths >= DEATHS + self._settings.max_attempts:
-            reason = f"The run was given up: {deaths} processes that ran it died in the same turn of it."
+        elif known >= DEATHS + self._settings.max_attempts:
+            reason = f"The run was given up: {known} times its process died in the same turn, or could not end the run."
             await self.end(head, RunStatus.ERROR, error=reason)
         elif deaths >= DEATHS:
             self.suspects.add(head.key)
@@ -218,8 +220,12 @@ class Recovery:
         return head.lease_owner not in (None, self._worker_id)
 
     def _deaths(self, head: ThreadHead, run: RunRow) -> int:
-        """Return how often a run's worker has died in the turn in which the run is."""
-        return (run["retries"] if run["retry_turn"] == head.turn else 0) + self._has_failed(head)
+        """Return how often a run's worker has died in the turn in which the run is, or could not end it."""
+        return self._counted(head, run) + self._has_failed(head)
+
+    def _counted(self, head: ThreadHead, run: RunRow) -> int:
+        """Return how much of that is stored."""
+        return run["retries"] if run["retry_turn"] == head.turn else 0
 
     def hold_revived(self, session: Session, key: int) -> bool:
         """Take a run in the transaction that made it one that nobody runs: others that find it with `recovery="fail"`
@@ -267,11 +273,16 @@ class Recovery:
         """
         self._running.refuse()  # Nothing follows them here.
         found = [head for key in keys if (head := await self.suspect(key)) is not None]
-        # Deaths in such processes are not stored: releases that do not tell them apart give up sooner.
-        taken = [head for head in found if await self._hold(head, DEATHS)]
+        taken: list[tuple[ThreadHead, int]] = []
+        for head in found:
+            # Deaths in such processes are not stored: releases that do not tell them apart give up sooner.
+            run = await self._run_of(head)
+            deaths = DEATHS if run is None else max(DEATHS, self._counted(head, run))
+            if await self._hold(head, deaths):
+                taken.append((head, deaths))
         log.warning("%d suspects are resumed in a process of their own", len(taken))
-        for head in taken:
-            await self._resume_suspect(head, DEATHS)
+        for head, deaths in taken:
+            await self._resume_suspect(head, deaths)
         await self._until_left(lambda: self._running.count > 0)
 
     async def _resume_suspect(self, head: ThreadHead, deaths: int) -> None:

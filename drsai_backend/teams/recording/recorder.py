@@ -14,10 +14,9 @@ from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_agentchat.teams import BaseGroupChat
 from autogen_agentchat.teams._group_chat._chat_agent_container import ChatAgentContainer
 from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import GraphFlowManager
-from pydantic import JsonValue
 
 from drsai_backend.errors import DamagedState
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, storable_value
 from drsai_backend.state import Document, Entry, Item, ResumeRecord, expand
 from drsai_backend.state.codec import dump_json, load_json
 from drsai_backend.state.journal import Path, put
@@ -255,22 +254,8 @@ def storable(config: str) -> str:
     if "\\u0000" not in config and "\\ud" not in config:
         return config
     value = load_json(config.encode())
-    clean = _clean(value)
+    clean = storable_value(value)
     return config if clean == value else dump_json(clean).decode()
-
-
-def _clean_text(text: str) -> str:
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-
-
-def _clean(value: JsonValue) -> JsonValue:
-    if isinstance(value, str):
-        return _clean_text(value)
-    if isinstance(value, list):
-        return [_clean(item) for item in value]
-    if isinstance(value, dict):
-        return {_clean_text(key): _clean(item) for key, item in value.items()}
-    return value
 
 
 def _left_out(fresh: JsonObject, stored: JsonObject, name: str = "the team") -> Iterator[str]:

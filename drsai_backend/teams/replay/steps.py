@@ -28,7 +28,7 @@ from autogen_core.tools import ToolSchema
 from drsai_backend.datamodel.citations import passages_in
 from drsai_backend.datamodel.file import MessageFile
 from drsai_backend.errors import ReplayMismatch
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, storable_text
 from drsai_backend.models.answer import ModelAnswer, ReasonedResult, ToolAnswer
 from drsai_backend.models.calls.requests import Digested, ModelRequest, digest_of
 from drsai_backend.state.codec import decode_value, dump_json, encode_value
@@ -435,7 +435,8 @@ class AgentSteps:
     def name_call(self, call_id: str | None, tool: str) -> CallName:
         """The name of a tool call that begins now; the same when the turn is repeated."""
         known = None if call_id is None else self._calls.get(call_id)
-        name = f"x:{tool}" if known is None else f"m{known[0]}:t{call_id}"
+        # A model may have made up the id of any characters, and the name is stored.
+        name = storable_text(f"x:{tool}" if known is None else f"m{known[0]}:t{call_id}")
         self._uses[name] += 1
         if self._uses[name] > 1:
             name = f"{name}#{self._uses[name]}"

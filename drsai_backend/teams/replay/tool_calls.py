@@ -433,7 +433,7 @@ class RunFiles:
     ) -> None:
         self._files = files
         self._thread, self._asker = thread, asker
-        self._call = hashlib.sha256(call.encode()).hexdigest()
+        self._call = hashlib.sha256(call.encode(errors="surrogatepass")).hexdigest()
         self._count = 0
         self._keep = keep
 
