@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -28,7 +29,7 @@ from drsai_backend.tools.schema import SHOWN_PROBLEMS, not_an_object, refusal
 
 Keyword = Callable[[Any, Any, Any, Any], Any]
 SECONDS: Final = 0.25
-"""How long one check may take."""
+"""How long one check may take, that of all defaults included."""
 _EACH: Final = 64
 """After so many keywords the clock is read."""
 
@@ -57,7 +58,28 @@ class _Patience:
             self.left()
 
 
-_patience: ContextVar[_Patience] = ContextVar("patience")
+class _NoPattern(Exception):
+    """A schema has a regular expression that is none."""
+
+
+_LONG: Final = "they take too long to check; send shorter or simpler ones"
+_patience: ContextVar[_Patience | None] = ContextVar("patience", default=None)
+
+
+def _in_time() -> _Patience:
+    patience = _patience.get()
+    assert patience is not None, "within `at_once`"
+    return patience
+
+
+@contextmanager
+def at_once() -> Generator[None]:
+    """Within, all checks together take no longer than one may."""
+    token = _patience.set(_patience.get() or _Patience())
+    try:
+        yield
+    finally:
+        _patience.reset(token)
 
 
 def check_against(schema: Mapping[str, object], arguments: object, tool: str = "") -> JsonObject:
@@ -69,11 +91,16 @@ def check_against(schema: Mapping[str, object], arguments: object, tool: str = "
     """
     if not isinstance(arguments, Mapping):
         raise not_an_object(tool, arguments)
-    values, defaults = dict(cast("JsonObject", arguments)), _defaults(json.dumps(schema, sort_keys=True))
-    needed = cast("Sequence[str]", schema.get("required", ()))
-    # Of the others none is looked at: a schema may allow one of two parameters, and have defaults for both.
-    if problems := problems_in(schema, {name: defaults[name] for name in needed if name in defaults} | values, tool):
-        raise refusal(tool, problems)
+    with at_once():
+        try:
+            values, defaults = dict(cast("JsonObject", arguments)), _defaults(json.dumps(schema, sort_keys=True))
+        except _TooLong:
+            raise refusal(tool, [_LONG]) from None
+        needed = cast("Sequence[str]", schema.get("required", ()))
+        # Of the others none is looked at: a schema may allow one of two parameters, and have defaults for both.
+        with_needed = {name: defaults[name] for name in needed if name in defaults} | values
+        if problems := problems_in(schema, with_needed, tool):
+            raise refusal(tool, problems)
     return copy.deepcopy(defaults) | values
 
 
@@ -84,31 +111,43 @@ def problems_in(schema: Mapping[str, object], value: object, tool: str = "") -> 
         ToolError: the schema refers to something unknown.
     """
     problems: list[str] = []
-    token = _patience.set(_Patience())
     try:
-        for error in _validator(json.dumps(schema, sort_keys=True)).iter_errors(value):
-            field = ".".join(str(part) for part in error.absolute_path)
-            problems.append(f"`{field}`: {error.message[:200]}" if field else error.message[:200])
-            if len(problems) > SHOWN_PROBLEMS:
-                break
+        with at_once():
+            for error in _validator(json.dumps(schema, sort_keys=True)).iter_errors(value):
+                field = ".".join(str(part) for part in error.absolute_path)
+                problems.append(f"`{field}`: {error.message[:200]}" if field else error.message[:200])
+                if len(problems) > SHOWN_PROBLEMS:
+                    break
     except Unresolvable as error:
-        raise ToolError(f"The parameters of the tool {tool} refer to something unknown: it cannot be called") from error
-    except (_TooLong, RecursionError):
-        return ["they take too long to check; send shorter or simpler ones"]
-    finally:
-        _patience.reset(token)
+        raise _unknown(tool) from error
+    except (_TooLong, _NoPattern, RecursionError):
+        return [_LONG]
     return problems
+
+
+def _unknown(tool: str) -> ToolError:
+    return ToolError(f"The parameters of the tool {tool} refer to something unknown: it cannot be called")
 
 
 @lru_cache(maxsize=512)
 def _defaults(schema: str) -> JsonObject:
     """The defaults of a schema's parameters. One that does not fit its parameter, or is null, was never meant to be
-    sent."""
-    read: JsonObject = json.loads(schema)
-    parts = cast("Mapping[str, JsonObject | bool]", read.get("properties", {}))
+    sent. Raises _TooLong: that cannot be told in time."""
+    whole = _validator(schema)
+    parts = cast("Mapping[str, JsonObject | bool]", whole.schema.get("properties", {}))
     found = {name: each for name, each in parts.items() if isinstance(each, dict) and each.get("default") is not None}
-    defs: JsonObject = {"$defs": read.get("$defs", {})}
-    return {name: each["default"] for name, each in found.items() if not problems_in(defs | each, each["default"])}
+    return {name: each["default"] for name, each in found.items() if _fits(whole, each, each["default"])}
+
+
+def _fits(whole: Any, part: JsonObject, value: object) -> bool:
+    """Whether a value fits a part of a schema, of which `whole` is the validator."""
+    try:
+        _in_time().left()
+        return next(iter(whole.descend(value, part)), None) is None
+    except Unresolvable as error:
+        raise _unknown("") from error
+    except (_NoPattern, RecursionError):
+        return False
 
 
 def check_schema(schema: Mapping[str, object], what: str) -> None:
@@ -128,7 +167,7 @@ def _validator(schema: str) -> Any:
 
 def _counted(keyword: Keyword) -> Keyword:
     def counted(validator: object, value: object, instance: object, schema: object) -> Iterator[ValidationError]:
-        _patience.get().spend()
+        _in_time().spend()
         found: Iterator[ValidationError] | None = keyword(validator, value, instance, schema)
         yield from found or ()
 
@@ -138,9 +177,11 @@ def _counted(keyword: Keyword) -> Keyword:
 def _found(pattern: str, text: str) -> bool:
     search = cast("Callable[..., object]", regex.search)
     try:
-        return search(pattern, text, timeout=_patience.get().left()) is not None
-    except (TimeoutError, regex.error):
+        return search(pattern, text, timeout=_in_time().left()) is not None
+    except TimeoutError:
         raise _TooLong from None
+    except regex.error:
+        raise _NoPattern from None
 
 
 def _pattern(validator: object, pattern: str, instance: object, schema: object) -> Iterator[ValidationError]:

@@ -78,11 +78,19 @@ def without(parameters: JsonObject, names: Mapping[str, object]) -> JsonObject:
 
 
 def wrong_arguments(parameters: JsonObject, arguments: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield the arguments that a tool does not take, and why.
+    """Yield the arguments that a tool does not take, and why. All together they take no longer than one check may.
 
     Args:
         parameters: the schema of the tool's arguments.
     """
+    from drsai_backend.tools.checking import at_once
+
+    with at_once():
+        wrong = list(_wrong(parameters, arguments))
+    yield from wrong
+
+
+def _wrong(parameters: JsonObject, arguments: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     from drsai_backend.tools.checking import problems_in
 
     known: JsonObject = parameters.get("properties", {})

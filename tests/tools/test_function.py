@@ -33,6 +33,7 @@ from drsai_backend.tools import (
 )
 from drsai_backend.tools.checking import check_against
 from drsai_backend.tools.classes import parameters_schema
+from drsai_backend.tools.fixed import wrong_arguments
 from drsai_backend.tools.threads import ToolThreads
 
 
@@ -360,6 +361,25 @@ def test_no_schema_makes_a_check_long(schema: JsonObject, value: object, said: s
         with pytest.raises(ToolError, match=said):
             check_against(checked, {"a": value})
     assert time.process_time() - began < 4
+
+
+def test_defaults_share_the_time_of_their_check() -> None:
+    """Each of them, and each fixed argument, could take as long as a check may."""
+    slow = {"$ref": "#/$defs/l", "default": nested(60, "n")}
+    schema: JsonObject = {"properties": {f"p{n}": slow for n in range(40)}, "$defs": LOOP["$defs"]}
+    began = time.process_time()
+    with pytest.raises(ToolError, match="they take too long to check"):
+        check_against(schema, {})
+    assert time.process_time() - began < 2
+    assert len(list(wrong_arguments(schema, {f"p{n}": slow["default"] for n in range(40)}))) == 40
+    assert time.process_time() - began < 4
+
+
+def test_a_default_whose_pattern_is_none_is_left_out() -> None:
+    schema = {
+        "properties": {"a": {"pattern": "(", "default": "x"}, "b": {"$ref": "#/properties/c", "default": 1}, "c": {}}
+    }
+    assert check_against(schema, {}) == {"b": 1}
 
 
 @pytest.mark.parametrize(
