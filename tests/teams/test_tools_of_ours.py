@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -11,9 +13,11 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.teams import RoundRobinGroupChat
 from autogen_core import FunctionCall
 from autogen_core.tools import TextResultContent, ToolResult, ToolSchema, Workbench
+from pydantic import BaseModel
 
 from drsai_backend import DrSaiAgent, RunContext, tool
 from drsai_backend.teams.replay.steps import ToolFinished, ToolPartial
+from drsai_backend.tools.fixed import FixedTool
 from tests.support.repeated import Story
 from tests.support.scripted import ScriptedClient
 
@@ -53,6 +57,56 @@ async def test_a_rule_asks_and_nothing_is_called_twice(crash_at: int | None) -> 
     assert {event.content for event in partials} == {"paying"}
     results = {event.call_id: event.result for event in story.events if isinstance(event, ToolFinished)}
     assert results == {"c5": "paid 5", "c500": "paid 500"}
+
+
+class Urgency(Enum):
+    HIGH = "high"
+
+
+class Order(BaseModel):
+    amount: Decimal = Decimal(500)
+
+
+Rule = Callable[[dict[str, Any]], bool]
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"really": "true"}, lambda seen: seen["really"] is True),
+        ({"really": "no"}, lambda seen: seen["really"] is False),
+        ({"really": True}, lambda seen: seen["amount"] == 700),
+        ({"really": True, "amount": "800"}, lambda seen: seen["amount"] > 700),
+        ({"really": True, "urgency": "high"}, lambda seen: seen["urgency"] == "high"),
+        ({"really": True, "order": {}}, lambda seen: seen["order"]["amount"] > 100),
+        ({"really": True, "order": {"amount": 800}}, lambda seen: seen["order"]["amount"] == 800),
+        ({"really": "perhaps"}, lambda seen: seen == {"really": "perhaps", "fixed": 7}),
+        ({"really": True, "fixed": 1}, lambda seen: seen["fixed"] == 7),
+    ],
+)
+@pytest.mark.parametrize("says", [True, False])
+async def test_a_rule_sees_the_arguments_that_the_tool_gets(given: dict[str, Any], rule: Rule, says: bool) -> None:
+    """Not those that the model wrote: a rule that fails counts as yes, so both answers are tried."""
+
+    @tool(requires_approval=lambda arguments: rule(arguments) is says)
+    async def spend(
+        really: bool, fixed: int, amount: int = 700, urgency: Urgency = Urgency.HIGH, order: Order | None = None
+    ) -> str:
+        """Spend."""
+        return "spent"
+
+    def wants(messages: Sequence[Any], options: dict[str, Any]) -> Any:
+        if type(messages[-1]).__name__ == "UserMessage":
+            return [FunctionCall("c1", json.dumps(given), "spend")]
+        return "Done."
+
+    def built() -> RoundRobinGroupChat:
+        tools = [FixedTool(spend, {"fixed": 7})]
+        agent = DrSaiAgent("spender", ScriptedClient(wants), tools=tools, max_tool_iterations=2)
+        return RoundRobinGroupChat([agent], max_turns=1)
+
+    story = await Story(built, lambda _: "approve").run()
+    assert [each.kind for each in story.questions] == (["approval"] if says else [])
 
 
 class Server(Workbench):

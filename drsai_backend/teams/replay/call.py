@@ -16,8 +16,9 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import cached_property
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from autogen_core import CancellationToken, Image
 from autogen_core.tools import (
@@ -28,6 +29,8 @@ from autogen_core.tools import (
     ToolResult,
     Workbench,
 )
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from drsai_backend.errors import DrSaiError
 from drsai_backend.json_types import JsonObject
@@ -84,8 +87,19 @@ class Call:
     def approval(self) -> Approval | None:
         """By whom it is to be approved; None: it needs no approval."""
         options = self.tool.options
-        by_rule = options.requires_approval and options.approval(self.shown)
+        seen = self._checked() if callable(options.requires_approval) else {}
+        by_rule = options.requires_approval and options.approval(seen)
         return approval_of(self.origin, self.workbench) or by_rule or None
+
+    def _checked(self) -> JsonObject:
+        """The arguments that the tool gets, as JSON, for a rule to look at: a tool takes "true" for true, and has
+        defaults. Those that it refuses are as the model gave them."""
+        parts = cast("Mapping[str, JsonObject]", self.tool.parameters.get("properties", {}))
+        defaults = {key: part["default"] for key, part in parts.items() if part.get("default") is not None}
+        try:
+            return defaults | _plain(self.tool.check(self.arguments))
+        except Exception:  # noqa: BLE001 - a type's own check may raise anything; the call tells the model
+            return self.shown
 
     @cached_property
     def idempotent(self) -> bool:
@@ -123,6 +137,17 @@ class Call:
         if not task.cancelled():
             task.exception()  # Whoever waits may be cancelled before he sees it.
         self.items.put_nowait(END)
+
+
+def _plain(value: Any) -> Any:
+    """A value that was checked, as JSON has it; decimal numbers stay numbers."""
+    if isinstance(value, BaseModel):
+        value = value.model_dump(by_alias=True)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each) for each in cast("list[object]", value)]
+    return value if isinstance(value, Decimal) else to_jsonable_python(value, serialize_unknown=True)
 
 
 calling_tool: Final[ContextVar[str | None]] = ContextVar("calling_tool", default=None)
