@@ -18,7 +18,8 @@ TIMEOUT: Final = 30.0
 
 ApprovalRule: TypeAlias = bool | Approval | Callable[[JsonObject], bool | Approval]
 """Whether a person approves calls: never, always, by somebody (`Approval`), or where a function of the arguments says
-so: those that the tool gets, as JSON, or those that it refuses. The function must answer the same for the same arguments: it is asked again when a turn is repeated."""
+so: those that the tool gets, as JSON, or those that it refuses. The function must answer the same for the same
+arguments: it is asked again when a turn is repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,8 @@ class Pictures:
             status, more = 302, "location: /loop\r\n"
         elif path == "gone.png":
             status = 404
+        elif path == "same.png":
+            status = 304
         head = f"HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\nconnection: close\r\n{more}\r\n"
         writer.write(head.encode())
         with suppress(ConnectionError):
@@ -210,6 +212,7 @@ async def test_a_history_that_is_sent_again_and_a_fork_fetch_nothing(
     ("path", "why"),
     [
         ("gone.png", "answered with HTTP 404"),
+        ("same.png", "answered with HTTP 304"),
         ("html.png", r"answered with image/png that is no readable image \(PNG, JPEG, GIF, WEBP\)"),
         ("cut.png", "no readable image"),
         ("huge.png", "answered with more than 8388608 bytes"),

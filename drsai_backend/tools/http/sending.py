@@ -104,7 +104,7 @@ class Sender:
                     url = self._upgraded(httpx.URL(url))
                     self.reachable.check_url(str(url), "url")
                     response = await http.request(method, url, headers=cast("Any", headers), content=content)
-                    if not response.is_redirect:
+                    if not response.has_redirect_location:  # 300 and 304 name no other address.
                         return Answer(response, response.content)
                     if method not in SAFE:
                         raise ToolError(f"{self.name} was sent on to another address, which only GET follows.")

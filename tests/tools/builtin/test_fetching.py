@@ -115,6 +115,7 @@ class TestWebFetch:
         [
             (Said("no", 404), "! The page answered with 404 Not Found."),
             (Said("", 429), "! The page answered with 429"),
+            (Said("", 304), "! The page answered with 304 Not Modified."),
             (Said("", drop=True), "! The page could not be reached (RemoteProtocolError)."),
             (Said("", 302, headers={"location": "/again"}), "! The page was sent on more than 5 times."),
             *((Said("", 302, headers={"location": each}), "! The page leads to an address that") for each in REDIRECTS),
@@ -232,6 +233,11 @@ class TestHttpRequest:
             assert f"! The host '{host}' may not be asked" in await said(tool, url=f"https://{host}/")
         site.answer = lambda sent: Said("", 302, headers={"location": "http://127.0.0.1:1/"})
         assert "not followed" in await said(tool, url=site.url)
+
+    @pytest.mark.parametrize("status", [300, 304])
+    async def test_an_answer_that_names_no_other_address_is_a_result(self, site: Site, status: int) -> None:
+        site.answer = lambda sent: Said("", status)
+        assert (await said(made("http_request"), url=site.url)).startswith(f"{status} ")
 
     async def test_what_is_no_text_is_a_file(self, site: Site) -> None:
         site.answer = lambda sent: Said(b"\x89PNG", type="image/png")
