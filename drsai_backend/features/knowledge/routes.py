@@ -13,8 +13,10 @@ from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.http.json import ERROR_CONTENT, answers, deleted, deletion, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import FileId, Limit, new_router
+from drsai_backend.database.hooks import Asked
 from drsai_backend.datamodel.thread import NAME_SCHEMA
-from drsai_backend.features.knowledge.base import FileStatus, NewStore, Question, StoreFile
+from drsai_backend.features.knowledge.base import NO_RANKERS, FileStatus, NewStore, Question, StoreFile
+from drsai_backend.features.knowledge.reranking import check_ranker
 from drsai_backend.features.knowledge.rows.stores import Listing
 from drsai_backend.features.knowledge.wire import (
     BATCH,
@@ -109,7 +111,8 @@ def store_routes(knowledge: Knowledge, bodies: Bodies) -> APIRouter:
         openapi_extra=described(SearchBody),
     )
     async def search_vector_store(request: Request, vector_store_id: StoreId, who: Reader) -> Response:
-        """Search a vector store."""
+        """Search a vector store. Where a model ranks (`ranker`), this needs the scope `chat`, too, and counts as a
+        request of a model does."""
         body = await read_fields(bodies, request, SearchBody)
         ranking = body.ranking_options or RankingOptions()
         question = Question(
@@ -121,6 +124,10 @@ def store_routes(knowledge: Knowledge, bodies: Bodies) -> APIRouter:
             on=body.on,
         )
         await knowledge.get(who.owner, vector_store_id)  # By its id, and no name.
+        if ranking.ranker not in NO_RANKERS:
+            check_ranker(knowledge.host.models, ranking.ranker)
+            who.require(Scope.CHAT)  # A model is asked.
+            await knowledge.host.calls.charge(Asked(who.owner, who.key_id))
         return json_response(findings_object(await knowledge.search(who.owner, [vector_store_id], question)))
 
     router.routes.extend(_file_routes(knowledge, bodies).routes)

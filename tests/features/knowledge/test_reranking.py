@@ -11,6 +11,8 @@ import openai
 import pytest
 
 from drsai_backend import DrSai
+from drsai_backend.access.principal import Principal, Scope
+from tests.api.conftest import openai_client
 from tests.features.knowledge.conftest import QUICK, Filled
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
 from tests.support.threads import settings
@@ -66,6 +68,32 @@ async def test_a_model_ranks(client: openai.AsyncOpenAI, filled: Filled, model: 
         assert [note for note in notes if "ranker 'judge'" in note]
     with pytest.raises(openai.BadRequestError, match="there is no ranker 'nobody'"):
         await names("nobody")
+
+
+async def test_a_search_that_a_model_ranks_needs_what_a_chat_needs(
+    client: openai.AsyncOpenAI, filled: Filled, drsai: DrSai, model: ModelServer
+) -> None:
+    """Its scope, and a request of the limit."""
+    store, _ = await filled(TEXTS)
+    model.script(None, lambda _: Reply('{"order": [2]}'))
+
+    async def search(client: openai.AsyncOpenAI, ranker: str) -> int:
+        options: Any = {"ranker": ranker}
+        return len((await client.vector_stores.search(store, query="leave", ranking_options=options)).data)
+
+    reader = Principal("anonymous", scopes=frozenset({Scope.KNOWLEDGE_READ}))
+    async with openai_client(drsai.app(lambda _: reader, is_open=True), max_retries=0) as other:
+        assert await search(other, "auto") == 3
+        with pytest.raises(openai.PermissionDeniedError, match="`chat`"):
+            await search(other, "judge")
+    await drsai.limits.set("user", "anonymous", requests=1)
+    assert await search(client, "judge") == 3
+    with pytest.raises(openai.RateLimitError, match="a minute for you"):
+        await search(client, "judge")
+    with pytest.raises(openai.BadRequestError, match="there is no ranker"):
+        await search(client, "nobody")
+    assert await search(client, "none") == 3, "no model is asked"
+    assert len(model.requests) == 1
 
 
 async def test_an_agent_has_a_ranker(
