@@ -62,15 +62,23 @@ class ReasonedResult(CreateResult):
 
     Attributes:
         reasoning: what it thinks beside its calls; None: nothing, or it calls none.
+        signed: the same as Anthropic's blocks, which its endpoints want back with the calls; None: there are none.
     """
 
     reasoning: str | None = None
+    signed: list[JsonObject] | None = None
 
     @classmethod
     def of(cls, result: CreateResult, reasoning: str | None, said: str | None) -> ReasonedResult:
         """The result of an answer that calls tools, with what was thought and what was said beside them."""
         kind = type(result) if isinstance(result, ReasonedResult) else ReasonedResult
         return kind.model_validate({**dict(result), "reasoning": reasoning, "thought": said or None})
+
+    @classmethod
+    def of_signed(cls, result: CreateResult, signed: list[JsonObject]) -> ReasonedResult:
+        """The result of an answer that calls tools, with its thinking blocks."""
+        kind = type(result) if isinstance(result, ReasonedResult) else ReasonedResult
+        return kind.model_validate({**dict(result), "signed": signed})
 
 
 class ToolAnswer(CreateResult):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from drsai_backend import AssistantAgent, RunContext
 from tests.e2e.conftest import Serve, Service
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.other_endpoints import AnthropicServer
 
 FIRST, SECOND = "I need the sum.", "It came back."
 
@@ -191,6 +193,97 @@ async def test_an_endpoint_that_wants_thoughts_back_gets_them(serve: Serve, mode
         assert (called[-1]["content"], called[-1]["reasoning_content"]) == (BESIDE, FIRST)
     assert [each["reasoning_content"] for each in called] == [" ", FIRST]
     assert sum(any(each.get("tool_calls") for each in request.messages) for request in model.refused) == 1
+
+
+# --- Claude -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def claude() -> Iterator[AnthropicServer]:
+    with AnthropicServer(strict=False) as server:
+        yield server
+
+
+def profile_of(claude: AnthropicServer, path: Path, kind: str = "enabled") -> dict[str, Any]:
+    """Settings that make Claude the default model, which thinks."""
+    thinking = {"type": kind, "budget_tokens": 1024} if kind == "enabled" else {"type": kind}
+    profile = {
+        "provider": "anthropic",
+        "model": "claude-test",
+        "endpoint": claude.base_url.removesuffix("/v1"),
+        "parameters": {"max_tokens": 4000, "thinking": thinking},
+        "retries": 0,
+    }
+    file = path / "models.json"
+    file.write_text(json.dumps({"default": "claude", "profiles": {"claude": profile}}))
+    return {"models": file, "model": None}
+
+
+def _called(request: ModelRequest) -> list[list[dict[str, Any]]]:
+    """The blocks of each message of a request that calls tools."""
+    contents = [each["content"] for each in request.messages if not isinstance(each["content"], str)]
+    return [blocks for blocks in contents if any(each["type"] == "tool_use" for each in blocks)]
+
+
+@pytest.mark.parametrize("beside", ["", BESIDE])
+@pytest.mark.parametrize("way", WAYS)
+async def test_claudes_thoughts_are_told_and_sent_back_as_they_were(
+    serve: Serve, claude: AnthropicServer, tmp_path: Path, way: str, beside: str
+) -> None:
+    service = await serve({"streams": team, "whole": whole}, **profile_of(claude, tmp_path))
+    body, read = WAYS[way]
+    for agent in ("streams", "whole"):
+
+        def answer(request: ModelRequest) -> Reply:
+            if _called(request):
+                return Reply("It is 3.", reasoning=SECOND)
+            return Reply(beside, [ToolCall("add", {"a": 1, "b": 2}, id="c1")], reasoning=FIRST)
+
+        claude.script(None, answer)
+        given = await service.http.post(f"/v1/{way}", json={"model": agent, "stream": True, **body})
+        assert given.status_code == 200, given.text
+        lines = [line.removeprefix("data: ") for line in given.text.splitlines() if line.startswith("data: {")]
+        events = [json.loads(line) for line in lines]
+        content, thought = read(events)
+        if way == "responses":
+            content, thought = _told(way, events[-1]["response"])
+        assert content in ("It is 3.", f"{beside}\n\nIt is 3.", f"{beside}It is 3."), agent
+        assert FIRST in thought
+        assert SECOND in thought
+        [called] = _called(claude.requests[-1])
+        assert [each["type"] for each in called] == ["thinking", *(["text"] if beside else []), "tool_use"]
+        assert called[0]["thinking"] == FIRST
+        assert not beside or called[1]["text"] == BESIDE
+        run = (await service.http.get("/v1/runs", params={"limit": 1})).json()["data"][0]["run_id"]
+        steps = (await service.http.get(f"/v1/runs/{run}/steps")).json()["data"]
+        assert [step["thought"] for step in steps] == [f"{FIRST}\n{beside}".strip(), SECOND]
+    assert not claude.refused
+
+
+@pytest.mark.parametrize("kind", ["enabled", "adaptive"])
+async def test_claude_goes_on_where_its_thoughts_are_not_known(
+    serve: Serve, claude: AnthropicServer, tmp_path: Path, kind: str
+) -> None:
+    """With a result of the client's tool its thoughts are sent back, as they are known. Of calls in a history they are
+    not: a request that demands thoughts would be refused."""
+    service = await serve({"plain": plain}, **profile_of(claude, tmp_path, kind))
+    claude.script(None, [Reply("", [ToolCall("add", {"a": 1, "b": 2}, id="c1")], reasoning=FIRST), "It is 3.", "3."])
+    tools = [{"type": "function", "function": {"name": "add", "parameters": CLIENT_TOOL}}]
+    given: dict[str, Any] = {"model": "plain", "tools": tools}
+    answer = await service.http.post("/v1/chat/completions", json={**given, "messages": ASKED, "thread_id": "t"})
+    calls = answer.json()["choices"][0]["message"]["tool_calls"]
+    result = {"role": "tool", "tool_call_id": calls[0]["id"], "content": "3"}
+    history = [*ASKED, {"role": "assistant", "content": None, "tool_calls": calls}, result]
+    for thread, messages in (("t", [result]), ("other", history)):
+        answer = await service.http.post(
+            "/v1/chat/completions", json={**given, "messages": messages, "thread_id": thread}
+        )
+        assert "3." in answer.json()["choices"][0]["message"]["content"], answer.text
+    known, unknown = claude.requests[1:]
+    assert [_called(known)[0][0]["type"], _called(unknown)[0][0]["type"]] == ["thinking", "tool_use"]
+    assert known.body["thinking"]["type"] == kind
+    assert ("thinking" in unknown.body) is (kind == "adaptive")
+    assert not claude.refused
 
 
 # --- tools that the client has ----------------------------------------------------------------------------------------

@@ -31,7 +31,8 @@ class AzureServer(ModelServer):
 
 class AnthropicServer(ModelServer):
     """`/v1/messages`, whole and streamed, with the usage of its prompt cache. It refuses fields that it does not know,
-    a request without `max_tokens`, and more than four marks."""
+    a request without `max_tokens`, more than four marks, `tool_choice` and calls of tools without tools, and thinking
+    blocks with a wrong signature or none where it thinks."""
 
     async def _app(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         body = b""
@@ -42,11 +43,10 @@ class AnthropicServer(ModelServer):
                 break
         headers = {name.decode().lower(): value.decode() for name, value in scope["headers"]}
         request = ModelRequest(json.loads(body), headers, scope["path"], len(self.requests))
-        unknown = sorted(request.body.keys() - _TAKEN)
-        marks = body.count(b'"cache_control"')
-        if scope["path"] != "/v1/messages" or unknown or "max_tokens" not in request.body or marks > 4:
+        refusal = "no such path" if scope["path"] != "/v1/messages" else _refusal_of(request.body)
+        if refusal is not None:
             self.refused.append(request)
-            await _json(send, 400, _failed("invalid_request_error", f"refused: {unknown} {marks} marks"))
+            await _json(send, 400, _failed("invalid_request_error", refusal))
             return
         self.requests.append(request)
         answer: Any = self._find(request)(request)
@@ -70,6 +70,38 @@ class AnthropicServer(ModelServer):
             await _json(send, 200, _message(request, usage) | {"content": _content(answer), "stop_reason": stop})
 
 
+def _refusal_of(body: dict[str, Any]) -> str | None:
+    """Why Anthropic does not take a request."""
+    if unknown := sorted(body.keys() - _TAKEN):
+        return f"{unknown[0]}: Extra inputs are not permitted"
+    if "max_tokens" not in body:
+        return "max_tokens: Field required"
+    if json.dumps(body).count('"cache_control"') > 4:
+        return "A maximum of 4 blocks with cache_control may be provided."
+    if "tool_choice" in body and not body.get("tools"):
+        return "tool_choice: may only be specified while providing tools"
+    turn: list[dict[str, Any]] = []
+    for message in body["messages"]:
+        blocks: list[dict[str, Any]] = [] if isinstance(message["content"], str) else message["content"]
+        if not body.get("tools") and any(each["type"] in ("tool_use", "tool_result") for each in blocks):
+            return "Requests which have `tool_use` or `tool_result` blocks in messages must define tools"
+        for block in blocks:
+            if block["type"] == "thinking" and block["signature"] != _signature(block["thinking"]):
+                return "messages: Invalid `signature` in `thinking` block"
+        if message["role"] == "assistant":
+            turn = turn or blocks
+        elif not any(each["type"] == "tool_result" for each in blocks):
+            turn = []
+    thinks = body.get("thinking", {}).get("type") == "enabled"
+    if thinks and turn and turn[0]["type"] not in ("thinking", "redacted_thinking"):
+        return f"Expected `thinking` or `redacted_thinking`, but found `{turn[0]['type']}`."
+    return None
+
+
+def _signature(thought: str) -> str:
+    return f"signed:{len(thought)}"
+
+
 def _failed(kind: str, message: str) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": message}}
 
@@ -84,7 +116,10 @@ def _message(request: ModelRequest, usage: dict[str, Any]) -> dict[str, Any]:
 
 
 def _content(reply: Reply) -> list[dict[str, Any]]:
-    parts: list[dict[str, Any]] = [{"type": "text", "text": reply.text}] if reply.text else []
+    parts: list[dict[str, Any]] = []
+    if reply.reasoning is not None:
+        parts.append({"type": "thinking", "thinking": reply.reasoning, "signature": _signature(reply.reasoning)})
+    parts += [{"type": "text", "text": reply.text}] if reply.text else []
     for number, call in enumerate(reply.tool_calls):
         parts.append({"type": "tool_use", "id": call.id or f"t{number}", "name": call.name, "input": call.arguments})
     return parts
@@ -93,6 +128,9 @@ def _content(reply: Reply) -> list[dict[str, Any]]:
 def _events(request: ModelRequest, reply: Reply) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = [{"type": "message_start", "message": _message(request, _usage(reply))}]
     for index, part in enumerate(_content(reply)):
+        if part["type"] == "thinking":
+            events += _thinking(index, part)
+            continue
         is_text = part["type"] == "text"
         block = part | ({"text": ""} if is_text else {"input": {}})
         events.append({"type": "content_block_start", "index": index, "content_block": block})
@@ -108,3 +146,16 @@ def _events(request: ModelRequest, reply: Reply) -> list[dict[str, Any]]:
     ended = {"stop_reason": stop, "stop_sequence": None}
     usage = {"output_tokens": reply.completion_tokens}
     return [*events, {"type": "message_delta", "delta": ended, "usage": usage}, {"type": "message_stop"}]
+
+
+def _thinking(index: int, block: dict[str, Any]) -> list[dict[str, Any]]:
+    begin = {"type": "thinking", "thinking": "", "signature": ""}
+    pieces: list[dict[str, Any]] = [
+        {"type": "thinking_delta", "thinking": piece} for piece in block["thinking"].partition(" ")
+    ]
+    pieces.append({"type": "signature_delta", "signature": block["signature"]})
+    return [
+        {"type": "content_block_start", "index": index, "content_block": begin},
+        *({"type": "content_block_delta", "index": index, "delta": piece} for piece in pieces),
+        {"type": "content_block_stop", "index": index},
+    ]

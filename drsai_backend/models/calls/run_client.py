@@ -205,6 +205,8 @@ class RunModelClient(ChatCompletionClient):
         self._text_form: TextForm | None = None
         self.thoughts: dict[str, str] = {}
         """What the model has thought in this run beside calls of tools, by the ids of the calls."""
+        self.signed: dict[str, list[JsonObject]] = {}
+        """The same as Anthropic's blocks."""
         self.answered_by_tool = False
         """Whether a tool has given the last answer."""
         self.show: Callable[[str], None] | None = None
@@ -241,7 +243,7 @@ class RunModelClient(ChatCompletionClient):
         client = self._copy()
         agent.asks = agent.asks or self._agent.asks
         client._agent = agent
-        client.thoughts = {}
+        client.thoughts, client.signed = {}, {}
         client._args = of_a_manager(self._args) if manages and self._args else self._args
         return client
 
@@ -313,6 +315,8 @@ class RunModelClient(ChatCompletionClient):
         if isinstance(result, ReasonedResult) and (reasoning := result.reasoning) is not None:
             self.meter.thoughts.setdefault(speaker, []).append(reasoning)
             self.thoughts |= {call.id: reasoning for call in result.content if not isinstance(call, str)}
+        if isinstance(result, ReasonedResult) and (signed := result.signed) is not None:
+            self.signed |= {call.id: signed for call in result.content if not isinstance(call, str)}
         if isinstance(result, ModelAnswer):
             self.meter.answered[speaker] = result.by()
         else:
@@ -325,7 +329,10 @@ class RunModelClient(ChatCompletionClient):
     async def _taken(self, call: _Call, given: CreateResult, said: Sequence[str]) -> CreateResult:
         """The answer of a call, noted, counted and recorded. A call of an agent is kept for `Run.calls`; others have no
         place in a run."""
+        signed = call.notes.whole_signed()
         result = call.notes.bounded(with_thought(given, said))
+        if signed and not isinstance(result.content, str):
+            result = ReasonedResult.of_signed(result, signed)
         self._note(result, call.notes)
         if call.answer is None:
             exchange = None
@@ -371,7 +378,7 @@ class RunModelClient(ChatCompletionClient):
     async def items(self, call: ModelCall) -> Items:
         """Make a call; see `create_stream`."""
         # Those of a profile's client, whose attempt this is.
-        notes = NOTES.get() or CallNotes(bounds=self.rules.bounds, thoughts=self.thoughts)
+        notes = NOTES.get() or CallNotes(self.rules.bounds, self.thoughts, self.signed)
         failed = None if self.meter.failed is None else partial(self.meter.failed, self._where[1])
         made = _Call(self._agent.steps, call, notes, failed)
         self.answered_by_tool = type(made.answer) is ToolAnswer

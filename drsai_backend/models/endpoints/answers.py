@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from drsai_backend.datamodel.run import shortened
 from drsai_backend.errors import EndpointFailed
+from drsai_backend.json_types import JsonObject
 from drsai_backend.models.endpoints.bounded import DEFAULT, AnswerBounds, AnswerLength, bounded
 from drsai_backend.net.bodies import Packed
 
@@ -57,16 +58,19 @@ class CallNotes:
     """What the endpoint has said of one call: `usage` has those of `DETAILS` that are not 0; `reported` the tokens of
     prompt and answer, and `lost` both of attempts that came to nothing, where they were reported. `thoughts` are what
     its agent's model has thought in this run beside calls of tools, by the ids of the calls; they are sent back to an
-    endpoint that wants them (`returns_thoughts`)."""
+    endpoint that wants them (`returns_thoughts`). `signed` are the thinking blocks of an answer of Anthropic's, and
+    `signed_before` those of answers before it, by the ids of their calls: its endpoints want them back as they were."""
 
+    bounds: AnswerBounds = DEFAULT
+    thoughts: Mapping[str, str] = field(default_factory=dict[str, str])
+    signed_before: Mapping[str, list[JsonObject]] = field(default_factory=dict[str, list[JsonObject]])
     usage: dict[str, int] = field(default_factory=dict[str, int])
     service_tier: str | None = None
     system_fingerprint: str | None = None
     reported: tuple[int, int] = (0, 0)
     lost: Counter[str] = field(default_factory=Counter[str])
-    bounds: AnswerBounds = DEFAULT
-    thoughts: Mapping[str, str] = field(default_factory=dict[str, str])
     returns_thoughts: bool = False
+    signed: list[JsonObject] = field(default_factory=list[JsonObject])
     asked: ModelCall | None = None
     """What was asked for last, as AutoGen has it."""
     sent: tuple[str, bytes] | None = None
@@ -79,11 +83,19 @@ class CallNotes:
     def begin(self) -> None:
         """A request is sent: its answer is measured anew."""
         self.length = AnswerLength(self.bounds)
+        self.signed = []
 
     def bounded(self, result: CreateResult) -> CreateResult:
         """The result with no more than it may have."""
         length, self.length = self.length, None
         return bounded(result, self.bounds, over=length is not None and length.over)
+
+    def whole_signed(self) -> list[JsonObject]:
+        """The thinking blocks of the answer; none where what was thought is longer than a thought may be, and so is not
+        whole. To be asked before `bounded`."""
+        length = sum(len(text) for block in self.signed for text in block.values())
+        is_cut = self.length is not None and self.length.is_thought_cut
+        return [] if is_cut or length > self.bounds.thought else self.signed
 
     def spent(self, result: CreateResult) -> tuple[RequestUsage, Mapping[str, int]]:
         """Return what a call has used, and the details of it: of the answer, and of attempts before it as far as their
@@ -111,7 +123,7 @@ class CallNotes:
         """The attempt came to nothing: what it has used counts, and the next one begins anew."""
         prompt, completion = self.reported
         self.lost.update({"prompt_tokens": prompt, "completion_tokens": completion, **self.usage})
-        self.usage, self.reported = {}, (0, 0)
+        self.usage, self.reported, self.signed = {}, (0, 0), []
         self.service_tier = self.system_fingerprint = None
 
     def finish(self, result: CreateResult) -> Finish:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from anthropic import APIConnectionError, APITimeoutError, AsyncAnthropic, AsyncStream
 from anthropic._models import FinalRequestOptions
 from anthropic.resources.messages import AsyncMessages
-from anthropic.types import Message, RawMessageStreamEvent
+from anthropic.types import Message, RawMessageStreamEvent, TextBlock, TextDelta
 from autogen_core.models import CreateResult, FunctionExecutionResultMessage, LLMMessage, ModelInfo, SystemMessage
 from autogen_core.tools import Tool, ToolSchema
 from autogen_ext.models.anthropic import BaseAnthropicChatCompletionClient
@@ -30,6 +30,7 @@ from drsai_backend.models.endpoints.bounded import AnswerLength
 from drsai_backend.models.endpoints.chunks import loads, models_in, part_of
 from drsai_backend.models.endpoints.forms import Form, MessageForms, dumps
 from drsai_backend.models.endpoints.streams import Read, is_helped
+from drsai_backend.models.endpoints.thoughts import CLOSE, OPEN
 from drsai_backend.models.tokens import estimate_tokens
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ TAKES: Final = frozenset({"temperature", "max_tokens", "top_p", "stop"})
 _PATH: Final = "/v1/messages"
 _MARK: Final = {"type": "ephemeral"}
 _LAST_TURNS: Final = 2
+_OF_THINKING: Final = ("type", "thinking", "signature", "data")
 _ARGUMENTS: Final = frozenset(inspect.signature(AsyncMessages.create).parameters)
 _DETAILS: Final = {"cache_read_input_tokens": "cached_tokens", "cache_creation_input_tokens": "cache_write_tokens"}
 
@@ -143,6 +145,75 @@ class _ReadStream(Read, _Events):
         return make(told, body=body, response=self.response)
 
 
+class _Thoughts:
+    """The thoughts in a stream. AutoGen's client gives their pieces as those of the text, and beside calls takes them
+    for what is said there. They become pieces of text between marks, as OpenAI's clients have them; their blocks go to
+    the notes as they came."""
+
+    def __init__(self, notes: CallNotes) -> None:
+        self._notes = notes
+        self._block: JsonObject | None = None
+        self._pieces: dict[str, list[str]] = {}
+        self._is_open = self._has_text = False
+
+    def mark(self, event: object) -> None:
+        """Mark where a thought begins in an event, and the text behind it."""
+        fields = vars(event)
+        match fields.get("type"):
+            case "content_block_start":
+                self._block, self._pieces = _thinking_of(fields.get("content_block")), {"thinking": [], "signature": []}
+            case "content_block_stop" if self._block is not None:
+                said = {name: "".join(pieces) for name, pieces in self._pieces.items() if pieces}
+                self._notes.signed.append({**self._block, **said})
+                self._block = None
+            case "content_block_delta" if fields.get("delta") is not None:
+                self._mark_piece(event, vars(cast("object", fields["delta"])))
+            case _:
+                pass
+
+    def _mark_piece(self, event: Any, delta: Mapping[str, object]) -> None:
+        kind = str(delta.get("type")).removesuffix("_delta")
+        piece = delta.get(kind)
+        if not isinstance(piece, str):
+            return
+        if self._block is not None and kind in self._pieces:
+            self._pieces[kind].append(piece)
+        if kind == "thinking":
+            # Behind text there is no place for a thought in it: that goes to the block alone.
+            text = "" if self._has_text else piece
+            if text and not self._is_open:
+                self._is_open, text = True, f"{OPEN}{text}"
+            event.delta = TextDelta.model_construct(type="text_delta", text=text)
+        elif kind == "text" and piece and not self._has_text:
+            self._has_text = True
+            if self._is_open:
+                event.delta = TextDelta.model_construct(type="text_delta", text=f"{CLOSE}{piece}")
+
+
+async def _marked_stream(stream: AsyncIterator[object], notes: CallNotes) -> AsyncIterator[object]:
+    thoughts = _Thoughts(notes)
+    while (event := await anext(stream, None)) is not None:
+        thoughts.mark(event)
+        yield event
+
+
+def _mark_thought(answer: Message, notes: CallNotes) -> None:
+    """The same of a whole answer: where it calls tools, its thoughts go into its text."""
+    blocks = cast("list[object] | None", vars(answer).get("content")) or []
+    notes.signed = [each for block in blocks if (each := _thinking_of(block)) is not None]
+    thought = "".join([each.get("thinking") or "" for each in notes.signed])
+    if thought and any(getattr(block, "type", None) == "tool_use" for block in blocks):
+        others = [block for block in blocks if _thinking_of(block) is None]
+        text = TextBlock.model_construct(type="text", text=f"{OPEN}{thought}{CLOSE}", citations=None)
+        answer.content = cast("Any", [text, *others])
+
+
+def _thinking_of(block: object) -> JsonObject | None:
+    """Return a thinking block as it is sent back; None: it is another one."""
+    fields = {name: getattr(block, name) for name in _OF_THINKING if isinstance(getattr(block, name, None), str)}
+    return fields if fields.get("type") in ("thinking", "redacted_thinking") else None
+
+
 _ANSWER: Final = part_of(_Answer)  # not of Message: the package asks for the class that it was told
 _EVENT: Final = part_of(*models_in(RawMessageStreamEvent))
 
@@ -214,7 +285,50 @@ class _Call(BaseAnthropicChatCompletionClient):
 
     async def _send(self, *, messages: list[object], **options: object) -> object:
         messages[:-1] = self._known  # in AutoGen's list, which it logs
-        return await self._ask(messages=messages, **options)
+        thinking = cast("JsonObject", options.get("thinking") or {}).get("type", "disabled")
+        sent = messages if thinking == "disabled" else self._with_thinking(messages)
+        if thinking == "enabled" and not _thinks_first(sent):
+            del options["thinking"]  # Refused in a turn whose thinking blocks are not known, as of an earlier run.
+        answer = await self._ask(messages=sent, **options)
+        notes = NOTES.get() or CallNotes()
+        if isinstance(answer, Message):
+            _mark_thought(answer, notes)
+            return answer
+        return _marked_stream(cast("AsyncIterator[object]", answer), notes)
+
+    def _with_thinking(self, messages: list[object]) -> list[object]:
+        """The messages, with the thinking blocks of their calls."""
+        notes = NOTES.get()
+        if notes is None or not notes.signed_before:
+            return messages
+        sent: list[object] = []
+        for message in messages:
+            content = _content_of(message)
+            blocks = next((notes.signed_before.get(each["id"]) for each in content if each["type"] == "tool_use"), None)
+            sent.append(message if blocks is None else {"role": "assistant", "content": [*blocks, *content]})
+        return sent
+
+
+def _content_of(message: object) -> list[JsonObject]:
+    """The blocks of a message; none, if it is a text."""
+    content: object = cast("JsonObject", message).get("content")
+    return (
+        [cast("JsonObject", _plain(each)) for each in cast("list[object]", content)]
+        if isinstance(content, list)
+        else []
+    )
+
+
+def _thinks_first(messages: Sequence[object]) -> bool:
+    """Whether the turn that the messages end with begins with a thinking block, or with the next answer."""
+    first: list[JsonObject] = []
+    for message in reversed(messages):
+        content = _content_of(message)
+        if cast("JsonObject", message)["role"] == "assistant":
+            first = content
+        elif not any(each.get("type") == "tool_result" for each in content):
+            break
+    return not first or first[0].get("type") in ("thinking", "redacted_thinking")
 
 
 def _converted(message: LLMMessage) -> list[JsonObject]:

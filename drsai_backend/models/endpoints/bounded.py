@@ -105,6 +105,11 @@ class AnswerLength:
         begin, self._mark = self._mark if thought else "", ""
         return begin + thought + (f"</think>{said}" if said and self._is_cut else said)
 
+    @property
+    def is_thought_cut(self) -> bool:
+        """Whether a thought was too long."""
+        return self._thought < 0
+
     def thought(self, piece: str) -> str:
         """Return what may be taken of a thought: of a longer one the beginning, and then nothing."""
         taken = _cut(piece, self._thought)

@@ -15,8 +15,9 @@ from autogen_core.models import CreateResult
 
 from drsai_backend.models.answer import ReasonedResult
 
-_OPEN: Final = "<think>"
-_CLOSE: Final = "</think>"
+OPEN: Final = "<think>"
+CLOSE: Final = "</think>"
+"""Stand around a thought in a text."""
 _FIELDS: Final = ("reasoning_content", "reasoning")
 
 
@@ -27,7 +28,7 @@ class ThoughtSplitter:
     __slots__ = ("_blank", "_held", "_mark", "_skip", "is_text")
 
     def __init__(self) -> None:
-        self._mark: str | None = _OPEN  # the one that is looked for; None: all that follows is text
+        self._mark: str | None = OPEN  # the one that is looked for; None: all that follows is text
         self._held = ""
         self._blank: list[str] = []  # behind `_held`, in pieces: there may be thousands
         self._skip = False  # blank space after a mark
@@ -45,21 +46,21 @@ class ThoughtSplitter:
             self._blank.append(piece)
             return []
         rest = self._take_held() + piece
-        if self._mark == _OPEN:
+        if self._mark == OPEN:
             begun = rest.lstrip()
-            if not begun or (len(begun) < len(_OPEN) and _OPEN.startswith(begun)):
+            if not begun or (len(begun) < len(OPEN) and OPEN.startswith(begun)):
                 self._held = rest
                 return []
-            if not begun.startswith(_OPEN):
+            if not begun.startswith(OPEN):
                 self._mark = None
                 return [(False, rest)]
-            rest, self._mark, self._skip = begun[len(_OPEN) :], _CLOSE, True
+            rest, self._mark, self._skip = begun[len(OPEN) :], CLOSE, True
         if self._skip and not (rest := rest.lstrip()):
             return []
         self._skip = False
         if self._mark is None:
             return [(False, rest)] if rest else []
-        thought, mark, after = rest.partition(_CLOSE)
+        thought, mark, after = rest.partition(CLOSE)
         if not mark:
             thought, self._held = _without_begun_mark(rest)
             return [(True, thought)] if thought else []
@@ -70,7 +71,7 @@ class ThoughtSplitter:
     def end(self) -> list[tuple[bool, str]]:
         """Return what was held back, when nothing follows."""
         held = self._take_held()
-        return [(self._mark == _CLOSE, held)] if held.strip() or (held and self._mark == _OPEN) else []
+        return [(self._mark == CLOSE, held)] if held.strip() or (held and self._mark == OPEN) else []
 
     def _take_held(self) -> str:
         held = "".join([self._held, *self._blank])
@@ -82,7 +83,7 @@ class ThoughtSplitter:
 def _without_begun_mark(text: str) -> tuple[str, str]:
     """A thought, and what at its end is blank or may be the beginning of the mark that ends it."""
     place = text.rfind("<")
-    if place < 0 or not _CLOSE.startswith(text[place:]):
+    if place < 0 or not CLOSE.startswith(text[place:]):
         place = len(text)
     thought = text[:place].rstrip()
     return thought, text[len(thought) :]
@@ -107,7 +108,7 @@ def with_thought(result: CreateResult, streamed: Iterable[str] = ()) -> CreateRe
     if result.thought is not None:
         thought, _ = split(streamed)
         return result if thought is None else result.model_copy(update={"thought": thought})
-    if result.content.lstrip().startswith(_OPEN):
+    if result.content.lstrip().startswith(OPEN):
         thought, text = split([result.content])
         return result.model_copy(update={"thought": thought, "content": text})
     return result
@@ -126,4 +127,4 @@ def mark_thought(answer: Any) -> None:
         if thought is not None:
             message.reasoning_content = thought
             if message.tool_calls:
-                message.content = f"{_OPEN}{thought}{_CLOSE}{message.content or ''}"
+                message.content = f"{OPEN}{thought}{CLOSE}{message.content or ''}"
