@@ -106,6 +106,24 @@ async def test_a_store_expires(client: openai.AsyncOpenAI, drsai: DrSai) -> None
     assert (await client.files.retrieve(file_id)).id == file_id
 
 
+async def test_a_store_that_does_not_expire_any_more_leaves_no_job(client: openai.AsyncOpenAI, drsai: DrSai) -> None:
+    """They would wait for up to a year, and a user has 10,000."""
+    kinds = sa.select(table_of(WorkJob).c.key).where(table_of(WorkJob).c.kind == stores.EXPIRE)
+
+    async def wait() -> list[str]:
+        return await drsai.database.read(lambda session: [*session.execute(kinds).scalars()])
+
+    after: Any = {"anchor": "last_active_at", "days": 365}
+    deleted, kept, other = [await client.vector_stores.create(expires_after=after) for _ in range(3)]
+    assert sorted(await wait()) == sorted([deleted.id, kept.id, other.id])
+    await client.vector_stores.delete(deleted.id)
+    await client.vector_stores.update(kept.id, expires_after=None)
+    assert await wait() == [other.id]
+    await client.vector_stores.update(kept.id, name="still without")
+    await client.vector_stores.update(other.id, name="still with")
+    assert await wait() == [other.id]
+
+
 async def _has(client: openai.AsyncOpenAI, store: str, status: str) -> bool:
     return (await client.vector_stores.retrieve(store)).status == status
 

@@ -207,6 +207,7 @@ def delete_store(session: Session, owner: Owner, store_id: str, actor: Actor) ->
     """Delete a store, its files' rows with it; a job removes their chunks, which nobody finds from now on."""
     row = find_store(session, owner, store_id, shared=False, lock=True)
     session.connection().execute(sa.delete(_store).where(_store.c.id == row["id"]))
+    cancel(session, owner, EXPIRE, [store_id])
     for index in (row["index_key"], row["next_key"]):
         drop_later(session, owner, index)
     audit(session, actor, Action.KNOWLEDGE_DELETED, store_id, owner if owner.user_id else owner.tenant, {})
@@ -330,11 +331,13 @@ def _info(row: Row, counts: FileCounts, size: int, chunks: int) -> StoreInfo:
 
 
 def _expire_later(session: Session, row: Row) -> None:
-    at = expires_at(row)
-    if at is not None:
+    """Have a job empty a store when its time is over, and none where that is never."""
+    at, owner = expires_at(row), Owner(row["tenant"], row["user_id"])
+    if at is None:
+        cancel(session, owner, EXPIRE, [row["store_id"]])
+    else:
         after = max(0.0, (at - utcnow()).total_seconds())
         payload = {"store": row["store_id"]}
-        owner = Owner(row["tenant"], row["user_id"])
         enqueue(session, owner, NewJob(EXPIRE, row["store_id"], payload, after=after, anew=True))
 
 
