@@ -152,6 +152,7 @@ async def _serve(
             drsai.app(hosts=hosts_of(settings, address), is_open=True),
             lifespan="off",  # the database is open already
             ws_max_size=settings.max_body_bytes,
+            ws_per_message_deflate=False,  # what counts of a message is what it has sent
             log_config=None,
             access_log=access_log,
             server_header=False,

@@ -131,3 +131,35 @@ async def test_what_is_heard_in_time_is_answered_to_its_end() -> None:
         await socket.say({"say": "a"})
         assert (await socket.hear())["said"] == "a"
         assert (await socket.hear())["error"]["code"] == "websocket_connection_limit_reached"
+
+
+async def test_messages_count_among_all_bodies_until_they_are_admitted() -> None:
+    admit, end = asyncio.Event(), asyncio.Event()
+
+    class Slow(Session):
+        async def answer(self, caller: Principal | None, body: JsonObject, about: JsonObject) -> None:
+            await admit.wait()
+            self.admitted()
+            await self.write({"type": "admitted"})
+            await end.wait()
+            await super().answer(caller, body, about)
+
+    large = {"say": "a", "more": "x" * 100_000}
+    shared = web(Access())
+    shared.bodies = Bodies(150_000, 150_000)
+    endpoint = SocketEndpoint(Slow, shared)
+    async with connected(endpoint, "/") as first, connected(endpoint, "/") as second:
+        await first.say(large)
+        await asyncio.sleep(0.1)
+        await second.say(large)
+        told = await second.hear()
+        assert (told["status"], told["error"]["code"]) == (503, "overloaded")
+        admit.set()
+        assert await first.hear() == {"type": "admitted"}
+        for _ in range(2):  # All is given back each time.
+            end.clear()
+            await second.say(large)
+            assert await second.hear() == {"type": "admitted"}
+            end.set()
+            assert (await second.hear())["said"] == "a"
+        assert (await first.hear())["said"] == "a"

@@ -34,6 +34,8 @@ def test_responses_over_a_real_websocket(commands: Commands, tmp_path: Path) -> 
     assert json.loads(refused.value.response.body)["error"]["code"] == "origin_not_allowed"
 
     with connect(url) as socket:
+        assert socket.response is not None
+        assert "Sec-WebSocket-Extensions" not in socket.response.headers, "nothing is compressed"
         first = turn(socket, input="One.")
         numbers = [event["sequence_number"] for event in first]
         assert numbers == sorted({*numbers})

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Final, NamedTuple
 from uuid import uuid4
 
@@ -63,12 +63,18 @@ class SocketSession:
         self.asking = opened.asking
         self._opened = opened
         self._sending = asyncio.Lock()
+        self._message = ExitStack()
 
     # --- what a dialect has of its own ------------------------------------------------------------------------------
 
     async def answer(self, caller: Principal | None, body: JsonObject, about: JsonObject) -> None:
-        """Answer a message. What it raises is told with what `about` holds by then, and the connection continues."""
+        """Answer a message. What it raises is told with what `about` holds by then, and the connection continues. The
+        message counts among the bodies under way until it is `admitted`, or was answered."""
         raise NotImplementedError
+
+    def admitted(self) -> None:
+        """Count the message that is answered no longer: nothing of it is needed any more."""
+        self._message.close()
 
     def failure(self, error: DrSaiError) -> JsonObject:
         """Return what an error is told as."""
@@ -110,13 +116,16 @@ class SocketSession:
             if message["type"] == "websocket.disconnect":
                 return
             log_context.bind(f"req_{uuid4().hex}")
-            data: bytes | None = message.get("bytes")
+            text: str | None = message.get("text")
+            data: bytes = message["bytes"] if text is None else text.encode()
             about: JsonObject = {}
             try:
                 async with self.telling(about):
                     caller = await self.access.authenticate(self.asking, Scope.CHAT)
-                    body = await self.endpoint.web.bodies.parse(message["text"].encode() if data is None else data)
-                    await self.answer(caller, body, about)
+                    with self._message:
+                        self._message.enter_context(self.endpoint.web.bodies.held(len(data)))
+                        body = await self.endpoint.web.bodies.parse(data)
+                        await self.answer(caller, body, about)
             except Unauthenticated as error:  # its key was revoked meanwhile
                 await self.end(error)
                 return

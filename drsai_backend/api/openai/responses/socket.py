@@ -54,6 +54,7 @@ class ResponsesSession(SocketSession):
         async with with_files(self._responses.bodies, self._responses.engine, fields, who) as noted:
             asked = self._responses.read({**fields, "stream": True})
             started = await self._responses.create(Call(who, asked, remembered=self._remembered, noted=noted))
+        self.admitted()
         self._keep(started, who, is_stored=asked.store is not False)
         writer = started.writer()
         for each in writer.opening():
