@@ -11,14 +11,15 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
 from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache, partial
+from contextlib import suppress
+from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import anyio
-import anyio.to_thread
 
 from drsai_backend.net.addresses import Reachable
 
@@ -36,18 +37,48 @@ _CONNECTIONS: Final = 64
 
 
 class SystemResolver:
-    """Asks the system's resolver, in threads that nothing else waits for."""
+    """Asks the system's resolver, in threads that nothing else waits for. One that hangs keeps its place, also when
+    nobody waits for it any more."""
 
     def __init__(self, lookups: int = _LOOKUPS) -> None:
-        self._limiter = anyio.CapacityLimiter(lookups)
+        self._free = asyncio.Semaphore(lookups)
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[Sequence[str]] = loop.create_future()
+
+        def tell(addresses: Sequence[str], error: Exception | None) -> None:
+            self._free.release()
+            if found.done():
+                return
+            if error is None:
+                found.set_result(addresses)
+            else:
+                found.set_exception(error)
+
+        def look_up() -> None:
+            addresses, error = _look_up(host, port)
+            with suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(tell, addresses, error)
+
+        await self._free.acquire()
         try:
-            found = await anyio.to_thread.run_sync(look_up, abandon_on_cancel=True, limiter=self._limiter)
-        except UnicodeError:
-            raise OSError("the host name is none") from None
-        return list(dict.fromkeys(str(row[4][0]) for row in found))
+            threading.Thread(target=look_up, name="drsai-dns", daemon=True).start()
+        except RuntimeError:
+            self._free.release()
+            raise OSError("no thread is left to look up names") from None
+        return await found
+
+
+def _look_up(host: str, port: int) -> tuple[Sequence[str], Exception | None]:
+    """The addresses of a host, or what went wrong."""
+    try:
+        rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:
+        return (), OSError("the host name is none")
+    except Exception as error:  # noqa: BLE001 - whoever waits gets it
+        return (), error
+    return list(dict.fromkeys(str(row[4][0]) for row in rows)), None
 
 
 _resolvers: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, SystemResolver]] = WeakKeyDictionary()

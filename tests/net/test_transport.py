@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -109,6 +112,27 @@ async def test_the_systems_resolver() -> None:
     assert "127.0.0.1" in await SystemResolver()("127.0.0.1", 80)
     with pytest.raises(OSError):
         await SystemResolver()("a" * 80 + ".invalid", 80)
+
+
+async def test_look_ups_that_hang_are_bounded_though_nobody_waits_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, asked = threading.Event(), list[str]()
+
+    def hanging(host: str, *_: object, **__: object) -> list[Any]:
+        asked.append(host)
+        answers.wait(30)
+        return [(None, None, None, "", (host, 80))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
+    resolve = SystemResolver(2)
+    for number in range(5):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(resolve(f"10.0.0.{number}", 80), 0.1)
+    assert asked == ["10.0.0.0", "10.0.0.1"]
+    answers.set()
+    async with asyncio.timeout(20):
+        assert await asyncio.gather(*(resolve(f"10.0.1.{n}", 80) for n in range(5))) == [
+            [f"10.0.1.{n}"] for n in range(5)
+        ]
 
 
 async def test_a_certificate_is_checked_for_the_name(tmp_path: Path) -> None:
