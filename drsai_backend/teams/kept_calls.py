@@ -37,7 +37,7 @@ from drsai_backend.models.answer import ReasonedResult
 from drsai_backend.state.codec import dump_json
 from drsai_backend.teams.imported import import_messages
 from drsai_backend.teams.messages import REASONING, Message, thought_beside
-from drsai_backend.teams.replay.steps import ASKED, CHOSEN, RETURNED, read_value
+from drsai_backend.teams.replay.steps import ASKED, CHOSEN, RETURNED, call_step, read_value
 from drsai_backend.teams.team_tree import tree_of
 
 NOBODY: Final = "drsai"
@@ -66,11 +66,11 @@ def kept_calls(steps: Iterable[StepRow], said: Sequence[str] = ()) -> list[BaseA
             events.append(thought_beside(source, answer.reasoning, metadata))
         if answer.thought and not any(answer.thought in text for text in said):
             events.append(ThoughtEvent(content=answer.thought, source=source, metadata=metadata))
-        results = [_result(values, agent, f"m{number}:t{call.id}", call) for call in answer.content]
+        results = [_result(values, agent, call_step(f"m{number}", call.id), call) for call in answer.content]
         asked = ToolCallRequestEvent(
             content=answer.content, source=source, models_usage=answer.usage, metadata=metadata
         )
-        returned = (values.get((agent, f"m{number}:t{call.id}"), {}) for call in answer.content)
+        returned = (values.get((agent, call_step(f"m{number}", call.id)), {}) for call in answer.content)
         if files := [file for each in returned for file in files_of(read_value(each))]:
             metadata = {**metadata, **to_note(files)}
         events += [asked, ToolCallExecutionEvent(content=results, source=source, metadata=metadata)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -23,7 +24,7 @@ from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import ConfigurationError, DrSaiError, Forbidden, NotFound
 from drsai_backend.runs import InputMessage
 from drsai_backend.runs.threads.queries import input_requests_query
-from drsai_backend.tools import approval_of
+from drsai_backend.tools import Approval, approval_of, tool
 from tests.support.asks import asks
 from tests.support.scripted import ScriptedClient
 from tests.support.threads import QUICK, Make, until
@@ -119,6 +120,77 @@ async def test_a_role_approves_what_another_has_asked(make: Make) -> None:
     assert till.paid == ["ada"]
     assert await received(drsai) == [("approve", "bob")]
     assert await waiting(other, "bob", roles=["treasurer"]) == []
+
+
+class Purse:
+    """An agent whose tool pays: up to 100 nobody is asked, up to 1,000 a clerk, and a treasurer above that."""
+
+    def __init__(self, amount: int) -> None:
+        self.amount = amount
+        self.paid: list[int] = []
+
+    def __call__(self) -> RoundRobinGroupChat:
+        def by(arguments: dict[str, Any]) -> bool | Approval:
+            if arguments["amount"] <= 100:
+                return False
+            return Approval(by="role:clerk" if arguments["amount"] <= 1000 else "role:treasurer", not_by="asker")
+
+        @tool(requires_approval=by)
+        async def pay(amount: int) -> str:
+            """Pays."""
+            self.paid.append(amount)
+            return f"paid {amount}"
+
+        def rule(messages: Any, _: Any) -> Any:
+            last = messages[-1]
+            if isinstance(last, FunctionExecutionResultMessage):
+                return "told: " + last.content[0].content
+            return [FunctionCall("1", json.dumps({"amount": self.amount}), "pay")]
+
+        clerk = AssistantAgent("clerk", ScriptedClient(rule), tools=[pay], reflect_on_tool_use=True)
+        return RoundRobinGroupChat([clerk], max_turns=1)
+
+
+async def answered(drsai: DrSai, role: str, question: dict[str, Any], decision: Any, **values: Any) -> Any:
+    who = drsai.user(role, tenant="acme", owner="ann", roles=[role])
+    handle = await who.answer("t", Answer(question["id"], decision=decision, **values))
+    return await handle.wait()
+
+
+async def test_changed_arguments_are_approved_by_whom_they_need(make: Make) -> None:
+    """The clerk may not have more paid than a clerk may approve, in whatever process and however often."""
+    purse = Purse(200)
+    first, second = await make({"crew": purse}), await make({"crew": purse})
+    question = await asked(first)
+    assert question["by"] == "role:clerk"
+    end = await answered(first, "clerk", question, "edit", arguments={"amount": 5000})
+    assert (end.status, purse.paid) == (RunStatus.AWAITING_INPUT, [])
+    again = end.input_request
+    assert (again["by"], again["tool"]["arguments"]) == ("role:treasurer", {"amount": 5000})
+    assert "5000" in again["prompt"]
+    assert await waiting(second, "clerk", roles=["clerk"]) == []
+    with pytest.raises(NotFound):
+        await answered(second, "clerk", again, "approve")
+    end = await answered(second, "treasurer", again, "edit", arguments={"amount": 6000})
+    assert (end.status, purse.paid) == (RunStatus.COMPLETED, [6000]), "a treasurer has said so"
+    assert await received(first) == [("edit", "clerk"), ("edit", "treasurer")]
+
+
+async def test_changed_arguments_that_others_deny(make: Make) -> None:
+    purse = Purse(200)
+    drsai = await make({"crew": purse})
+    end = await answered(drsai, "clerk", await asked(drsai), "edit", arguments={"amount": 5000})
+    end = await answered(drsai, "treasurer", end.input_request, "deny", reason="too much")
+    assert (end.status, purse.paid) == (RunStatus.COMPLETED, [])
+    assert (await stored(drsai)).messages[-1]["content"] == "told: The call was denied: too much"
+
+
+@pytest.mark.parametrize("amount", [50, 300])
+async def test_changed_arguments_that_need_nobody_else(make: Make, amount: int) -> None:
+    purse = Purse(200)
+    drsai = await make({"crew": purse})
+    end = await answered(drsai, "clerk", await asked(drsai), "edit", arguments={"amount": amount})
+    assert (end.status, purse.paid) == (RunStatus.COMPLETED, [amount])
 
 
 async def test_a_message_of_the_asker_is_not_the_answer(make: Make) -> None:

@@ -23,7 +23,7 @@ from drsai_backend.runs.start.build import inject
 from drsai_backend.teams.context import RunContext
 from drsai_backend.teams.suspension import InputBroker, InputRequired
 from drsai_backend.teams.team_tree import tree_of
-from drsai_backend.tools import is_idempotent, needs_approval
+from drsai_backend.tools import Approval, is_idempotent, needs_approval, tool
 from tests.support.repeated import Story
 from tests.support.running import Stored, TurnRun
 from tests.support.scripted import Answer, ScriptedClient, counting
@@ -129,6 +129,45 @@ async def test_a_crash_around_an_approved_call(crash_at: int, durable: bool) -> 
     # Writes: the answer, the start, the result.
     lost = (crash_at, durable) in {(2, True), (3, False)}
     assert kinds == (["approval", "tool_retry"] if lost else ["approval"])
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("crash_at", [1, 2, 3, 4])
+async def test_a_crash_around_a_call_with_changed_arguments(crash_at: int, durable: bool) -> None:
+    """Its new arguments need an approval of their own, or none: what may have been called is not called again."""
+    done: list[str] = []
+
+    def by(arguments: dict[str, Any]) -> bool | Approval:
+        return {"/0": True, "/1": Approval(by="user:bob")}.get(arguments["path"], False)
+
+    @tool(requires_approval=by)
+    async def delete(path: str) -> str:
+        """Deletes a file."""
+        done.append(path)
+        return f"deleted {path}"
+
+    def rule(messages: Sequence[Any], _: dict[str, Any]) -> Answer:
+        if isinstance(messages[-1], FunctionExecutionResultMessage):
+            return str(messages[-1].content[0].content)
+        return [FunctionCall(id="c0", name="delete", arguments='{"path": "/0"}')]
+
+    def answer(question: InputRequired) -> str:
+        assert question.tool is not None
+        path = question.tool["arguments"]["path"]
+        if question.kind == "approval":
+            return 'edit {"path": "/1"}' if path == "/0" else 'edit {"path": "/2"}'
+        assert path == "/2"
+        return "result: deleted /2" if done else "run"
+
+    def team() -> BaseGroupChat:
+        ann = AssistantAgent("ann", ScriptedClient(rule), tools=[delete], max_tool_iterations=2)
+        return RoundRobinGroupChat([ann], max_turns=1)
+
+    story = await Story(team, answer=answer, crash_at=crash_at, durable=durable).run()
+    assert (story.said[-1]["content"], done) == ("deleted /2", ["/2"])
+    kinds = [(question.kind, question.by) for question in story.questions]
+    lost = (crash_at, durable) in {(2, True), (3, False)}
+    assert kinds == [("approval", None), ("approval", "user:bob"), *([("tool_retry", None)] if lost else [])]
 
 
 async def test_the_same_call_is_approved_each_turn() -> None:

@@ -15,6 +15,7 @@ from drsai_backend.runs.threads.queries import text_of
 from drsai_backend.runs.threads.views import RunView
 from drsai_backend.teams.messages import RECALLED, aside_of
 from drsai_backend.teams.replay.steps import RECALLED as RECALLED_STEP
+from drsai_backend.teams.replay.steps import call_step
 
 CALLS: Final = "ToolCallRequestEvent"
 _CODE: Final = "CodeGenerationEvent"
@@ -221,7 +222,7 @@ class Derivation:
             names: Sequence[str] = () if shown is None else shown.value.get("names", ())
             answer = _Answer(source, value.get("usage") or {}, self._model(source, value), 0, thought, names)
             for step in self._calls(answer, value["content"], now):
-                found = results.get((row.agent, f"{row.step}:t{step.call_id}"))
+                found = results.get((row.agent, call_step(row.step, step.call_id)))
                 if found is not None:
                     result = _result_of(found.value)
                     self._result(source, {**result, "call_id": step.call_id}, found.created_at, files_of(found.value))

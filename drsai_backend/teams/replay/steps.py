@@ -435,8 +435,7 @@ class AgentSteps:
     def name_call(self, call_id: str | None, tool: str) -> CallName:
         """The name of a tool call that begins now; the same when the turn is repeated."""
         known = None if call_id is None else self._calls.get(call_id)
-        # A model may have made up the id of any characters, and the name is stored.
-        name = storable_text(f"x:{tool}" if known is None else f"m{known[0]}:t{call_id}")
+        name = storable_text(f"x:{tool}") if known is None else call_step(f"m{known[0]}", call_id)
         self._uses[name] += 1
         if self._uses[name] > 1:
             name = f"{name}#{self._uses[name]}"
@@ -454,6 +453,12 @@ class AgentSteps:
         for kept in (self.completed, self._lists, self._uses, self._digested):
             if kept:
                 kept.clear()
+
+
+def call_step(answer: str, call_id: str | None) -> str:
+    """Return the name of the step of a call, by that of the answer that makes it. A model may have made up the id of
+    any characters, and the name is stored."""
+    return storable_text(f"{answer}:t{call_id}")
 
 
 class OwnSteps:

@@ -48,7 +48,7 @@ from drsai_backend.teams.replay.steps import (
 )
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, StopRequested, current_branch
 from drsai_backend.teams.team_tree import has_state
-from drsai_backend.tools import ToolRun, check_approvers
+from drsai_backend.tools import Approval, ToolRun, check_approvers
 from drsai_backend.tools.results import FinalResult, to_text
 from drsai_backend.tools.running import MAX_OUTPUT, FileRef, Lazy
 
@@ -99,7 +99,7 @@ class ToolCalls:
             if result is None and self._switches.off:
                 result = self._refused(made)
             if result is None:
-                start = await self._start(made, name)
+                start = await self._start(made, name, call.approval)
                 try:
                     async for item in self._run(made, name):
                         if isinstance(item, ToolResult):
@@ -186,22 +186,22 @@ class ToolCalls:
         if name.step is not None and self._turn.replay(step.agent, step.step) is None:
             self._turn.keep(lambda: step)
 
-    def _starts(self, call: Call, name: CallName) -> int:
-        """Return how often a call was started according to the record, the first time, which is not recorded,
-        included."""
-        starts = 1 if call.approval is None else 0
+    def _starts(self, name: CallName, approval: Approval | None) -> int:
+        """Return how often a call was started according to the record. The first time of one that nobody had to approve
+        is not recorded, and included."""
+        starts = 1 if approval is None else 0
         while self._turn.replay(self.steps.path, f"{name.step}!{starts + 1}") is not None:
             starts += 1
         return starts
 
-    async def _start(self, call: Call, name: CallName) -> int:
-        """Record that a call starts, where that cannot be told from the model's answer alone. Returns which start of
-        the call it is; 0 where nobody needs to know."""
+    async def _start(self, call: Call, name: CallName, approval: Approval | None) -> int:
+        """Record that a call starts, where that cannot be told from the model's answer alone. `approval`: that of the
+        call as the model has made it. Returns which start of the call it is; 0 where nobody needs to know."""
         start = 0
         if name.step is not None and not call.repeatable:
             start = 1
             if name.replayed:
-                start += self._starts(call, name)
+                start += self._starts(name, approval)
                 await self._turn.save(Step(self.steps.path, f"{name.step}!{start}", "", {}))
         if self._turn.on_tool is not None:
             self._turn.on_tool(ToolStarted(self.steps.source, call.id or "", call.name, call.written))
@@ -259,34 +259,40 @@ class ToolCalls:
 
     async def _decide(self, call: Call, name: CallName, task: asyncio.Task[None]) -> tuple[Call, ToolResult | None]:
         """The call that is to be made, or the result where none is."""
-        made = call
-        if (approval := call.approval) is not None:
-            question = InputRequired(
-                self.steps.source,
-                f"{self.steps.source} wants to call {call.name} with {call.written}. Is that approved?",
-                key=name.key,
-                type="approval",
-                kind="approval",
-                choices=["approve", "deny", "edit"],
-                deadline=approval.deadline,
-                by=approval.by,
-                not_by=approval.not_by,
-                tool=self._shown(call),
-            )
-            if name.step is not None and self.broker.find(name.key) is None and not name.replayed:
-                self._turn.keep(lambda: Step(self.steps.path, f"{name.step}{ASKED}", "", {}))
-            answer = await self._answer(question, task)
+        made, approval, key = call, call.approval, name.key
+        if approval is not None and name.step is not None and self.broker.find(key) is None and not name.replayed:
+            self._turn.keep(lambda: Step(self.steps.path, f"{name.step}{ASKED}", "", {}))
+        while approval is not None:
+            answer = await self._answer(self._approval(made, approval, key), task)
             if answer["decision"] == "deny":
                 reason = answer.get("reason") or "no reason was given"
                 return call, call.said(f"The call was denied: {reason}", is_error=True)
-            if answer["decision"] == "edit":
-                made = replace(call, arguments=answer["arguments"])
+            if answer["decision"] == "approve":
+                break
+            made, key = replace(call, arguments=answer["arguments"]), f"{key}~"
+            # Who has changed the arguments has approved them, but in nobody else's place.
+            changed, seen = made.approval, (approval.by, approval.not_by)
+            approval = None if changed is None or (changed.by, changed.not_by) == seen else changed
         if name.replayed and name.step is not None and not call.repeatable:
-            starts = self._starts(call, name)
+            starts = self._starts(name, call.approval)
             ended = self._turn.replay(self.steps.path, f"{name.step}?{starts}") is not None
             if starts and not ended:
                 return made, await self._retry(made, name, starts, task)
         return made, None
+
+    def _approval(self, call: Call, approval: Approval, key: str) -> InputRequired:
+        return InputRequired(
+            self.steps.source,
+            f"{self.steps.source} wants to call {call.name} with {call.written}. Is that approved?",
+            key=key,
+            type="approval",
+            kind="approval",
+            choices=["approve", "deny", "edit"],
+            deadline=approval.deadline,
+            by=approval.by,
+            not_by=approval.not_by,
+            tool=self._shown(call),
+        )
 
     async def _retry(self, call: Call, name: CallName, starts: int, task: asyncio.Task[None]) -> ToolResult | None:
         """Return what a person gives as the result of a call that may have been made; None to make it once more."""
