@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 
@@ -180,6 +181,29 @@ async def test_hostile_texts_are_read_or_refused_in_time(name: str, content: byt
     else:
         assert isinstance(ended, DocumentUnreadable)
         assert "within" not in ended.message
+
+
+@pytest.mark.parametrize("kind", ["list", "lines", "object", "sessions"])
+def test_json_of_many_records_is_read_in_a_time_that_grows_with_them(kind: str) -> None:
+    """It grew with their square: a minute and more."""
+    records = [{"id": number, "text": "Some words."} for number in range(30_000)]
+    said = [{"speaker": "Ann", "text": "Hi."}, {"speaker": "Bob", "text": "Hello."}]
+    sessions = {
+        name: value
+        for number in range(10_000)
+        for name, value in ((f"session_{number}", said), (f"session_{number}_date_time", "1:56 pm on 8 May, 2023"))
+    }
+    name, content, count = {
+        "list": ("a.json", json.dumps(records), 30_000),
+        "lines": ("a.jsonl", "\n".join(map(json.dumps, records)), 30_000),
+        "object": ("a.json", json.dumps({f"k_{each['id']}": each for each in records}), 60_000),
+        "sessions": ("a.json", json.dumps(sessions), 60_000),
+    }[kind]
+    started = time.process_time()
+    read = blocks(name, content)
+    assert time.process_time() - started < 10
+    assert len(read) == count
+    assert read.count(("heading", "2023-05-08")) == (10_000 if kind == "sessions" else 0)
 
 
 def test_a_chat_is_read_as_turns() -> None:

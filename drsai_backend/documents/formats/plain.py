@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -80,15 +81,24 @@ def _parts(values: object, name: str = "", level: int = 1) -> Iterable[tuple[str
     members = [*members_of(values)]
     if not members:
         yield name, level, _pretty(values)
+    texts = sorted((each, place) for place, (each, value) in enumerate(members) if each and isinstance(value, str))
     for key, value in members:
-        # When a session was may stand beside it: `session_1`, `session_1_date_time`.
-        beside = [other for each, other in members if each.startswith(f"{key}_") and isinstance(other, str)]
-        if turns := turns_of(value, *beside[:1]):
+        place = _beside(key, value, texts)
+        if turns := turns_of(value, "" if place is None else str(members[place][1])):
             yield key or name, level, turns
         elif holds_chat(value):
             yield from _parts(value, key or name, level)
         else:
             yield key, level, _pretty(value)
+
+
+def _beside(key: str, value: object, texts: list[tuple[str, int]]) -> int | None:
+    """Return where the text stands that may tell when a session was: `session_1_date_time` beside `session_1`. `texts`:
+    the names of all of the object, sorted, each with its place."""
+    if not isinstance(value, list):
+        return None
+    first, last = (bisect_left(texts, (f"{key}_{end}",)) for end in ("", "\U0010ffff"))
+    return min((place for _, place in texts[first:last]), default=None)
 
 
 def _pretty(value: Any) -> str:
