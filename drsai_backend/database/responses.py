@@ -16,15 +16,17 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.locks import lock_thread
-from drsai_backend.database.owned import of_thread
+from drsai_backend.database.owned import NAME, any_of_threads, of_thread
 from drsai_backend.database.runs.loaded import make_thread
 from drsai_backend.database.runs.log import thread_of_run
 from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, read_head_of, read_run
 from drsai_backend.database.runs.repeats import find_part
 from drsai_backend.database.runs.statements import branch, insert_field, message, run, thread
+from drsai_backend.database.values import batches
 from drsai_backend.datamodel import ThreadField
 from drsai_backend.datamodel.base import table_of
+from drsai_backend.datamodel.lifecycle import FINAL
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
@@ -131,6 +133,16 @@ def is_temporary(session: Session, name: ThreadName) -> bool:
     if key is None or not all(each.get("store") is False for each in kept.values()):
         return False
     return _holds_only(session, key, kept)
+
+
+def over_among(session: Session, names: Sequence[ThreadName]) -> list[ThreadName]:
+    """Those of the threads whose newest run is over, or that are not there any more."""
+    query = sa.select(*(thread.c[name] for name in NAME)).where(
+        any_of_threads(thread), thread.c.status.not_in(list(FINAL))
+    )
+    rows = (session.connection().execute(query, {"threads": part}) for part in batches(names))
+    under_way = {ThreadName(*row) for found in rows for row in found}
+    return [name for name in names if name not in under_way]
 
 
 def forget_response(session: Session, name: ThreadName, run_id: str, kept: Mapping[str, object]) -> bool:

@@ -9,9 +9,10 @@ from typing import Any
 import openai
 import pytest
 
-from drsai_backend import AssistantAgent, RunContext
+from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext
 from drsai_backend.agents import requires_approval
 from drsai_backend.api.openai.responses import service as responses_service
+from drsai_backend.api.openai.responses.stored import temporary
 from drsai_backend.database.responses import is_temporary
 from drsai_backend.datamodel.owner import Owner
 from tests.e2e.conftest import Serve, Service
@@ -261,3 +262,44 @@ async def test_a_response_takes_what_it_has_imported_or_forked_with_it(serve: Se
     for response in (branch, known):
         await service.client.responses.delete(response.id)
     assert await threads(service) == [second.model_extra["drsai"]["thread_id"]]
+
+
+async def test_what_is_not_stored_goes_though_its_socket_closes_first(
+    serve: Serve, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(temporary, "_PAUSES", (0.0, 0.02))
+    service = await serve()
+    model.script(None, [Reply("one two three four", chunk_delay=0.3)])
+    async with connected(service.drsai.app()) as socket:
+        await socket.say({"type": "response.create", "model": "assistant", "store": False, "input": "Hi."})
+        while (await socket.hear())["type"] != "response.output_text.delta":
+            pass
+        socket.gone = True
+    assert len(await threads(service)) == 1
+    await settled(service, [])
+
+
+def pair(context: RunContext) -> RoundRobinGroupChat:
+    agents = [AssistantAgent(name, context.model_client()) for name in ("ann", "bob")]
+    return RoundRobinGroupChat(agents, max_turns=2)
+
+
+async def test_what_is_not_stored_goes_though_its_run_was_paused(
+    serve: Serve, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(temporary, "_LOOK_SECONDS", 0.05)
+    service, other = await serve({"assistant": pair}), await serve({"assistant": pair})
+    model.script(None, [Reply("ok", delay=0.5)] * 2)
+    asking = asyncio.create_task(create(service, "Hi.", store=False))
+
+    async def is_live() -> bool:
+        return any(each.status == "running" for each in (await service.drsai.list_threads()).items)
+
+    await until(is_live)
+    [thread] = await threads(service)
+    await service.drsai.pause(thread)
+    assert (await asking).model_extra["drsai"]["status"] == "paused"
+    await asyncio.sleep(0.2)
+    assert await threads(service) == [thread]
+    await other.drsai.resume(thread)
+    await settled(service, [])

@@ -19,17 +19,21 @@ class Refused(Exception):
 
 
 class Socket:
-    """A connection. `closed` is the code that the server has closed it with."""
+    """A connection. `closed` is the code that the server has closed it with; `gone`: the client has left, which the
+    server finds out when it sends."""
 
     def __init__(self) -> None:
         self.sent: asyncio.Queue[Any] = asyncio.Queue()
         self.told: asyncio.Queue[Any] = asyncio.Queue()
         self.closed: int | None = None
+        self.gone = False
 
     async def receive(self) -> Any:
         return await self.sent.get()
 
     async def send(self, message: Any) -> None:
+        if self.gone:
+            raise OSError("the client has left")
         await self.told.put(message)
 
     async def say(self, message: Any) -> None:

@@ -159,7 +159,7 @@ class _Exchange(Exchange):
                 yield
         finally:
             if self.started.is_temporary:
-                self.responses.drop(self.call.who, handle)
+                self.responses.temporary.drop(self.call.who, handle)
 
 
 class ResponsesRoute(RunRoute):

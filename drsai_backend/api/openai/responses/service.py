@@ -1,16 +1,14 @@
 """The service of responses has a verb for each thing that can be done with them, over HTTP or a WebSocket.
 
 **store: false.** A run needs its thread while it lives. The thread that such a response made is deleted when it is
-over, if all that ever ran on it were such responses; where that cannot be done (the process dies first), what is left
+over, if all that ever ran on it were such responses (`stored.temporary`); where the process dies first, what is left
 goes with `DRSAI_RETENTION_DAYS`. Nobody can ask for it, or continue it, but a WebSocket's own connection. No history is
 recognised for it; where it names a stored conversation, it adds to that.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -45,17 +43,17 @@ from drsai_backend.api.openai.responses.stored.places import (
 )
 from drsai_backend.api.openai.responses.stored.reading import ItemReader
 from drsai_backend.api.openai.responses.stored.stored import DELETED, StoredResponse, find
+from drsai_backend.api.openai.responses.stored.temporary import TemporaryThreads
 from drsai_backend.api.openai.responses.wire import Subject
 from drsai_backend.database.responses import (
     FORKED,
     forget_response,
-    is_temporary,
     row_of,
     save_response,
     take_items,
 )
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, ThreadBusy
+from drsai_backend.errors import InvalidRequest, NotFound, StaleAnswer, ThreadBusy
 from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.models import ModelParams
 from drsai_backend.runs import Ask, Engine, Handle, How, Origin, Where
@@ -71,12 +69,7 @@ if TYPE_CHECKING:
 
     from drsai_backend.database.runs.values import StoredInput
 
-_log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 20
-_LOOKS: Final = (0.0, 0.02, 0.1, 0.5, 2.0)
-"""Seconds between the attempts to delete the thread of a response that is not stored: its run has just ended."""
-
-
 _PLACES: Final = frozenset({"at", "turn", "branch"})
 """What names a place to fork at: here, a response does."""
 _PREFIXES: Final = {"message": "msg", "function_call_output": "fco"}
@@ -105,10 +98,11 @@ class Responses:
     bodies: Bodies
     max_items: int
     items: ItemReader = field(init=False)
-    _dropping: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]], init=False)
+    temporary: TemporaryThreads = field(init=False)
 
     def __post_init__(self) -> None:
         self.items = ItemReader(self.engine, self.bodies, self.max_items)
+        self.temporary = TemporaryThreads(self.engine)
 
     def read(self, body: JsonObject) -> ResponseBody:
         """The checked body of a request. Raises as `inputs.parse` and `inputs.check`."""
@@ -302,37 +296,6 @@ class Responses:
                 raise InvalidRequest(text, param="input")
             secrets, most = self.engine.db.secrets, self.bodies.limit
             return [await self.bodies.off_loop(partial(seal, secrets, who.owner, messages, most))]
-
-    def drop(self, who: Principal, handle: Handle) -> None:
-        """Delete the thread of a response that is not stored, once its run is over."""
-        self._later(self._drop(who, handle))
-
-    def drop_later(self, who: Principal, thread_id: str) -> None:
-        """Delete a thread, whatever it waits for; not while a run is live."""
-        self._later(self._drop_thread(who, thread_id))
-
-    def _later(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._dropping.add(task)
-        task.add_done_callback(self._dropping.discard)
-
-    async def _drop(self, who: Principal, handle: Handle) -> None:
-        ended = await handle.wait()
-        if ended.status.is_final:
-            await self._drop_thread(who, handle.thread_id)
-
-    async def _drop_thread(self, who: Principal, thread_id: str) -> None:
-        for pause in _LOOKS:
-            await asyncio.sleep(pause)
-            try:
-                # In the same transaction: a thread with something else in it stays, whatever was thought of it.
-                name = who.owner.thread(thread_id)
-                await self.engine.delete_thread(who, thread_id, only_if=partial(is_temporary, name=name))
-            except ThreadBusy:
-                continue
-            except DrSaiError as error:
-                _log.info("thread %s of a response that is not stored is left: %s", thread_id, error.message)
-            return
 
 
 @dataclass(eq=False)

@@ -8,6 +8,7 @@ the connection forget the response that it was to continue.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
 
@@ -18,9 +19,10 @@ from drsai_backend.api.openai.files.request_files import with_files
 from drsai_backend.api.openai.responses.events import EventWriter
 from drsai_backend.api.openai.responses.service import Responses, Started
 from drsai_backend.api.openai.responses.stored.places import Call
+from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
-from drsai_backend.runs import RunEnded
+from drsai_backend.runs import Handle, RunEnded
 
 SECONDS: Final = 3600.0
 """How long a connection may last."""
@@ -36,8 +38,8 @@ class ResponsesSession(SocketSession):
         super().__init__(opened)
         self._responses = responses
         self._remembered: dict[str, str] = {}
-        self._temporary: dict[str, Principal] = {}
-        """Threads that go with the connection, and whose they are."""
+        self._temporary: dict[ThreadName, tuple[Principal, Callable[[], Handle | None]]] = {}
+        """Threads that go with the connection, whose they are, and what reads their newest runs (`Handle.maker`)."""
 
     async def answer(self, caller: Principal | None, body: JsonObject, about: JsonObject) -> None:
         """See `SocketSession.answer`."""
@@ -74,11 +76,11 @@ class ResponsesSession(SocketSession):
 
     def _keep(self, started: Started, who: Principal, *, is_stored: bool) -> None:
         """Keep what the connection has of a response that is not stored."""
-        thread_id = started.handle.thread_id
+        name = started.handle.name
         if started.is_temporary:
-            self._temporary[thread_id] = who
+            self._temporary[name] = who, started.handle.maker()
         elif is_stored:
-            self._temporary.pop(thread_id, None)  # It holds a response that is stored.
+            self._temporary.pop(name, None)  # It holds a response that is stored.
         while len(self._remembered) > _REMEMBERED:
             self._remembered.pop(next(iter(self._remembered)))
 
@@ -88,8 +90,8 @@ class ResponsesSession(SocketSession):
 
     async def close(self) -> None:
         """Forget what was not stored: it goes with the connection."""
-        for thread_id, who in self._temporary.items():
-            self._responses.drop_later(who, thread_id)
+        for name, (who, make) in self._temporary.items():
+            self._responses.temporary.drop_now(who, name, make())
         self._temporary.clear()
 
 
