@@ -15,7 +15,7 @@ from drsai_backend.datamodel.base import utcnow
 from drsai_backend.errors import TooManyRequests
 from drsai_backend.tools.mcp.failures import text_of
 from drsai_backend.tools.mcp.pool import Pool
-from drsai_backend.tools.mcp.servers import McpHttp, McpSse, McpStdio
+from drsai_backend.tools.mcp.servers import McpHttp, McpSse, McpStdio, tenant_of
 
 SECONDS: Final = 15.0
 """How long a server has to answer."""
@@ -54,7 +54,7 @@ class Health:
         Raises:
             TooManyRequests: too many others of its tenant are asked now.
         """
-        key, now, tenant = server.model_dump_json(), time.monotonic(), _tenant_of(server)
+        key, now, tenant = server.model_dump_json(), time.monotonic(), tenant_of(server)
         self._asked = {
             each: asked for each, asked in self._asked.items() if not asked[2].done() or now - asked[0] < SHARED_SECONDS
         }
@@ -77,7 +77,7 @@ class Health:
 
         bounds = {"connect_timeout": min(server.connect_timeout, seconds), "timeout": min(server.timeout, seconds)}
         asked = server.model_copy(update={**bounds, "backup": None, "required": True})
-        at, began, pool, tenant = utcnow(), time.perf_counter(), Pool(1), _tenant_of(server)
+        at, began, pool, tenant = utcnow(), time.perf_counter(), Pool(1), tenant_of(server)
         error = tools = version = None
         try:
             async with asyncio.timeout(seconds), pool.connection(asked) as connection:
@@ -97,8 +97,3 @@ class Health:
         return ServerHealth(
             up=error is None, error=error, latency_ms=latency, tools=tools, version=version, asked_at=at
         )
-
-
-def _tenant_of(server: McpStdio | McpHttp | McpSse) -> str | None:
-    """Return whose a server is; None: the operator's, as all programs are."""
-    return None if isinstance(server, McpStdio) else server.tenant

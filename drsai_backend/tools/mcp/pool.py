@@ -10,14 +10,14 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Self
 
 from drsai_backend.errors import NotInstalled
 from drsai_backend.explain import why_not_imported
 from drsai_backend.tools.mcp.failures import ServerFailed
-from drsai_backend.tools.mcp.servers import McpHttp, McpSse, McpStdio
+from drsai_backend.tools.mcp.servers import McpHttp, McpSse, McpStdio, tenant_of
 
 if TYPE_CHECKING:
     from drsai_backend.tools.mcp.connection import Connection
@@ -26,6 +26,8 @@ log = logging.getLogger("drsai.tools.mcp")
 
 MOST: Final = 32
 """Connections that are open at a time."""
+_SHARE: Final = 4
+"""Of so many connections, one is for servers that the same tenant has registered: others need theirs."""
 IDLE_SECONDS: Final = 300.0
 """For how long one that nobody uses stays open."""
 DOWN_SECONDS: Final = (0.2, 1.0, 5.0)
@@ -36,7 +38,7 @@ class Pool:
     """The connections of one event loop.
 
     Args:
-        most: that may be open at a time.
+        most: that may be open at a time; of a tenant's own servers, a quarter.
         idle_seconds: for how long one that nobody uses stays open.
     """
 
@@ -104,7 +106,7 @@ class Pool:
         if connection is None:
             if (down := self._down.get(key)) is not None and time.monotonic() < down[0]:
                 raise down[2]
-            self._make_room()
+            self._make_room(tenant_of(server))
             try:
                 from drsai_backend.tools.mcp.connection import Connection  # The package takes a second to import.
             except ImportError as error:
@@ -133,14 +135,22 @@ class Pool:
         while len(self._down) > self.most:
             self._down.popitem(last=False)
 
-    def _make_room(self) -> None:
-        if len(self._open) < self.most:
-            return
-        for key, each in self._open.items():
-            if not each.users:
+    def _make_room(self, tenant: str | None) -> None:
+        """Close one that nobody uses where another one may not be open beside those that are. `tenant`: whose server
+        is to be asked; None: the operator's."""
+        theirs = [key for key, each in self._open.items() if tenant is not None and tenant_of(each.server) == tenant]
+        share = max(1, self.most // _SHARE)
+        if len(theirs) >= share:
+            self._end_idle(theirs, f"{share} MCP servers of this tenant")
+        elif len(self._open) >= self.most:
+            self._end_idle(list(self._open), f"{self.most} MCP servers")
+
+    def _end_idle(self, keys: Sequence[str], many: str) -> None:
+        for key in keys:
+            if not self._open[key].users:
                 self._end(key)
                 return
-        raise ServerFailed(f"{self.most} MCP servers are in use, and no more may be; try again")
+        raise ServerFailed(f"{many} are in use, and no more may be; try again")
 
     def _end(self, key: str) -> None:
         connection = self._open.pop(key)

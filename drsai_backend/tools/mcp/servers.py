@@ -181,6 +181,11 @@ _READ: Final[TypeAdapter[McpStdio | McpHttp | McpSse]] = TypeAdapter(McpServer)
 _TRANSPORTS: Final = {"streamable-http": "http", "streamable_http": "http", "streamableHttp": "http"}
 
 
+def tenant_of(server: McpStdio | McpHttp | McpSse) -> str | None:
+    """Return whose a server is; None: the operator's, as all programs are."""
+    return None if isinstance(server, McpStdio) else server.tenant
+
+
 def filled(text: str, what: str) -> str:
     """A text of a configuration, with `${NAME}` from the environment.
 

@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 import time
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,29 @@ async def test_the_pool_is_bounded_and_closes_what_is_idle() -> None:
     async with own.connection(two):
         assert own.count <= 2
     await soon(lambda: own.count == 0)
+
+
+async def test_a_tenant_has_a_quarter_of_the_pool(http: McpHttp) -> None:
+    """However many servers they have registered; those of the operator are nobody's."""
+    own = Pool(most=8)
+
+    def of(tenant: str | None, number: int) -> McpHttp:
+        return http.model_copy(update={"tenant": tenant, "headers": {"x-number": str(number)}})
+
+    async with AsyncExitStack() as used:
+        for tenant, many in (("acme", 2), (None, 3), ("other", 2)):
+            for number in range(many):
+                await used.enter_async_context(own.connection(of(tenant, number)))
+        for tenant in ("acme", "other"):
+            with pytest.raises(ServerFailed, match="2 MCP servers of this tenant are in use, and no more may be"):
+                await used.enter_async_context(own.connection(of(tenant, 7)))
+            await used.enter_async_context(own.connection(of(tenant, 0)))  # One that is open is shared.
+        await used.enter_async_context(own.connection(of("third", 0)))
+        with pytest.raises(ServerFailed, match="8 MCP servers are in use"):
+            await used.enter_async_context(own.connection(of("third", 1)))
+    async with own.connection(of("acme", 7)):  # In place of one that nobody uses any more.
+        pass
+    await own.close()
 
 
 async def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
