@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
 
+import orjson
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
@@ -218,13 +219,14 @@ def change_conversation(
     metadata: Mapping[str, object] | None,
     add: Sequence[Mapping[str, object]],
     remove: int | None,
+    most_bytes: int,
 ) -> JsonObject:
     """Change the metadata of a conversation, add items, or take one that waits away. Returns the field as it is now.
     An item that is not there (any more) is not missed.
 
     Raises:
         NotFound: there is no such thread.
-        InvalidRequest: more than `MOST_WAITING` items would wait.
+        InvalidRequest: more than `MOST_WAITING` items would wait, or with more than `most_bytes` together as JSON.
     """
     key = lock_thread(session, name)
     if key is None:
@@ -235,6 +237,9 @@ def change_conversation(
     added = [{"number": number + place, "item": item} for place, item in enumerate(add)]
     if added and len(waiting) + len(added) > MOST_WAITING:
         raise InvalidRequest(f"more than {MOST_WAITING} items wait for the next response already", param="items")
+    if added and len(orjson.dumps(waiting + added)) > most_bytes:
+        text = f"the items that wait for the next response would have more than {most_bytes} bytes together"
+        raise InvalidRequest(text, param="items")
     value = {**value, "items": waiting + added, "next": number + len(added)}
     if metadata is not None:
         value["metadata"] = metadata

@@ -303,3 +303,18 @@ async def test_what_is_not_stored_goes_though_its_run_was_paused(
     assert await threads(service) == [thread]
     await other.drsai.resume(thread)
     await settled(service, [])
+
+
+async def test_items_that_wait_have_no_more_bytes_than_a_body(serve: Serve, model: ModelServer) -> None:
+    service = await serve(max_body_bytes=100_000)
+    conversation = await service.client.conversations.create()
+    half: Any = [{"role": "user", "content": "a" * 40_000}]
+    for _ in range(2):
+        await service.client.conversations.items.create(conversation.id, items=half)
+    with pytest.raises(openai.BadRequestError) as error:
+        await service.client.conversations.items.create(conversation.id, items=half)
+    assert error.value.param == "items"
+    assert len((await service.client.conversations.items.list(conversation.id)).data) == 2
+    await create(service, "Now.", conversation=conversation.id)
+    assert [len(each) for each in said(model)[-1]] == [80_000 + len("\n\n\n\nNow.")]
+    await service.client.conversations.items.create(conversation.id, items=half)

@@ -279,7 +279,8 @@ class _Conversations:
     ) -> JsonObject:
         """Change a conversation; see `database.responses.change_conversation`. Raises NotFound."""
         name = who.owner.thread(conversation)
-        change = partial(change_conversation, name=name, metadata=metadata, add=add, remove=remove)
+        most = self._responses.bodies.limit
+        change = partial(change_conversation, name=name, metadata=metadata, add=add, remove=remove, most_bytes=most)
         return await self._db.database.act(change)
 
     async def remove(self, who: Principal, conversation: str, item_id: str) -> None:
