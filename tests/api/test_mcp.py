@@ -117,6 +117,27 @@ async def test_a_question_and_its_answer(drsai: DrSai) -> None:
         assert "too much" in done.structured_content["text"]
 
 
+async def test_an_answer_with_a_key_is_taken_once(drsai: DrSai) -> None:
+    """Its repeat hears what followed it, also when the thread asks nothing any more, or something else."""
+    async with client(drsai.app()) as asked:
+        waits = await asked.call_tool("the_payer", {"message": "pay"})
+        where = {"thread_id": waits.structured_content["thread_id"]}
+        answer = {"answer": '{"decision": "approve"}', "idempotency_key": "k", **where}
+        first = await asked.call_tool("the_payer", answer)
+        assert first.structured_content["text"] == "done: paid 7"
+        assert (await asked.call_tool("the_payer", answer)).structured_content == first.structured_content
+        other = await asked.call_tool("the_payer", {**answer, "answer": "deny"})
+        assert other.structured_content["error"]["code"] == "idempotency_mismatch"
+        late = await asked.call_tool("the_payer", {**answer, "idempotency_key": "another"})
+        assert late.structured_content["error"]["code"] == "input_request_stale"
+        assert late.structured_content["error"]["param"] == "answer"
+        again = await asked.call_tool("the_payer", {"message": "pay", **where})
+        assert again.structured_content["status"] == "awaiting_input"
+        assert (await asked.call_tool("the_payer", answer)).structured_content == first.structured_content
+        still = await asked.call_tool("the_payer", where)
+        assert still.structured_content["status"] == "awaiting_input"
+
+
 async def test_a_client_that_leaves_asks_again(drsai: DrSai) -> None:
     async with client(drsai.app()) as asked:
         with pytest.raises(TimeoutError):

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Annotated, Any, Final, TypeAlias, cast
 
+import orjson
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp_types import (
@@ -165,11 +166,7 @@ class TeamTools:
         if thread.team != team:
             raise NotFound(f"no thread {arguments.thread_id!r} of this team", param="thread_id")
         if arguments.answer is not None:
-            if (question := thread.input_request) is None:
-                raise StaleAnswer("the thread does not ask anything (any more)", param="answer")
-            answer = _answer(str(question["id"]), decision_of(arguments.answer, question))
-            key = arguments.idempotency_key
-            return _of(await self._engine.answer(who, arguments.thread_id, answer, origin=Origin(key)))
+            return _of(await self._answer(who, arguments.thread_id, arguments, thread.input_request))
         if thread.run_id is None:
             raise NotFound(f"the thread {arguments.thread_id!r} has no run", param="thread_id")
         log = self._engine.follow_run(who, thread.run_id)
@@ -180,6 +177,22 @@ class TeamTools:
                     yield as_done(logged.event)
 
         return events(), thread.thread_id, thread.run_id, None
+
+    async def _answer(
+        self, who: Principal, thread_id: str, arguments: Arguments, question: Mapping[str, object] | None
+    ) -> Handle:
+        """Answer the question that a thread has, if it has one. With a key the engine may know the answer of before,
+        whatever is asked by now. Raises StaleAnswer."""
+        given, key = arguments.answer or "", arguments.idempotency_key
+        if question is None and key is None:
+            raise StaleAnswer("the thread does not ask anything (any more)", param="answer")
+        question = question or {"id": ""}
+        answer = _answer(str(question["id"]), decision_of(given, question))
+        said = hashlib.sha256(orjson.dumps([thread_id, given])).hexdigest()
+        try:
+            return await self._engine.answer(who, thread_id, answer, origin=Origin(key, fingerprint=said))
+        except StaleAnswer as error:
+            raise StaleAnswer(error.message, param="answer") from None
 
 
 def _of(handle: Handle) -> tuple[AsyncGenerator[RunEvent], str, str, None]:
