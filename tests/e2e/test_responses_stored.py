@@ -318,3 +318,33 @@ async def test_items_that_wait_have_no_more_bytes_than_a_body(serve: Serve, mode
     await create(service, "Now.", conversation=conversation.id)
     assert [len(each) for each in said(model)[-1]] == [80_000 + len("\n\n\n\nNow.")]
     await service.client.conversations.items.create(conversation.id, items=half)
+
+
+async def test_the_input_of_what_waits_in_the_queue(serve: Serve, model: ModelServer) -> None:
+    service = await serve()
+    model.script(None, [Reply("ok", delay=1), "Fine."])
+    first = await create(service, "One.", background=True)
+    waiting = [
+        await create(
+            service,
+            [{"role": "system", "content": "Be brief."}, *items(text)],
+            previous_response_id=first.id,
+            background=True,
+        )
+        for text in ("Two.", "Three.")
+    ]
+
+    async def given(response: Any) -> list[str]:
+        listed = await service.client.responses.input_items.list(response.id, order="asc")
+        return [each.to_dict()["content"][0]["text"] for each in listed.data]
+
+    queued = [await given(each) for each in waiting]
+    assert queued == [["Be brief.", "Two."], ["Be brief.", "Three."]]
+    await service.client.responses.cancel(waiting[1].id)
+    assert await given(waiting[1]) == queued[1]
+
+    async def is_over() -> bool:
+        return (await service.client.responses.retrieve(waiting[0].id)).status == "completed"
+
+    await until(is_over)
+    assert await given(waiting[0]) == queued[0]

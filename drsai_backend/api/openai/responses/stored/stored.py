@@ -147,8 +147,9 @@ class StoredResponse:
         part = self.run_id.removeprefix(items.RUN)
         system: list[str] = self.record.get("system_items", [])
         found = [items.given_item(f"msg_{part}_s{place}", "system", text) for place, text in enumerate(system)]
-        if self.request.row["joined"] is not None:
-            return [*found, *self.record.get("given", [])]  # The run had begun before.
+        row = self.request.row
+        if row["joined"] is not None or not row["first_seq"]:
+            return [*found, *self.record.get("given", [])]  # The run had begun before, or has not yet.
         for place, done in enumerate(self._done()):
             role = role_of(done)
             if role is None:
