@@ -80,8 +80,8 @@ END: Final = Verb("end", frozenset({RunStatus.RUNNING}), FINAL | SUSPENDED)
 """The worker that runs it has done its part."""
 STOP: Final = Verb("stop", UNFINISHED, frozenset({RunStatus.STOPPED}))
 """Somebody ends a run that no worker holds."""
-GIVE_UP: Final = Verb("give up", BUSY, frozenset({RunStatus.ERROR}))
-"""A run that no worker holds cannot be resumed."""
+GIVE_UP: Final = Verb("give up", UNFINISHED, frozenset({RunStatus.ERROR}))
+"""A run that no worker holds cannot be resumed; one that waits, once its deadline has passed."""
 JOIN: Final = Verb("join", frozenset({RunStatus.CREATED}), frozenset({RunStatus.COMPLETED}))
 """The run that is live takes up an input of the queue."""
 DROP: Final = Verb("drop", frozenset({RunStatus.CREATED}), frozenset({RunStatus.STOPPED, RunStatus.ERROR}))

@@ -49,7 +49,7 @@ def test_what_may_be_set_by_hand_is_the_documented_lifecycle_of_a_thread(current
         assert refused.value.status == 409
 
 
-def test_a_queued_run_may_also_be_joined_or_dropped_and_a_paused_one_given_up():
+def test_a_queued_run_may_also_be_joined_or_dropped_and_one_that_waits_given_up():
     more = {
         (current.value, new.value)
         for current, new in product(RunStatus, RunStatus)
@@ -57,6 +57,7 @@ def test_a_queued_run_may_also_be_joined_or_dropped_and_a_paused_one_given_up():
     }
     assert more == {
         *(("created", end) for end in ("completed", "stopped", "error")),
+        ("awaiting_input", "error"),
         ("paused", "error"),
         ("running", "running"),
     }

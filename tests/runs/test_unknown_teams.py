@@ -10,13 +10,16 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_core import FunctionCall
 
-from drsai_backend import DrSai, RunStatus
+from drsai_backend import AssistantAgent, DrSai, RunStatus, requires_approval
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database
 from drsai_backend.database.runs.workers import announce, look_around, unknown_for
-from drsai_backend.datamodel import JournalEntry, QueuedInput, Run, Worker, table_of, utcnow
+from drsai_backend.datamodel import JournalEntry, QueuedInput, Run, StoredDefinition, Worker, table_of, utcnow
 from drsai_backend.runs.recovery.announcements import FORMS
+from tests.support.scripted import ScriptedClient
 from tests.support.teams.crew import Crew
 from tests.support.threads import LATE, QUICK, Make, disown, ended, head_of, request, said, thread_of, until
 
@@ -165,6 +168,64 @@ async def test_an_orphan_of_a_team_that_nobody_knows_ends_too(make: Make) -> Non
     assert said(await thread_of(lacks)) == ["one", "two"]
     errors = [run.error_message for run in await lacks.db.get(Run) if run.status is RunStatus.ERROR]
     assert ["no worker has known the team 'crew'" in str(error) for error in errors] == [True]
+
+
+async def test_a_run_of_a_definition_that_is_not_kept_ends(make: Make) -> None:
+    drsai = await make({"crew": Crew()}, demo_delay=20, **LATE, shutdown_grace_seconds=0)
+    await drsai.agents.put("helper", DEFINITION)
+    await drsai.engine.start(*request("one", team="helper"))
+    kept = table_of(StoredDefinition)
+    await drsai.database.write(lambda session: session.execute(sa.delete(kept)))
+    await disown(drsai)
+    other = await make({"crew": Crew()}, **QUICK)
+    thread = await ended(other)
+    assert thread.status is RunStatus.ERROR
+    assert "is not kept any more" in (thread.error_message or "")
+
+
+async def unanswered(make: Make, knows: DrSai) -> None:
+    """The thread's run asks for an approval, which is never given, and an input waits behind it."""
+    result = await knows.run("crew", "one", thread_id="t")
+    assert result.status is RunStatus.AWAITING_INPUT
+    await knows.engine.start(*request("two", team="other", on_question="wait"))
+
+
+def waits_for_bob() -> RoundRobinGroupChat:
+    @requires_approval(by="user:bob", deadline=timedelta(seconds=0.1))
+    async def pay(to: str) -> str:
+        """Pays."""
+        return f"paid {to}"
+
+    model = ScriptedClient(lambda *_: [FunctionCall("1", '{"to": "ada"}', "pay")])
+    return RoundRobinGroupChat([AssistantAgent("clerk", model, tools=[pay])], max_turns=1)
+
+
+def broken() -> RoundRobinGroupChat:
+    raise ValueError("it is broken")
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_an_approval_that_is_late_ends_where_its_team_is_gone(make: Make, is_known: bool) -> None:
+    """Unknown to all workers, or it cannot be built any more."""
+    knows = await make({"crew": waits_for_bob, "other": Crew()}, **LATE)
+    await unanswered(make, knows)
+    teams: dict[str, Any] = {"other": Crew(), **({"crew": broken} if is_known else {})}
+    other = await make(teams, **QUICK, **PATIENCE)
+    if not is_known:
+        await sweeps(other, 2)
+        assert (await thread_of(other)).status is RunStatus.AWAITING_INPUT
+        await gone(other, knows.engine.worker_id)
+
+    async def is_over() -> bool:
+        return (await thread_of(other)).queued == 0 and (await thread_of(other)).status is RunStatus.COMPLETED
+
+    await until(is_over)
+    thread = await thread_of(other)
+    assert (said(thread), thread.input_request) == (["one", "", "two"], None)
+    [error] = [run.error_message for run in await other.db.get(Run) if run.status is RunStatus.ERROR]
+    assert ("(team_build_failed)" if is_known else "no worker has known the team 'crew'") in str(error)
+    received = [each for each in thread.messages if each["type"] == "UserInputReceivedEvent"]
+    assert [(each["decision"], each["user_id"]) for each in received] == [("expired", None)]
 
 
 def later(request: dict[str, Any]) -> dict[str, Any]:

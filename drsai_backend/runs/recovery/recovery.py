@@ -191,7 +191,12 @@ class Recovery:
     async def _take_up(self, head: ThreadHead) -> None:
         if await self.announcements.serves(head):
             await self.recover(head)
-        elif head.team is not None and (unknown := await self.announcements.unknown(head.team)) is not None:
+        else:
+            await self._end_unknown(head)
+
+    async def _end_unknown(self, head: ThreadHead) -> None:
+        """End a run whose team no worker has known for long enough."""
+        if head.team is not None and (unknown := await self.announcements.unknown(head.team)) is not None:
             await self.end(head, RunStatus.ERROR, error=failure_text(unknown, head.team, None))
 
     async def recover(self, head: ThreadHead) -> None:
@@ -322,7 +327,7 @@ class Recovery:
     ) -> LiveRun | None:
         """Have `start` take up a run that nobody holds, with the thread's latest input, which has no messages, and with
         an answer. As `resume`."""
-        name = head.name
+        name, run = head.name, None
         assert head.team is not None
         try:
             run = await self._run_of(head)
@@ -334,18 +339,27 @@ class Recovery:
             if self._running.is_taken(name):
                 return None
             return await self._running.launch(name, partial(start, placed), self.freed)
-        except (Conflict, DatabaseError, UnknownModel) as error:
-            # Another worker has it, or will have it; or one that knows the team.
-            log.info("not resumed: %s", error.message, extra={"thread_id": head.thread_id})
-            return None
         except Exception as raised:
-            error = await self.announcements.unread(raised) if isinstance(raised, UnsupportedStateVersion) else raised
+            error = await self._failure_of(head, run, raised)
+            if error is not None:
+                log.error("a run cannot be resumed", extra={"thread_id": head.thread_id}, exc_info=raised)
+                await self.end(head, RunStatus.ERROR, error=failure_text(error, head.team, None))
+            return None
+
+    async def _failure_of(self, head: ThreadHead, run: RunRow | None, raised: Exception) -> Exception | None:
+        """Return what a run ends with that this process cannot take up; None: another one may."""
+        if isinstance(raised, UnsupportedStateVersion):
+            error = await self.announcements.unread(raised)
             if error is None:
                 await self._db.database.write(lambda session: give_back(session, head.key, self._worker_id))
-                return None
-            log.error("a run cannot be resumed", extra={"thread_id": head.thread_id}, exc_info=raised)
-            await self.end(head, RunStatus.ERROR, error=failure_text(error, head.team, None))
+            return error
+        # A stored definition that is not kept is known to no worker.
+        is_gone = isinstance(raised, UnknownModel) and run is not None and run["definition"] is not None
+        if isinstance(raised, Conflict | DatabaseError | UnknownModel) and not is_gone:
+            # Another worker has it, or will have it; or one that knows the team.
+            log.info("not resumed: %s", raised.message, extra={"thread_id": head.thread_id})
             return None
+        return raised
 
     async def _run_of(self, head: ThreadHead) -> RunRow | None:
         run_id = head.run_id
@@ -362,7 +376,7 @@ class Recovery:
     ) -> bool:
         """End a run that nobody holds, and begin what waits behind it. `by`: the user who wants it; None: the thread's
         owner. False: the thread has moved on meanwhile."""
-        is_late = reason == UNANSWERED
+        is_late = reason == UNANSWERED or error is not None
         question = head.input_request if head.status is RunStatus.AWAITING_INPUT else None
         decision, whose = ("expired", None) if is_late else ("withdrawn", by or head.user_id)
         last = partial(last_messages, decision, whose, question)
@@ -391,7 +405,7 @@ class Recovery:
             raise
 
     async def _end_unanswered(self, head: ThreadHead) -> bool:
-        """Whether it is too late to answer; then the run has ended."""
+        """Whether it is too late to answer; then the run has ended, or will, and takes no answer."""
         run_id = head.run_id
         if run_id is None:
             return False
@@ -404,6 +418,8 @@ class Recovery:
         elif await self.announcements.serves(head):
             denied = NoAnswer(question["id"], decision="deny", reason=_reason(question))
             await self._taken_up(head, self._starter.start, answer=denied)
+        else:
+            await self._end_unknown(head)
         return True
 
     async def try_recover(self, key: int) -> None:
