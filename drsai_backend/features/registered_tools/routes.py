@@ -16,7 +16,6 @@ from drsai_backend.api.http.once import Once
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
 from drsai_backend.api.joining import Web
 from drsai_backend.database.registered_tools import CallCounts, StoredTool, read_counts, tools
-from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.literals import masked
 from drsai_backend.tools.registered.registry import ToolRegistry, ToolSpec
@@ -142,8 +141,6 @@ def routes(web: Web) -> APIRouter:
     async def invoke_tool(name: ToolName, request: Request, who: Registrar) -> Response:
         """Call a tool once, outside any run, to try it."""
         body = await read_fields(bodies, request, InvokeBody)
-        if "\0" in str(body.arguments):
-            raise InvalidRequest("`arguments` must not hold NUL characters", param="arguments")
         began = time.perf_counter()
         result = await registry.invoke(who, name, body.arguments)
         return json_response(

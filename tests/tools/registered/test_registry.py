@@ -100,6 +100,8 @@ async def test_the_life_of_a_tool(world: World, site: Site) -> None:
     tried = await world.ask("POST", "/weather/invoke", {"arguments": {"city": "Rome"}})
     assert (tried.json()["content"], tried.json()["is_error"]) == ("sun", False)
     assert (site.requests[-1].path, site.requests[-1].headers["k"]) == ("/w/Rome", "hunter2")
+    wrong = await world.ask("POST", "/weather/invoke", {"arguments": {"city": "Ro\0me"}})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "arguments.city"), "as in every body"
     wrong = await world.ask("POST", "/weather/invoke", {"arguments": {}})
     assert wrong.json()["is_error"]
     assert "city" in wrong.json()["content"]
