@@ -21,6 +21,7 @@ from drsai_backend.api.objects import fields_of
 from drsai_backend.database.api_keys import KeyInfo
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
+from drsai_backend.errors import InsufficientScope
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import CallableUrl
 from drsai_backend.webhooks.webhooks import NewSecret
@@ -109,6 +110,9 @@ def routes(web: Web) -> APIRouter | None:
         body = await read_fields(bodies, request, KeyBody)
         expires = None if body.expires_in_days is None else timedelta(days=body.expires_in_days)
         for scope in read_scopes(body.scopes):
+            if scope in OF_THE_SERVER:
+                text = f"`{scope}` is not of a tenant: only `drsai keys add` gives it"
+                raise InsufficientScope(text, scope=scope, param="scopes")
             who.require(scope)  # Nobody gives away what they have not.
         owner, url = Owner(who.tenant, body.user), body.webhook_url
         if url is not None:

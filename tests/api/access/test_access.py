@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from drsai_backend import DrSai
-from drsai_backend.access.principal import Scope
+from drsai_backend.access.principal import OF_THE_SERVER, Scope
 from drsai_backend.datamodel import UserInput
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.knowledge.extension import Knowledge
@@ -276,6 +276,19 @@ async def test_a_key_is_shown_once(world: World) -> None:
     world.names["key_id"] = made["id"]
     assert (await world.ask("ann", "delete", "/v1/keys/{key_id}")).json()["state"] == "revoked"
     assert (await world.ask(made["key"], "get", "/v1/threads")).status_code == 401
+
+
+@pytest.mark.parametrize("scope", sorted(OF_THE_SERVER))
+async def test_what_is_not_of_a_tenant_no_admin_gives_who_has_it(database_url: str, scope: Scope) -> None:
+    async with (
+        DrSai(None, database_url, settings=settings()) as drsai,
+        httpx.AsyncClient(transport=httpx.ASGITransport(drsai.app()), base_url="http://test") as http,
+    ):
+        made = await drsai.keys.create(Owner("acme", "root"), ["admin", scope])
+        http.headers["Authorization"] = f"Bearer {made.key.get_secret_value()}"
+        refused = await http.post("/v1/keys", json={"user": "bob", "scopes": ["user", scope]})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (403, "scopes")
+        assert (await http.post("/v1/keys", json={"user": "bob", "scopes": ["admin"]})).status_code == 201
 
 
 async def test_nobody_needs_a_key_before_the_first_one_is_made(sqlite_template: bytes, tmp_path: Path) -> None:
