@@ -14,9 +14,10 @@ from drsai_backend.search.base import Mode
 
 MAX_STORES: Final = 1_000
 """Stores of a user."""
+OURS: Final = "drsai."
+"""How attributes begin that no client sets."""
 PATH: Final = "drsai.path"
-"""The attribute that has the path or URL of a file which is kept as it is there. No client sets one that begins like
-it."""
+"""The attribute that has the path or URL of a file which is kept as it is there."""
 MAX_FILES: Final = 10_000
 """Files of a store."""
 MAX_BATCH: Final = 2_000

@@ -261,6 +261,35 @@ async def test_a_later_version_keeps_what_did_not_change(
     assert told.split() == " ".join(parts).split()
 
 
+async def test_a_file_of_a_path_stays_that_when_its_attributes_are_changed_or_it_is_read_again(
+    client: openai.AsyncOpenAI, drsai: DrSai
+) -> None:
+    """Else its next version is a second file. What the client has said of it holds for that one, too."""
+    store, knowledge = (await client.vector_stores.create(name="kept")).id, drsai.extension(Knowledge)
+
+    async def put(content: str) -> str:
+        file = await upload(client, "fees.md", content)
+        await knowledge.put(ANONYMOUS, store, NewFile(file_id=file, attributes={PATH: "fees.md"}))
+        await until(lambda: _completed(client, store))
+        return file
+
+    first = await put("The fee is 10.")
+    changed = await client.vector_stores.files.update(first, vector_store_id=store, attributes={"year": 2024})
+    assert changed.attributes == {"year": 2024, PATH: "fees.md"}
+    second = await put("The fee is 20.")
+    assert [each.id async for each in await client.vector_stores.files.list(store)] == [second]
+    same: Any = {"type": "eq", "key": "year", "value": 2024}
+    assert await found(client, store, "fee", filters=same) == ["fees.md"]
+    again = await client.vector_stores.files.create(store, file_id=second, attributes={"year": 2025})
+    assert again.attributes == {"year": 2025, PATH: "fees.md"}
+    await until(lambda: _completed(client, store))
+    third = await put("The fee is 30.")
+    [file] = (await client.vector_stores.files.list(store)).data
+    assert (file.id, file.attributes) == (third, {"year": 2025, PATH: "fees.md"})
+    none = await client.vector_stores.files.update(third, vector_store_id=store, attributes=None)
+    assert none.attributes == {PATH: "fees.md"}
+
+
 @pytest.mark.parametrize("when", ["read", "stored"])
 async def test_what_a_later_version_lacks_is_found_no_more_though_its_store_is_embedded_anew_meanwhile(
     client: openai.AsyncOpenAI, drsai: DrSai, filled: Filled, monkeypatch: pytest.MonkeyPatch, when: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, NotFound
 from drsai_backend.features.knowledge.base import (
     MAX_FILES,
+    OURS,
     PATH,
     Attributes,
     Chunking,
@@ -52,6 +53,7 @@ from drsai_backend.features.knowledge.rows.stores import (
     read_store,
     shown,
 )
+from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.search import Entry, read_entries, remove_family, set_attributes
 from drsai_backend.work.jobs import cancel, enqueue
@@ -119,7 +121,10 @@ def put(session: Session, owner: Owner, store_id: str, new: NewFile) -> tuple[bo
         connection.execute(sa.update(_file).where(c.id == old["id"]).values(file_id=new.file_id))
         over = utcnow() + ABANDONED
         connection.execute(kept.where(_stored.c.file_id == old["file_id"]).values(expires_at=over))
-    _attach(session, owner, store, [new], None if old is None else old["batch_key"])
+    # What its user has said of the file holds for the later version, too.
+    said = next((each["attributes"] for each in (same, old) if each is not None), {})
+    later = replace(new, attributes={**said, **new.attributes})
+    _attach(session, owner, store, [later], None if old is None else old["batch_key"])
     return True, None if old is None else old["file_id"]
 
 
@@ -143,6 +148,7 @@ def _attach(session: Session, owner: Owner, store: Row, files: Sequence[NewFile]
         raise Conflict(f"a vector store has up to {MAX_FILES} files: make another one", param="file_ids")
     rows: list[Row] = []
     for file_id, new in given.items():
+        row = there.get(file_id)
         values: dict[str, Any] = {
             "filename": names[file_id],
             "batch_key": batch,
@@ -150,13 +156,13 @@ def _attach(session: Session, owner: Owner, store: Row, files: Sequence[NewFile]
             "error_code": None,
             "error": None,
             "remarks": [],
-            "attributes": {**new.attributes},
+            "attributes": _changed(row, new.attributes),
             "chunk_tokens": new.chunking.size,
             "overlap_tokens": new.chunking.overlap,
         }
-        if (key := there.get(file_id)) is not None:
-            write = sa.update(_file).where(c.id == key).values(**values)
-            keep(session, owner, store, str(key))
+        if row is not None:
+            write = sa.update(_file).where(c.id == row["id"]).values(**values)
+            keep(session, owner, store, str(row["id"]))
         else:
             write = sa.insert(_file).values(**values, store_key=store["id"], file_id=file_id, created_at=utcnow())
         with texts_of(owner.tenant):
@@ -178,12 +184,18 @@ def _names(session: Session, owner: Owner, file_ids: Sequence[str]) -> dict[str,
     return found
 
 
-def _there(session: Session, store: Row, file_ids: Sequence[str]) -> dict[str, int]:
-    c, found = _file.c, dict[str, int]()
+def _there(session: Session, store: Row, file_ids: Sequence[str]) -> dict[str, Row]:
+    c, found = _file.c, dict[str, Row]()
     for some in batches(file_ids):
-        query = sa.select(c.file_id, c.id).where(c.store_key == store["id"], c.file_id.in_(some))
-        found |= {row.file_id: row.id for row in session.connection().execute(query)}
+        query = sa.select(c.file_id, c.id, c.attributes).where(c.store_key == store["id"], c.file_id.in_(some))
+        found |= {row["file_id"]: row for row in session.connection().execute(query).mappings()}
     return found
+
+
+def _changed(row: Row | None, attributes: Attributes) -> JsonObject:
+    """Return the attributes that a file has from now on: those given, and of its row those that no client sets."""
+    kept: JsonObject = {} if row is None else row["attributes"]
+    return {name: value for name, value in kept.items() if name.startswith(OURS)} | {**attributes}
 
 
 def read_file(session: Session, owner: Owner, store_id: str, file_id: str) -> StoreFile:
@@ -225,11 +237,12 @@ def set_file_attributes(
     """Change what filters look at, of a file and of its chunks. Raises as `attach`."""
     store = open_store(session, owner, store_id)
     row = file_row(session, store, file_id)
-    change = sa.update(_file).where(_file.c.id == row["id"]).values(attributes={**attributes})
+    now = _changed(row, attributes)
+    change = sa.update(_file).where(_file.c.id == row["id"]).values(attributes=now)
     changed = session.connection().execute(change.returning(_file)).mappings().one()
     for index in (store["index_key"], store["next_key"]):
         if index is not None:
-            set_attributes(session, index, str(row["id"]), attributes)
+            set_attributes(session, index, str(row["id"]), now)
     return _shown(store_id, changed)
 
 
