@@ -13,7 +13,7 @@ import httpx
 import pytest
 from autogen_agentchat.conditions import MaxMessageTermination
 from autogen_core.tools import FunctionTool
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, RunStatus
 from drsai_backend.datamodel import utcnow
@@ -300,3 +300,21 @@ async def test_runs_are_found_by_what_was_said(
     await page.get_by_role("button", name="Clear").click()
     await expect(table).to_have_attribute("aria-rowcount", "8")
     await expect(page.get_by_text("All that are found:")).to_be_visible()
+
+
+async def test_runs_that_leave_the_list_are_still_those_that_are_meant(opened: Open, model: ModelServer) -> None:
+    model.script(None, lambda _: Reply("Late.", delay=600))
+    console = await opened(**QUICK)
+    meant, other = [await ask(console, "assistant", "Wait.", f"t{number}", background=True) for number in range(2)]
+    page = await console.open("runs?status=running")
+    await page.get_by_label(f"Select {meant}").check()
+    await page.get_by_role("button", name="Cancel run").click()
+    dialog = page.get_by_role("dialog", name="Cancel runs")
+    await expect(dialog).to_contain_text("1 runs can be changed so.")
+    # Meanwhile it ends, and so the list has it no more.
+    await console.drsai.cancel_run(meant)
+    await expect(page.get_by_label(f"Select {meant}")).to_have_count(0)
+    await dialog.get_by_role("button", name="Cancel run").click()
+    await expect(dialog.get_by_role("status")).to_be_visible()
+    await expect(dialog.get_by_role("listitem")).to_contain_text([meant])
+    assert (await console.drsai.get_run(other)).status is RunStatus.RUNNING

@@ -60,9 +60,7 @@ function BulkDialog({ verb, rows, filters, onClose }: { verb: Verb; rows: readon
             {runs.length > 0 && <Outcomes runs={runs} />}
             {!after && found > 0 && (
               <p>
-                <Button kind={verb === "cancel" ? "danger" : "primary"} onClick={async () => setAfter(await ask(false))}>
-                  {t(`runs.do.${verb}`)}
-                </Button>
+                <Button kind={verb === "cancel" ? "danger" : "primary"} onClick={async () => setAfter(await ask(false))}>{t(`runs.do.${verb}`)}</Button>
               </p>
             )}
           </div>
@@ -72,24 +70,25 @@ function BulkDialog({ verb, rows, filters, onClose }: { verb: Verb; rows: readon
   );
 }
 
-/** The verbs for what is selected; where nothing is, for operators, of all runs that are found. */
-export function BulkBar({ selected, filters, onClear, onDone }: { selected: readonly Row[]; filters: Filters; onClear: () => void; onDone: () => void }) {
-  const [asked, setAsked] = useState<Verb | null>(null);
+/** The verbs for what is selected; where nothing is, of all runs that are found, if `all` may be meant. */
+export function BulkBar({ selected, all, filters, onClear, onDone }: { selected: readonly Row[]; all: boolean; filters: Filters; onClear: () => void; onDone: () => void }) {
+  // What was meant when a verb was clicked: the list goes on changing behind the dialog.
+  const [asked, setAsked] = useState<{ verb: Verb; rows: readonly Row[] | null; filters: Filters } | null>(null);
   const some = selected.length > 0;
   return (
-    <div class="bulk" role="group" aria-label={t("runs.bulk")}>
-      <span class="quiet">{some ? t("runs.selected", { n: count(selected.length) }) : t("runs.allFound")}</span>
-      {VERBS.filter(mayDo).map((verb) => (
-        <Button key={verb} kind="ghost" disabled={some && !selected.some((row) => can(verb, row.status))} onClick={() => setAsked(verb)}>
-          {t(`runs.do.${verb}`)}
-        </Button>
-      ))}
-      {some && (
-        <Button kind="ghost" onClick={onClear}>
-          {t("do.clear")}
-        </Button>
+    <>
+      {(some || all) && (
+        <div class="bulk" role="group" aria-label={t("runs.bulk")}>
+          <span class="quiet">{some ? t("runs.selected", { n: count(selected.length) }) : t("runs.allFound")}</span>
+          {VERBS.filter(mayDo).map((verb) => (
+            <Button key={verb} kind="ghost" disabled={some && !selected.some((row) => can(verb, row.status))} onClick={() => setAsked({ verb, rows: some ? selected : null, filters })}>
+              {t(`runs.do.${verb}`)}
+            </Button>
+          ))}
+          {some && <Button kind="ghost" onClick={onClear}>{t("do.clear")}</Button>}
+        </div>
       )}
-      {asked && <BulkDialog verb={asked} rows={some ? selected : null} filters={filters} onClose={(done) => (setAsked(null), done && onDone())} />}
-    </div>
+      {asked && <BulkDialog {...asked} onClose={(done) => (setAsked(null), done && onDone())} />}
+    </>
   );
 }

@@ -56,7 +56,7 @@ export function RunList() {
   return (
     <>
       <RunFilters />
-      {(chosen.length > 0 || (all && !bySaid(filters))) && steers && <BulkBar selected={chosen} filters={filters} onClear={clear} onDone={() => (clear(), listing.reload())} />}
+      {steers && <BulkBar selected={chosen} all={all && !bySaid(filters)} filters={filters} onClear={clear} onDone={() => (clear(), listing.reload())} />}
       <Table
         label={t("nav.runs")}
         columns={shown}
