@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,19 @@ async def test_its_views_have_no_violation(opened: Open, theme: str) -> None:
     await expect(page.get_by_role("main").get_by_role("link")).to_have_text(["About me", "Run"])
     await console.is_accessible()
     assert await page.title() != "1"
+
+
+async def test_a_question_that_is_typed_stays_when_something_else_is_chosen(opened: Open) -> None:
+    console = await opened(auth="required", memory=True)
+    await _remember(console, "Ann lives in Bonn.")
+    page = await console.sign_in("memory", "ann", "user")
+    question = page.get_by_role("searchbox", name="Search")
+    await question.fill("Where does she live?")
+    await page.get_by_label("Kind").select_option("fact")
+    await expect(page).to_have_url(re.compile("kind=fact"))
+    await expect(question).to_have_value("Where does she live?")
+    await page.get_by_role("search").get_by_role("button", name="Search").click()
+    await expect(page).to_have_url(re.compile("q=Where"))
+    # Where the address says something else, the field does.
+    await page.get_by_role("link", name="About me").click()
+    await expect(question).to_have_value("")

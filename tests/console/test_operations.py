@@ -276,3 +276,23 @@ async def test_each_tab_has_no_violation(opened: Open, theme: str) -> None:
         await expect(page.get_by_role("main").get_by_text(shown.get(tab, "<img")).first).to_be_visible()
         await console.is_accessible()
     assert await page.title() != "1"
+
+
+async def test_what_is_no_number_lifts_no_bound(opened: Open) -> None:
+    console = await opened(auth="required")
+    await console.drsai.limits.set("user", "ada", tenant="default", requests=60, runs=2)
+    page = await console.sign_in("operations/limits", "root", "admin")
+    ada = page.get_by_role("region", name="Limits").get_by_role("row", name="ada")
+    await ada.get_by_role("button", name="Edit").click()
+    await page.get_by_label("Requests a minute").fill("6o")
+    await page.get_by_label("Runs at once").fill("3")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("6o is no number.")
+    [rule] = (await console.drsai.limits.list("default")).items
+    assert (rule.requests, rule.runs) == (60, 2)
+    await console.open("operations/keys")
+    await page.get_by_role("button", name="Make a key").click()
+    await page.get_by_role("textbox", name="User").last.fill("ada")
+    await page.get_by_label("Days").fill("30d")
+    await page.get_by_role("dialog").get_by_role("button", name="Make a key").click()
+    await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("30d is no number.")

@@ -1,13 +1,20 @@
 /** Forms in dialogs, and the question before what cannot be taken back. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { query, search } from "../route";
+import { asked, query, search } from "../route";
 import { t } from "../words";
 import { Button, Dialog, Field } from "./controls";
 import { Problem } from "./state";
 
 /** What was filled in, by the names of the fields. */
 export type Given = Readonly<Record<string, string>>;
+
+/** The number that was filled in. Throws where it is none: sent as such, it would be nothing, and lift a bound. */
+export function numberOf(text: string): number {
+  const value = Number(text);
+  if (Number.isNaN(value)) throw new Error(t("do.number", { text }));
+  return value;
+}
 
 interface FormProps {
   children: ComponentChildren;
@@ -38,9 +45,7 @@ export function Form({ children, onSubmit, submit = t("do.save"), kind = "primar
     <form class="form" onSubmit={(event) => void send(event)}>
       {children}
       {error !== null && <Problem error={error} />}
-      <Button kind={kind} type="submit" disabled={disabled || busy}>
-        {submit}
-      </Button>
+      <Button kind={kind} type="submit" disabled={disabled || busy}>{submit}</Button>
     </form>
   );
 }
@@ -50,7 +55,13 @@ export function Form({ children, onSubmit, submit = t("do.save"), kind = "primar
 export function SearchForm({ children, onSearch }: { children: ComponentChildren; onSearch?: () => void }) {
   const form = useRef<HTMLFormElement>(null);
   const put = () => search(Object.fromEntries(new FormData(form.current!)) as Given);
-  useEffect(() => form.current?.reset(), [query.value]);
+  const shown = useRef(query.value);
+  useEffect(() => {
+    // What is typed and not sent yet stays, whatever else is chosen.
+    for (const field of form.current?.elements ?? [])
+      if (field instanceof HTMLInputElement && field.name && shown.current.get(field.name) !== query.value.get(field.name)) field.value = asked(field.name);
+    shown.current = query.value;
+  }, [query.value]);
   return (
     <form
       ref={form}
@@ -60,9 +71,7 @@ export function SearchForm({ children, onSearch }: { children: ComponentChildren
       onInput={({ target }) => target instanceof HTMLInputElement && target.name && !target.value && put()}
     >
       {children}
-      <Button kind="primary" type="submit">
-        {t("do.search")}
-      </Button>
+      <Button kind="primary" type="submit">{t("do.search")}</Button>
     </form>
   );
 }
@@ -86,9 +95,7 @@ export function DialogButton({ children, title, text = title, of, kind = of === 
   const close = () => (setOpen(false), onClosed?.());
   return (
     <>
-      <Button kind={kind} {...(of === undefined ? {} : { label: `${text === "×" ? title : text}: ${of}` })} onClick={() => setOpen(true)}>
-        {text}
-      </Button>
+      <Button kind={kind} {...(of === undefined ? {} : { label: `${text === "×" ? title : text}: ${of}` })} onClick={() => setOpen(true)}>{text}</Button>
       {open && (
         <Dialog title={title} onClose={close} wide={wide}>
           {children(close)}

@@ -40,6 +40,7 @@ export const common = {
   "do.search": ["Search", "搜索"],
   "do.clear": ["Clear", "清除"],
   "do.type": ["Type {name} to confirm", "输入 {name} 以确认"],
+  "do.number": ["{text} is no number.", "{text} 不是数字。"],
   "do.actions": ["Actions", "操作"],
   "do.select": ["Select", "选择"],
   "do.selectOne": ["Select {name}", "选择 {name}"],

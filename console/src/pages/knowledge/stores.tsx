@@ -2,7 +2,7 @@
 import { api, data, type Listed } from "../../api";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Area, bytes, count, DialogButton, Empty, Field, Form, PageHead, paged, Table, Time, useListing, type Column, type Given } from "../../ui";
+import { Area, bytes, count, DialogButton, Empty, Field, Form, numberOf, PageHead, paged, Table, Time, useListing, type Column, type Given } from "../../ui";
 import { t } from "../../words";
 
 export type StoreEntry = Listed<"/v1/vector_stores">;
@@ -32,7 +32,7 @@ const columns = (): readonly Column<StoreEntry>[] => [
 /** What of a store is filled in, when it is made and later. */
 export function StoreForm({ store, onDone }: { store?: StoreEntry; onDone: (store: StoreEntry) => void }) {
   const submit = async ({ name = "", description = "", days }: Given) => {
-    const body = { name, description, expires_after: days ? ({ anchor: "last_active_at", days: Number(days) } as const) : null };
+    const body = { name, description, expires_after: days ? ({ anchor: "last_active_at", days: numberOf(days) } as const) : null };
     const params = { path: { vector_store_id: store?.id ?? "" } };
     onDone(await data(store ? api.POST("/v1/vector_stores/{vector_store_id}", { params, body }) : api.POST("/v1/vector_stores", { body })));
   };

@@ -2,7 +2,7 @@
 import { api, ApiError, blob, data, type Listed } from "../../api";
 import { asked, chosen, to } from "../../route";
 import { may } from "../../session";
-import { Area, Button, ConfirmButton, DialogButton, Empty, Field, Form, optionsOf, PageHead, paged, Problem, save, SearchField, SearchForm, SearchSelect, Select, Table, Tabs, tell, Time, useListing, useLoaded, type After, type Column, type Given } from "../../ui";
+import { Area, Button, ConfirmButton, DialogButton, Empty, Field, Form, numberOf, optionsOf, PageHead, paged, Problem, save, SearchField, SearchForm, SearchSelect, Select, Table, Tabs, tell, Time, useListing, useLoaded, type After, type Column, type Given } from "../../ui";
 import { t } from "../../words";
 
 export type MemoryEntry = Listed<"/v1/memories">;
@@ -25,8 +25,8 @@ const columns = (): Column<Row>[] => [
 
 /** What of a memory is filled in, when it is made and later. */
 export function MemoryForm({ memory, shared, onDone }: { memory?: MemoryEntry; shared: boolean; onDone: () => void }) {
-  const submit = async ({ text = "", kind, importance, scope = "" }: Given) => {
-    const said = { text, kind: kind as MemoryEntry["kind"], importance: Number(importance) };
+  const submit = async ({ text = "", kind, importance = "", scope = "" }: Given) => {
+    const said = { text, kind: kind as MemoryEntry["kind"], importance: numberOf(importance) };
     const params = { path: { memory_id: memory?.id ?? "" }, query: { shared } };
     await data(memory ? api.PATCH("/v1/memories/{memory_id}", { params, body: said }) : api.POST("/v1/memories", { body: { ...said, scope, shared } }));
     onDone();

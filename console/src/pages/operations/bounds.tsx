@@ -1,7 +1,7 @@
 /** What keys, users and threads may have in a minute and at once (limits), and spend in a day and a month (budgets). */
 import { useState } from "preact/hooks";
 import { api, data, type Listed, type Page } from "../../api";
-import { acts, ConfirmButton, count, DialogButton, Field, Form, optionsOf, paged, Select, Table, Time, useListing, type After, type Column, type Given } from "../../ui";
+import { acts, ConfirmButton, count, DialogButton, Field, Form, numberOf, optionsOf, paged, Select, Table, Time, useListing, type After, type Column, type Given } from "../../ui";
 import { t } from "../../words";
 
 type Rule = Listed<"/v1/limits"> | Listed<"/v1/budgets">;
@@ -53,7 +53,7 @@ function RuleForm({ bound, rule, onDone }: { bound: Bound; rule: Rule | undefine
   const [kind, setKind] = useState((rule?.kind as Whom | undefined) ?? "user");
   const measures: readonly Measure[] = MEASURES[bound.name];
   const submit = async ({ name = rule?.name, ...given }: Given) => {
-    const amounts = measures.filter((each) => given[each]).map((each) => [each, Number(given[each])] as const);
+    const amounts = measures.filter((each) => given[each]).map((each) => [each, numberOf(given[each] ?? "")] as const);
     await bound.put({ [kind]: name, ...Object.fromEntries(amounts) });
     onDone();
   };

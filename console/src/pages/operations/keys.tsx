@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { api, data, type Listed } from "../../api";
 import { asked } from "../../route";
 import { me } from "../../session";
-import { acts, ConfirmButton, CopyButton, DialogButton, Field, Form, optionsOf, paged, SearchField, Select, Table, Time, useListing, type Column, type Given } from "../../ui";
+import { acts, ConfirmButton, CopyButton, DialogButton, Field, Form, numberOf, optionsOf, paged, SearchField, Select, Table, Time, useListing, type Column, type Given } from "../../ui";
 import { t } from "../../words";
 
 type Key = Listed<"/v1/keys">;
@@ -12,7 +12,7 @@ const ROLES = ["viewer", "user", "operator", "admin", ""] as const;
 function KeyForm({ onMade }: { onMade: (key: string) => void }) {
   const submit = async ({ user = "", name, role, scopes, days }: Given) => {
     const all = `${role} ${scopes}`.split(/[\s,]+/).filter(Boolean) as never[];
-    const body = { user, scopes: all, ...(name ? { name } : {}), ...(days ? { expires_in_days: Number(days) } : {}) };
+    const body = { user, scopes: all, ...(name ? { name } : {}), ...(days ? { expires_in_days: numberOf(days) } : {}) };
     onMade((await data(api.POST("/v1/keys", { body }))).key ?? "");
   };
   return (
