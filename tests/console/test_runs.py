@@ -318,3 +318,51 @@ async def test_runs_that_leave_the_list_are_still_those_that_are_meant(opened: O
     await expect(dialog.get_by_role("status")).to_be_visible()
     await expect(dialog.get_by_role("listitem")).to_contain_text([meant])
     assert (await console.drsai.get_run(other)).status is RunStatus.RUNNING
+
+
+async def test_a_page_is_shown_that_takes_longer_than_the_pause_between_two(opened: Open) -> None:
+    console = await opened()
+    run = (await console.drsai.user("anonymous").run("assistant", "Hello!")).run_id
+    asked = 0
+
+    async def slow(route: Route) -> None:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(4)
+        await route.continue_()
+
+    await console.page.route(f"**/v1/runs/{run}", slow)
+    page = await console.open(f"runs/{run}")
+    await expect(page.locator(".fact-line")).to_contain_text("Completed")
+    assert asked == 1
+
+
+async def test_a_list_whose_newest_page_meets_nothing_that_is_shown_lacks_no_row(opened: Open) -> None:
+    console = await opened()
+    now = utcnow()
+
+    async def made(first: int, count: int) -> None:
+        rows = [
+            {
+                "tenant": "default",
+                "user": "anonymous",
+                "thread": f"t{first}",
+                "run_id": f"run_{first + number}",
+                "created_at": now + timedelta(seconds=first + number),
+            }
+            for number in range(count)
+        ]
+        await console.drsai.database.write(lambda session: store(session, rows))
+
+    await made(0, 120)
+    page = await console.open("runs")
+    table = page.get_by_role("table", name="Runs")
+    await expect(table.get_by_role("link", name="run_119")).to_be_visible()
+    await made(1000, 150)
+    await expect(table.get_by_role("link", name="run_1149")).to_be_visible()
+    to_end = "each => { each.scrollTop = each.scrollHeight; return each.getAttribute('aria-rowcount') }"
+    for _ in range(100):
+        if await table.evaluate(to_end) != "-1":
+            break
+        await asyncio.sleep(0.1)
+    await expect(table).to_have_attribute("aria-rowcount", "271")

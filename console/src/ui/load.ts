@@ -80,10 +80,11 @@ export interface Loaded<T> extends Known<T> {
 /** Load something when `keys` change, and again every `seconds`. What was loaded stays while it is loaded again. */
 export function useLoaded<T>(load: () => Promise<T>, keys: readonly unknown[], seconds = 0): Loaded<T> {
   const [value, set] = useState<T | null>(null);
-  const { error, loading, ask, forget } = useAsking();
+  const { error, loading, busy, ask, forget } = useAsking();
   const reload = useCallback(() => void ask(load, (made) => set(() => made)), keys);
+  const refresh = useCallback(() => busy.current || reload(), [reload]);
   const begin = useCallback(() => (set(null), reload()), [reload]);
-  useRepeated(begin, reload, forget, seconds);
+  useRepeated(begin, refresh, forget, seconds);
   return { value, error, loading, reload, set };
 }
 
@@ -111,10 +112,12 @@ export function useListing<T extends { id: string | null }>(page: (after: After)
     first((made) =>
       setRows((old) => {
         const fresh = new Set(made.data.map((row) => row.id));
+        const places = new Map(old.map((row, place) => [row.id, place]));
         // Of what was on the first page and is no more, only what lies behind its end is still there.
-        const end = old.findIndex((row) => row.id === made.data.at(-1)?.id);
-        if (made.has_more) return [...made.data, ...old.filter((row, place) => place > end && !fresh.has(row.id))];
-        setNext(null);
+        const end = places.get(made.data.findLast((row) => places.has(row.id))?.id ?? null);
+        if (made.has_more && end !== undefined) return [...made.data, ...old.filter((row, place) => place > end && !fresh.has(row.id))];
+        // Between a page of new rows alone and what was shown, there may be others.
+        setNext(made.next);
         return made.data;
       }),
     );
