@@ -296,3 +296,19 @@ async def test_what_is_no_number_lifts_no_bound(opened: Open) -> None:
     await page.get_by_label("Days").fill("30d")
     await page.get_by_role("dialog").get_by_role("button", name="Make a key").click()
     await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("30d is no number.")
+
+
+async def test_a_list_that_could_not_be_read_anew_is_read_again(opened: Open) -> None:
+    console = await opened(auth="required")
+    await console.drsai.keys.create(Owner("default", "ada"), ["user"])
+    page = await console.sign_in("operations/keys", "root", "admin")
+    row = page.get_by_role("row", name="ada")
+    await expect(row).to_contain_text("Active")
+    await page.route("**/v1/keys?*", lambda route: route.abort())
+    await row.get_by_role("button", name="Revoke").click()
+    await _sure(console, "Revoke")
+    again = page.get_by_role("button", name="Try again")
+    await expect(again).to_be_visible()
+    await page.unroute_all()
+    await again.click()
+    await expect(row).to_contain_text("Revoked")

@@ -66,7 +66,7 @@ export function Table<T extends { id: string | null }>({ label, columns, listing
   const move = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     const row = (event.target as Element).closest<HTMLElement>("[data-row]");
-    if (!step || !row || (event.target as Element).closest("dialog")) return;
+    if (!step || !row || (event.target as Element).closest("dialog, [type=radio]")) return;
     const next = box.current?.querySelector<HTMLElement>(`[data-row="${Number(row.dataset["row"]) + step}"]`);
     if (!next) return;
     event.preventDefault();
@@ -107,7 +107,7 @@ export function Table<T extends { id: string | null }>({ label, columns, listing
         {shown.map((row, n) => draw(row, from + n))}
       </div>
       {loading && <p class="quiet table-foot">{t("state.loading")}</p>}
-      {error !== null && <Problem error={error} retry={more} />}
+      {error !== null && <Problem error={error} retry={hasMore ? more : listing.reload} />}
     </div>
   );
 }
