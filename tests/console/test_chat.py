@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import re
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from autogen_agentchat.agents import AssistantAgent, BaseChatAgent
 from autogen_agentchat.base import Response
 from autogen_agentchat.conditions import MaxMessageTermination
 from autogen_agentchat.messages import BaseChatMessage, TextMessage
-from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_agentchat.teams import DiGraphBuilder, GraphFlow, RoundRobinGroupChat
 from autogen_core import CancellationToken
 from playwright.async_api import Browser, Locator, Page, Route, expect
 
@@ -489,3 +490,65 @@ async def test_branches_are_switched_where_they_part(opened: Open, model: ModelS
     await switch(2).get_by_role("button", name="The next branch").click()
     await shows("A", "B2")
     assert "branch" not in page.url
+
+
+async def test_speakers_that_work_at_once_are_told_apart(opened: Open, model: ModelServer) -> None:
+    ends = {name: asyncio.Event() for name in ("bob", "eve")}
+
+    def crew(context: RunContext) -> GraphFlow:
+        async def work(name: str) -> str:
+            await ends[name].wait()
+            return f"done by {name}"
+
+        def worker(name: str) -> AssistantAgent:
+            client = context.model_client()
+            return AssistantAgent(
+                name,
+                client,
+                system_message=f"I am {name}.",
+                tools=[work],
+                model_client_stream=True,
+                reflect_on_tool_use=True,
+            )
+
+        first = AssistantAgent("ann", context.model_client(), system_message="I am ann.")
+        members = [first, worker("bob"), worker("eve")]
+        builder = DiGraphBuilder()
+        for member in members:
+            builder.add_node(member)
+        for member in members[1:]:
+            builder.add_edge(first, member)
+        return GraphFlow([*members], graph=builder.build())
+
+    def worked(name: str) -> Any:
+        def answer(request: ModelRequest) -> Reply:
+            if request.messages[-1]["role"] == "tool":
+                return Reply(f"{name} has " + "worked and " * 30 + "ended.", chunk_delay=0.02)
+            return Reply(tool_calls=[ToolCall("work", {"name": name}, id=f"call-{name}")])
+
+        return answer
+
+    for name in ends:
+        model.script(f"I am {name}.", worked(name))
+    model.script("I am ann.", ["Begin."])
+    console = await opened({"crew": crew})
+    page = await console.open("chat")
+    await say(page, "Go.")
+    works = page.locator(".tool .status.running")
+    await expect(works).to_have_count(2)
+    log = console.watch(await page.context.new_page())
+    run = await page.locator(".page-head").get_by_role("link", name="Run").get_attribute("href")
+    await log.goto(f"{console.url}/console/{run}?tab=events")
+    await expect(log.get_by_role("listbox", name="Events")).to_be_visible()
+    ends["bob"].set()
+    await expect(works).to_have_count(1)
+    ends["eve"].set()
+    await expect(status_of(page, "Completed")).to_be_visible()
+    await expect(works).to_have_count(0)
+    await expect(page.get_by_text("done", exact=True)).to_have_count(2)
+    # In the log of the run, what each has said is one entry, and no bar stays open.
+    await log.get_by_label("Type").select_option("delta")
+    await expect(log.get_by_role("listbox", name="Events").get_by_role("option")).to_have_count(2)
+    await log.get_by_role("link", name="Timeline").click()
+    await expect(log.get_by_role("option", name="end Completed")).to_be_visible()
+    await expect(log.locator(".bar.open")).to_have_count(0)

@@ -1,5 +1,5 @@
 /** Messages as they are read: what one speaker says and does in a row is a block, a tool call and its result one part. */
-import type { Message } from "../../api/shapes";
+import type { Message } from "../../api";
 
 export type Part =
   | { kind: "text"; message: Message; aside: boolean }
@@ -83,7 +83,10 @@ export function blocksOf(messages: readonly Message[], before: ReadonlyMap<strin
   for (const message of messages) {
     const parts = partsOf(message, calls);
     const isUser = message.source === "user" && message.type !== "UserInputReceivedEvent";
-    let block = blocks.at(-1);
+    // A result belongs to its call: of speakers that work at once, another may have spoken since.
+    const returned = new Set(message.type === "ToolCallExecutionEvent" ? listed<Returned>(message.message["content"]).map((each) => each.call_id) : []);
+    const asking = returned.size ? blocks.findLast((each) => each.parts.some((part) => part.kind === "call" && returned.has(part.id))) : undefined;
+    let block = asking ?? blocks.at(-1);
     const goesOn = block && !isUser && !block.isUser && block.run === message.run_id && (block.source === message.source || !parts.length);
     if (!block || !goesOn) {
       if (!parts.length) continue;

@@ -24,10 +24,18 @@ function isPiece(event: ServerEvent): boolean {
   return event.type === "delta" || event.type === "thought";
 }
 
+/** Where the entry stands that a piece goes on with, past what others say meanwhile; -1: it begins one. */
+function placeOf(all: readonly Heard[], piece: ServerEvent): number {
+  const place = all.findLastIndex(({ event }) => event["source"] === piece["source"] || event.type === "status");
+  const last = all[place]?.event;
+  return last?.type === piece.type && last["message_id"] === piece["message_id"] ? place : -1;
+}
+
 /** Follow a run's log. `live`: whether the run is under way; a log that has ended is read on when it is again. */
 export function useLog(runId: string, live: boolean): Log {
   const [log, setLog] = useState<Log>({ heard: [], error: null });
   const heard = useRef<Heard[]>([]);
+  const made = useRef(0);
   const wakes = useRef(0);
   const was = useRef(live);
   if (live && !was.current) wakes.current++;
@@ -41,10 +49,10 @@ export function useLog(runId: string, live: boolean): Log {
     };
     const hear = (event: ServerEvent) => {
       const all = heard.current;
-      const last = all.at(-1);
-      if (last && isPiece(event) && last.event.type === event.type && last.event["message_id"] === event["message_id"] && last.event["source"] === event["source"])
-        all[all.length - 1] = { ...last, pieces: last.pieces + 1, event: { ...event, text: `${String(last.event["text"])}${String(event["text"])}` } };
-      else all.push({ id: `${all.length}`, at: Date.now(), event, pieces: 1 });
+      const place = isPiece(event) ? placeOf(all, event) : -1;
+      const last = all[place];
+      if (last) all[place] = { ...last, pieces: last.pieces + 1, event: { ...event, text: `${String(last.event["text"])}${String(event["text"])}` } };
+      else all.push({ id: `${made.current++}`, at: Date.now(), event, pieces: 1 });
       if (all.length > MOST) all.splice(0, all.length - MOST);
       timer ??= setTimeout(flush, FLUSH);
     };

@@ -85,8 +85,9 @@ class Timeline {
         break;
       case "delta": {
         const key = text(event["message_id"]) || agent;
-        const told = text(event["text"]);
-        this.pieces.set(key, this.add({ id, kind: "said", name: "", agent, from: live, until: null, text: told, detail: event }));
+        const known = this.pieces.get(key);
+        if (known) known.text += text(event["text"]);
+        else this.pieces.set(key, this.add({ id, kind: "said", agent, from: live, until: null, text: text(event["text"]), detail: event }));
         break;
       }
       case "tool_call":
