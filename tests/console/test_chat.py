@@ -492,6 +492,69 @@ async def test_branches_are_switched_where_they_part(opened: Open, model: ModelS
     assert "branch" not in page.url
 
 
+async def test_what_could_not_be_sent_again_is_not_lost(opened: Open, model: ModelServer) -> None:
+    model.script(None, lambda request: f"answer to {request.last}")
+    console = await opened({"solo": solo})
+    page = await console.open("chat")
+    await page.locator("input[type=file]").set_input_files(
+        [{"name": "a.txt", "mimeType": "text/plain", "buffer": b"Plain words."}]
+    )
+    await say(page, "question")
+    await expect(blocks(page).nth(1)).to_contain_text("answer to")
+    await page.route("**/v1/chat/completions", lambda route: route.abort())
+    question, field = blocks(page).nth(0), page.locator(".composer textarea")
+    await field.fill("And then?")
+    await question.hover()
+    await question.get_by_role("button", name="Edit").click()
+    await question.get_by_role("textbox").fill("a better question")
+    await question.get_by_role("textbox").press("Enter")
+    # The thread has gone back before it, so it stands where messages are written.
+    await expect(blocks(page)).to_have_count(0)
+    await expect(field).to_have_value("a better question\n\nAnd then?")
+    await expect(page.get_by_role("list", name="Files").get_by_role("listitem")).to_contain_text(["a.txt"])
+    await page.unroute_all()
+    await field.press("Enter")
+    await expect(blocks(page).nth(1)).to_contain_text("answer to a better question")
+    await expect(field).to_have_value("")
+    assert "Plain words." in str(model.requests[-1].messages[-1]["content"])
+    # The same for an answer that is asked for again.
+    await expect(status_of(page, "Completed")).to_be_visible()
+    await page.route("**/v1/chat/completions", lambda route: route.abort())
+    await blocks(page).nth(1).hover()
+    await blocks(page).nth(1).get_by_role("button", name="Answer again").click()
+    await expect(field).to_have_value("a better question\n\nAnd then?")
+    await expect(page.get_by_role("list", name="Files").get_by_role("listitem")).to_contain_text(["a.txt"])
+
+
+async def test_what_is_being_written_outlasts_a_question(opened: Open, model: ModelServer) -> None:
+    def asks(context: RunContext) -> AssistantAgent:
+        tool = requires_approval()(look)
+        return AssistantAgent("clerk", context.model_client(), tools=[tool], reflect_on_tool_use=True)
+
+    goes_on = threading.Event()
+
+    async def answer(request: ModelRequest) -> Reply:
+        if request.messages[-1]["role"] == "tool":
+            return Reply("It is there.")
+        await asyncio.to_thread(goes_on.wait)
+        return Reply(tool_calls=[ToolCall("look", {"x": "there"})])
+
+    model.script(None, answer)
+    console = await opened({"clerk": asks})
+    page = await console.open("chat")
+    await say(page, "Look!")
+    await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    await page.locator("input[type=file]").set_input_files(
+        [{"name": "a.txt", "mimeType": "text/plain", "buffer": b"Plain words."}]
+    )
+    await page.get_by_role("textbox", name="Message").fill("And then?")
+    goes_on.set()
+    await page.get_by_role("button", name="Approve", exact=True).click()
+    await expect(blocks(page).last).to_contain_text("It is there.")
+    await expect(page.get_by_role("textbox", name="Message")).to_have_value("And then?")
+    await expect(page.get_by_role("list", name="Files").get_by_role("listitem")).to_contain_text(["a.txt"])
+
+
 async def test_speakers_that_work_at_once_are_told_apart(opened: Open, model: ModelServer) -> None:
     ends = {name: asyncio.Event() for name in ("bob", "eve")}
 

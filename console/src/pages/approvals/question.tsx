@@ -1,12 +1,9 @@
 /** A question to a person, and how it is answered where it stands. */
 import { useRef, useState } from "preact/hooks";
-import { ApiError, post } from "../../api/client";
+import { ApiError, post } from "../../api";
 import { may, me } from "../../session";
-import { Area, Button } from "../../ui/controls";
-import { Json } from "../../ui/json";
+import { Area, Button, duration, Json, now, tell } from "../../ui";
 import { Markdown } from "../../ui/markdown";
-import { tell } from "../../ui/toast";
-import { duration, now } from "../../ui/values";
 import { known, t } from "../../words";
 import { newKey } from "../chat/send";
 import type { Right } from "../chat/store";
@@ -78,19 +75,13 @@ function Decision({ asked, give }: { asked: Asked; give: Give }) {
       <div class="row">
         {changed === null ? (
           <>
-            <Button kind="primary" onClick={() => give({ decision: "approve" })}>
-              {t("ask.approve")}
-            </Button>
+            <Button kind="primary" onClick={() => give({ decision: "approve" })}>{t("ask.approve")}</Button>
             <Button onClick={() => setChanged(JSON.stringify(asked.tool?.arguments ?? {}, null, 2))}>{t("ask.edit")}</Button>
           </>
         ) : (
-          <Button kind="primary" onClick={edit}>
-            {t("ask.edit")}
-          </Button>
+          <Button kind="primary" onClick={edit}>{t("ask.edit")}</Button>
         )}
-        <Button kind="danger" onClick={() => give({ decision: "deny", ...(reason ? { reason } : {}) })}>
-          {t("ask.deny")}
-        </Button>
+        <Button kind="danger" onClick={() => give({ decision: "deny", ...(reason ? { reason } : {}) })}>{t("ask.deny")}</Button>
       </div>
     </>
   );
@@ -103,15 +94,9 @@ function Retry({ give }: { give: Give }) {
     <>
       <Area label={t("ask.result")} rows={2} value={result} onValue={setResult} />
       <div class="row">
-        <Button kind="primary" onClick={() => give({ decision: "run" })}>
-          {t("ask.run")}
-        </Button>
-        <Button disabled={!result} onClick={() => give({ decision: "result", text: result })}>
-          {t("ask.result")}
-        </Button>
-        <Button kind="danger" onClick={() => give({ decision: "stop" })}>
-          {t("ask.stop")}
-        </Button>
+        <Button kind="primary" onClick={() => give({ decision: "run" })}>{t("ask.run")}</Button>
+        <Button disabled={!result} onClick={() => give({ decision: "result", text: result })}>{t("ask.result")}</Button>
+        <Button kind="danger" onClick={() => give({ decision: "stop" })}>{t("ask.stop")}</Button>
       </div>
     </>
   );
@@ -143,17 +128,13 @@ function Text({ asked, give }: { asked: Asked; give: Give }) {
       {!!asked.choices?.length && (
         <div class="row">
           {asked.choices.map((each) => (
-            <Button key={each} onClick={() => give({ text: each })}>
-              {each}
-            </Button>
+            <Button key={each} onClick={() => give({ text: each })}>{each}</Button>
           ))}
         </div>
       )}
       <div ref={sent} class="row answer" onKeyDown={(event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229 && event.target instanceof HTMLTextAreaElement && (event.preventDefault(), sent.current?.querySelector("button")?.click())}>
         <Area label={t("ask.answer")} rows={2} value={text} onValue={setText} />
-        <Button kind="primary" disabled={!text.trim()} onClick={() => give({ text })}>
-          {t("ask.send")}
-        </Button>
+        <Button kind="primary" disabled={!text.trim()} onClick={() => give({ text })}>{t("ask.send")}</Button>
       </div>
     </>
   );

@@ -2,16 +2,14 @@
 import { useMemo, useState } from "preact/hooks";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Button, CopyButton } from "../../ui/controls";
-import { Json } from "../../ui/json";
+import { Button, CopyButton, Json, jsonOf, Time } from "../../ui";
 import { Markdown } from "../../ui/markdown";
-import { Time } from "../../ui/values";
 import { t } from "../../words";
 import { citationsOf, type Block, type Part } from "./blocks";
 import { Editor } from "./editor";
 import { FileChips, Pictures, saveFile } from "./files";
 import { Recalled } from "./recalled";
-import { contentAgain, fork, madeOf, newKey, rewind, say, type Made } from "./send";
+import { fork, madeOf, sayAgain, type Made } from "./send";
 import { Siblings } from "./siblings";
 import type { ThreadStore } from "./store";
 
@@ -19,13 +17,7 @@ const LONG = 4000;
 
 /** JSON as a tree where it is JSON, else as it came. */
 function Value({ label, text }: { label: string; text: string }) {
-  const value = useMemo(() => {
-    try {
-      return JSON.parse(text) as unknown;
-    } catch {
-      return text;
-    }
-  }, [text]);
+  const value = useMemo(() => jsonOf(text), [text]);
   return (
     <div class="tool-value">
       <span class="quiet">{label}</span>
@@ -135,23 +127,14 @@ interface BlockProps {
 function Acts({ block, store, question, onEdit }: BlockProps & { onEdit: () => unknown }) {
   const last = block.messages.at(-1);
   const asked = question?.messages[0];
-  const model = store.thread.value?.team;
-  const isFree = !store.isLive.value && store.branch === null && store.allows("threads:write", "chat") && !!model;
-  const again = async () => {
-    if (!asked || !model) return;
-    const made = await madeOf(asked);
-    await rewind(store, { at: asked.seq });
-    await say(store, model, contentAgain(made), newKey());
-  };
+  const isFree = !store.isLive.value && store.branch === null && store.allows("threads:write", "chat") && !!store.thread.value?.team;
   return (
     <div class="acts">
       <CopyButton text={block.parts.map((each) => (each.kind === "text" && !each.aside ? each.message.content : "")).filter(Boolean).join("\n\n")} />
       {block.isUser && isFree && <Button kind="ghost" onClick={onEdit}>{t("do.edit")}</Button>}
-      {!block.isUser && isFree && asked && <Button kind="ghost" onClick={again}>{t("chat.regenerate")}</Button>}
+      {!block.isUser && isFree && asked && <Button kind="ghost" onClick={async () => sayAgain(store, asked.seq, await madeOf(asked))}>{t("chat.regenerate")}</Button>}
       {!block.isUser && may("threads:write") && last && (
-        <Button kind="ghost" onClick={async () => go(to(["chat", (await fork(store, last.seq)).thread_id]))}>
-          {t("chat.fork")}
-        </Button>
+        <Button kind="ghost" onClick={async () => go(to(["chat", await fork(store, { at: last.seq })]))}>{t("chat.fork")}</Button>
       )}
       {!block.isUser && block.run && <a href={to(["runs", block.run])}>{t("chat.run")}</a>}
     </div>

@@ -1,11 +1,7 @@
 /** The branches of a thread as a tree: what was said before a message was edited, or answered again. */
-import { api, data } from "../../api/client";
-import type { Branch } from "../../api/shapes";
+import { api, data, type Branch } from "../../api";
 import { go, search, to } from "../../route";
-import { Button, Dialog } from "../../ui/controls";
-import { allOf, useLoaded } from "../../ui/load";
-import { Loading, Problem } from "../../ui/state";
-import { Time } from "../../ui/values";
+import { allOf, Button, Dialog, Show, Time, useLoaded } from "../../ui";
 import { t } from "../../words";
 import { rewind } from "./send";
 import type { ThreadStore } from "./store";
@@ -70,16 +66,13 @@ function Tree(props: TreeProps) {
 /** Have the thread go on from the end of a branch. */
 export function ContinueHere({ store, branch, onDone }: { store: ThreadStore; branch: number; onDone?: () => void }) {
   if (!store.allows("threads:write")) return null;
-  const owner = store.owner;
   const goOn = async () => {
     await rewind(store, { branch });
-    go(to(["chat", store.id], { owner }));
+    go(to(["chat", store.id], { owner: store.owner }));
     onDone?.();
   };
   return (
-    <Button kind="primary" onClick={goOn}>
-      {t("chat.continueHere")}
-    </Button>
+    <Button kind="primary" onClick={goOn}>{t("chat.continueHere")}</Button>
   );
 }
 
@@ -87,7 +80,7 @@ export function Branches({ store, onClose }: { store: ThreadStore; onClose: () =
   const found = useLoaded(() => all(store), [store]);
   return (
     <Dialog title={t("chat.branches")} onClose={onClose}>
-      {found.error !== null ? <Problem error={found.error} retry={found.reload} /> : found.value === null ? <Loading /> : <Tree store={store} {...found.value} parent={null} onClose={onClose} />}
+      <Show of={found}>{(value) => <Tree store={store} {...value} parent={null} onClose={onClose} />}</Show>
     </Dialog>
   );
 }

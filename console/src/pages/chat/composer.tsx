@@ -1,12 +1,11 @@
 /** Where a message is written: Enter sends, files are dropped, pasted or chosen. */
+import type { Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { root, send } from "../../api/client";
+import { upload } from "../../api";
 import { may } from "../../session";
-import { Button } from "../../ui/controls";
-import { Problem } from "../../ui/state";
-import { tell } from "../../ui/toast";
+import { Button, Problem, tell } from "../../ui";
 import { t } from "../../words";
-import { contentOf, newKey, type Content, type ContentPart } from "./send";
+import { contentOf, keyOf, newKey, PICTURE, type Attachment, type Content, type ContentPart, type Written } from "./send";
 
 /** Whether a key sends what was written. Enter that ends the composition of a character (Chinese, Japanese) does not. */
 export function isSending(event: KeyboardEvent): boolean {
@@ -14,15 +13,6 @@ export function isSending(event: KeyboardEvent): boolean {
   event.preventDefault();
   return true;
 }
-
-interface Attachment {
-  id: string;
-  name: string;
-  /** null: on its way. */
-  part: ContentPart | null;
-}
-
-const IMAGE = /^image\/(png|jpeg|gif|webp)$/;
 
 function dataUrl(file: Blob): Promise<string> {
   return new Promise((resolve, reject) => {
@@ -33,33 +23,31 @@ function dataUrl(file: Blob): Promise<string> {
   });
 }
 
-async function upload(file: File, key: string): Promise<ContentPart> {
-  if (IMAGE.test(file.type)) return { type: "image_url", image_url: { url: await dataUrl(file) } };
-  const body = new FormData();
-  body.set("purpose", "user_data");
-  body.set("file", file, file.name);
-  const made = (await (await send(new Request(`${root}/v1/files`, { method: "POST", body, headers: { "idempotency-key": key } }))).json()) as { id: string };
-  return { type: "file", file: { file_id: made.id } };
+async function partOf(file: File, key: string): Promise<ContentPart> {
+  if (PICTURE.test(file.type)) return { type: "image_url", image_url: { url: await dataUrl(file) } };
+  return { type: "file", file: { file_id: await upload(file, "user_data", key) } };
 }
 
-function useAttachments() {
-  const [list, setList] = useState<readonly Attachment[]>([]);
-  const drop = (id: string) => setList((old) => old.filter((each) => each.id !== id));
+function attachmentsOf(written: Signal<Written>) {
+  const change = (files: (old: readonly Attachment[]) => readonly Attachment[]) => (written.value = { ...written.value, files: files(written.value.files) });
+  const drop = (id: string) => change((old) => old.filter((each) => each.id !== id));
   const add = (files: Iterable<File>) => {
     for (const file of files) {
-      if (!IMAGE.test(file.type) && !may("files:write")) continue;
+      if (!PICTURE.test(file.type) && !may("files:write")) continue;
       const id = newKey();
-      setList((old) => [...old, { id, name: file.name, part: null }]);
-      upload(file, id).then(
-        (part) => setList((old) => old.map((each) => (each.id === id ? { ...each, part } : each))),
+      change((old) => [...old, { id, name: file.name, part: null }]);
+      partOf(file, id).then(
+        (part) => change((old) => old.map((each) => (each.id === id ? { ...each, part } : each))),
         (error: unknown) => (drop(id), tell(`${file.name}: ${error instanceof Error ? error.message : String(error)}`, "problem")),
       );
     }
   };
-  return { list, add, drop, clear: () => setList([]) };
+  return { add, drop };
 }
 
 interface ComposerProps {
+  /** It outlives the form, in whose place a question may stand for a while. */
+  written: Signal<Written>;
   /** Sends it; what it throws is told, and what was written stays. */
   onSend: (content: Content, key: string) => Promise<void>;
   disabled?: boolean;
@@ -68,31 +56,27 @@ interface ComposerProps {
 }
 
 /** `children`: what stands beside the buttons, as the choice of a team. */
-export function Composer({ onSend, disabled = false, stop = null, children }: ComposerProps) {
-  const [text, setText] = useState("");
+export function Composer({ written, onSend, disabled = false, stop = null, children }: ComposerProps) {
+  const { text, files } = written.value;
+  const { add, drop } = attachmentsOf(written);
   const [sending, setSending] = useState(false);
   const [error, setError] = useState<unknown>(null);
-  const files = useAttachments();
   const area = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
-  // One name for a message until it is taken: a second try after a lost answer makes no second run.
-  const key = useRef<{ said: string; name: string } | null>(null);
   useEffect(() => area.current?.focus(), []);
-  const isReady = !disabled && !sending && files.list.every((each) => each.part !== null) && (text.trim() !== "" || files.list.length > 0);
+  const isReady = !disabled && !sending && files.every((each) => each.part !== null) && (text.trim() !== "" || files.length > 0);
   const submit = async () => {
     if (!isReady) return;
-    const content = contentOf(text.trim(), files.list.flatMap((each) => each.part ?? []));
-    const said = JSON.stringify(content);
-    if (key.current?.said !== said) key.current = { said, name: newKey() };
+    const content = contentOf(text.trim(), files.flatMap((each) => each.part ?? []));
+    const key = keyOf(written.value, content);
     setSending(true);
     setError(null);
-    setText("");
+    written.value = { text: "", files, key };
     try {
-      await onSend(content, key.current.name);
-      key.current = null;
-      files.clear();
+      await onSend(content, key.name);
+      written.value = { ...written.value, files: written.value.files.filter((each) => !files.includes(each)), key: null };
     } catch (failed) {
-      setText((now) => now || text);
+      written.value = { ...written.value, text: written.value.text || text };
       setError(failed);
     } finally {
       setSending(false);
@@ -105,17 +89,15 @@ export function Composer({ onSend, disabled = false, stop = null, children }: Co
       aria-label={t("chat.message")}
       onSubmit={(event) => (event.preventDefault(), void submit())}
       onDragOver={(event) => event.preventDefault()}
-      onDrop={(event) => (event.preventDefault(), files.add(event.dataTransfer?.files ?? []))}
+      onDrop={(event) => (event.preventDefault(), add(event.dataTransfer?.files ?? []))}
     >
       {error !== null && <Problem error={error} />}
-      {files.list.length > 0 && (
+      {files.length > 0 && (
         <ul class="chips" aria-label={t("chat.files")}>
-          {files.list.map(({ id, name, part }) => (
+          {files.map(({ id, name, part }) => (
             <li key={id} class="chip">
               <bdi>{part ? name : t("chat.uploading", { name })}</bdi>
-              <Button kind="ghost" label={t("chat.remove", { name })} onClick={() => files.drop(id)}>
-                ×
-              </Button>
+              <Button kind="ghost" label={t("chat.remove", { name })} onClick={() => drop(id)}>×</Button>
             </li>
           ))}
         </ul>
@@ -126,27 +108,21 @@ export function Composer({ onSend, disabled = false, stop = null, children }: Co
         aria-label={t("chat.message")}
         placeholder={t("chat.placeholder")}
         value={text}
-        onInput={(event) => setText(event.currentTarget.value)}
+        onInput={(event) => (written.value = { ...written.value, text: event.currentTarget.value })}
         onPaste={(event) => {
           const pasted = [...(event.clipboardData?.files ?? [])];
-          if (pasted.length) (event.preventDefault(), files.add(pasted));
+          if (pasted.length) (event.preventDefault(), add(pasted));
         }}
         onKeyDown={(event) => isSending(event) && void submit()}
       />
       <div class="row">
         {children}
-        <input ref={chooser} type="file" multiple hidden aria-label={t("chat.attach")} onChange={(event) => (files.add([...(event.currentTarget.files ?? [])]), (event.currentTarget.value = ""))} />
-        <Button label={t("chat.attach")} onClick={() => chooser.current?.click()}>
-          +
-        </Button>
+        <input ref={chooser} type="file" multiple hidden aria-label={t("chat.attach")} onChange={(event) => (add([...(event.currentTarget.files ?? [])]), (event.currentTarget.value = ""))} />
+        <Button label={t("chat.attach")} onClick={() => chooser.current?.click()}>+</Button>
         {stop && (
-          <Button kind="danger" onClick={stop}>
-            {t("chat.stop")}
-          </Button>
+          <Button kind="danger" onClick={stop}>{t("chat.stop")}</Button>
         )}
-        <Button kind="primary" type="submit" disabled={!isReady}>
-          {t("chat.send")}
-        </Button>
+        <Button kind="primary" type="submit" disabled={!isReady}>{t("chat.send")}</Button>
       </div>
     </form>
   );

@@ -1,13 +1,9 @@
 /** A thread: what was said, what is being said, and where one goes on. */
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { api, data } from "../../api/client";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { api, data } from "../../api";
 import { go, search, to } from "../../route";
 import { may, me } from "../../session";
-import { Button } from "../../ui/controls";
-import { ConfirmButton } from "../../ui/form";
-import { PageHead } from "../../ui/page";
-import { Loading, Problem } from "../../ui/state";
-import { Status } from "../../ui/values";
+import { Button, ConfirmButton, Loading, PageHead, Problem, Status } from "../../ui";
 import { t } from "../../words";
 import { Question, type Asked } from "../approvals/question";
 import { Branches, ContinueHere, nameOf } from "./branches";
@@ -45,9 +41,7 @@ function Outcome({ store }: { store: ThreadStore }) {
   const who = [...new Set(store.drafts.value.map((each) => each.source))].join(", ") || (thread?.team ?? "");
   return (
     <>
-      <p class={working ? "works" : "unseen"} role="status">
-        {working ? t("chat.works", { who }) : thread?.status === "completed" ? t("chat.finished") : ""}
-      </p>
+      <p class={working ? "works" : "unseen"} role="status">{working ? t("chat.works", { who }) : thread?.status === "completed" ? t("chat.finished") : ""}</p>
       {thread?.status === "error" && (
         <div class="problem">
           <p>{thread.error_message}</p>
@@ -62,9 +56,12 @@ function Outcome({ store }: { store: ThreadStore }) {
 function Foot({ store }: { store: ThreadStore }) {
   const teams = useTeams();
   const [chosen, setChosen] = useState<string | null>(null);
+  const last = useRef<string | undefined>(undefined);
   const thread = store.thread.value;
   if (!thread) return null;
-  const team = chosen ?? thread.team ?? "";
+  // One that has gone back to its beginning has no team: the one that it had is the nearest.
+  last.current = thread.team ?? last.current ?? teams.value?.[0]?.id;
+  const team = chosen ?? last.current ?? "";
   const stop = store.allows("runs:cancel") && (store.isLive.value || thread.status === "awaiting_input") ? () => steer(store, "cancel") : null;
   if (thread.status === "awaiting_input" && thread.input_request)
     return (
@@ -75,7 +72,7 @@ function Foot({ store }: { store: ThreadStore }) {
     );
   if (!store.allows("chat")) return <p class="quiet">{t("chat.readOnly")}</p>;
   return (
-    <Composer onSend={(content, key) => say(store, team, content, key)} disabled={!team} stop={stop}>
+    <Composer written={store.written} onSend={(content, key) => say(store, team, content, key)} disabled={!team} stop={stop}>
       <TeamChoice teams={teams.value} value={team} onValue={setChosen} />
     </Composer>
   );

@@ -1,25 +1,21 @@
 /** A message that was sent, to be said in other words. */
 import { useEffect, useRef, useState } from "preact/hooks";
-import { Button } from "../../ui/controls";
+import { Button } from "../../ui";
 import { t } from "../../words";
 import { isSending } from "./composer";
-import { contentAgain, newKey, rewind, say, type Made } from "./send";
+import { sayAgain, type Made } from "./send";
 import type { ThreadStore } from "./store";
 
 /** `seq`: of the message that was `made` so. */
 export function Editor({ seq, made, store, onClose }: { seq: number; made: Made; store: ThreadStore; onClose: () => void }) {
   const [text, setText] = useState(made.text);
   const [files, setFiles] = useState(made.files);
-  const key = useRef(newKey());
   const area = useRef<HTMLTextAreaElement>(null);
   useEffect(() => area.current?.focus(), []);
   const isEmpty = !text.trim() && !files.length && !made.images.length;
   const send = async () => {
-    const model = store.thread.value?.team;
-    if (!model || isEmpty) return;
-    // Going back to where the thread is changes nothing, so this may be tried again wherever it was cut off.
-    await rewind(store, { at: seq });
-    await say(store, model, contentAgain({ ...made, text, files }), key.current);
+    if (isEmpty) return;
+    await sayAgain(store, seq, { ...made, text, files });
     onClose();
   };
   return (
@@ -48,9 +44,7 @@ export function Editor({ seq, made, store, onClose }: { seq: number; made: Made;
       />
       <p class="quiet">{t("chat.editHint")}</p>
       <div class="row">
-        <Button kind="primary" onClick={send} disabled={isEmpty}>
-          {t("chat.editSend")}
-        </Button>
+        <Button kind="primary" onClick={send} disabled={isEmpty}>{t("chat.editSend")}</Button>
         <Button onClick={onClose}>{t("do.cancel")}</Button>
       </div>
     </form>

@@ -1,11 +1,8 @@
 /** Files of messages: those that tools have made and users have sent, and pictures. */
 import { useEffect, useState } from "preact/hooks";
-import { blob } from "../../api/client";
-import type { Message } from "../../api/shapes";
+import { blob, type Message } from "../../api";
 import { may } from "../../session";
-import { Button } from "../../ui/controls";
-import { save } from "../../ui/save";
-import { bytes } from "../../ui/values";
+import { Button, bytes, save } from "../../ui";
 import { t } from "../../words";
 import type { File } from "./blocks";
 import { imageUrl, PICTURE } from "./send";

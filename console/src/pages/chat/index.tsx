@@ -1,13 +1,12 @@
 /** Chat: one's threads beside one of them, or beside the beginning of a new one. */
+import { useSignal } from "@preact/signals";
 import { useState } from "preact/hooks";
 import { go, path, query, to } from "../../route";
-import { Button } from "../../ui/controls";
-import { PageHead } from "../../ui/page";
-import { Problem } from "../../ui/state";
+import { Button, PageHead, Problem } from "../../ui";
 import { t } from "../../words";
 import { Composer } from "./composer";
 import { Conversation } from "./conversation";
-import { ask, type Content } from "./send";
+import { ask, BLANK, type Content } from "./send";
 import { TeamChoice, useTeams } from "./teams";
 import { Threads } from "./threads";
 import "./chat.css";
@@ -15,6 +14,7 @@ import "./chat.css";
 function NewChat() {
   const teams = useTeams();
   const [chosen, setChosen] = useState(query.value.get("team"));
+  const written = useSignal(BLANK);
   const team = chosen ?? teams.value?.[0]?.id ?? "";
   const begin = async (content: Content, key: string) => {
     const run = await ask(team, content, key);
@@ -26,7 +26,7 @@ function NewChat() {
       <p class="welcome">{t("chat.begin")}</p>
       {teams.error !== null && <Problem error={teams.error} retry={teams.reload} />}
       {teams.value?.length === 0 && <p class="quiet">{t("chat.noModels")}</p>}
-      <Composer onSend={begin} disabled={!team}>
+      <Composer written={written} onSend={begin} disabled={!team}>
         <TeamChoice teams={teams.value} value={team} onValue={setChosen} />
       </Composer>
       <p class="quiet">{teams.value?.find((each) => each.id === team)?.description}</p>
@@ -46,9 +46,7 @@ export default function Chat() {
       </aside>
       <div class="chat-main">
         <div class="threads-open">
-          <Button pressed={open} onClick={() => setOpen(!open)}>
-            {t("chat.list")}
-          </Button>
+          <Button pressed={open} onClick={() => setOpen(!open)}>{t("chat.list")}</Button>
         </div>
         {id === undefined ? <NewChat /> : <Conversation id={id} owner={query.value.get("owner")} branch={number} />}
       </div>

@@ -2,9 +2,8 @@
 import { useComputed } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { Button } from "../../ui/controls";
+import { Button, Loading } from "../../ui";
 import { Markdown } from "../../ui/markdown";
-import { Loading } from "../../ui/state";
 import { t } from "../../words";
 import { BlockView, Call, Thought } from "./block";
 import { blocksOf, type Block } from "./blocks";

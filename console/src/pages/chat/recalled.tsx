@@ -1,10 +1,8 @@
 /** What a model was shown of the memory for an answer, and how it is forgotten. */
 import { useState } from "preact/hooks";
-import { api, data } from "../../api/client";
+import { api, data } from "../../api";
 import { may } from "../../session";
-import { Button } from "../../ui/controls";
-import { useLoaded } from "../../ui/load";
-import { Loading, Problem } from "../../ui/state";
+import { Button, Loading, Problem, useLoaded } from "../../ui";
 import { t } from "../../words";
 
 const MOST = 100;

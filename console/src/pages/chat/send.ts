@@ -1,7 +1,7 @@
 /** What can be done to a thread: say something, go back, stop. */
-import { api, blob, data, post } from "../../api/client";
-import type { Message, Run, Thread } from "../../api/shapes";
+import { api, blob, data, post, type Message, type Run, type Thread } from "../../api";
 import { me } from "../../session";
+import { t } from "../../words";
 import type { File } from "./blocks";
 import type { ThreadStore } from "./store";
 
@@ -14,6 +14,28 @@ export type Content = string | ContentPart[];
 /** A name for a request, so that repeating it makes nothing twice. `crypto.randomUUID` is not there over plain HTTP. */
 export function newKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (each) => each.toString(16).padStart(2, "0")).join("");
+}
+
+export interface Attachment {
+  id: string;
+  name: string;
+  /** null: on its way. */
+  part: ContentPart | null;
+}
+
+/** A message that is being written. `key`: what it said when it was sent, and under which name; null: it was not. */
+export interface Written {
+  text: string;
+  files: readonly Attachment[];
+  key: { said: string; name: string } | null;
+}
+
+export const BLANK: Written = { text: "", files: [], key: null };
+
+/** One name for a message until it is taken: a second try after a lost answer makes no second run. */
+export function keyOf({ key }: Written, content: Content): NonNullable<Written["key"]> {
+  const said = JSON.stringify(content);
+  return key?.said === said ? key : { said, name: newKey() };
 }
 
 export function contentOf(text: string, parts: readonly ContentPart[]): Content {
@@ -41,16 +63,26 @@ export async function say(store: ThreadStore, model: string, content: Content, k
   }
 }
 
+/** A thread, and whose it is where it is shared. */
+type Named = Pick<ThreadStore, "id" | "owner">;
+
+/** A place in a thread: a message, or the end of a turn. */
+export interface Place {
+  at?: number;
+  turn?: number;
+}
+
+export const pathOf = ({ id, owner }: Named, verb: string) => `/v1/threads/${encodeURIComponent(id)}/${verb}${owner ? `?owner=${encodeURIComponent(owner)}` : ""}`;
+
 /** Go back in a thread: before a user's message, or to the end of a branch. What is left stays on its branch. */
 export async function rewind(store: ThreadStore, place: { at: number } | { branch: number }): Promise<void> {
-  const path = `/v1/threads/${encodeURIComponent(store.id)}/rewind${store.owner ? `?owner=${encodeURIComponent(store.owner)}` : ""}`;
-  await post(path, place);
+  await post(pathOf(store, "rewind"), place);
   await store.refresh();
 }
 
-export async function fork(store: ThreadStore, at: number): Promise<Thread> {
-  const path = `/v1/threads/${encodeURIComponent(store.id)}/fork${store.owner ? `?owner=${encodeURIComponent(store.owner)}` : ""}`;
-  return (await (await post(path, { at })).json()) as Thread;
+/** Make a copy of a thread as it was; returns its id. */
+export async function fork(thread: Named, place: Place): Promise<string> {
+  return ((await (await post(pathOf(thread, "fork"), place)).json()) as Thread).thread_id;
 }
 
 export async function steer(store: ThreadStore, what: "cancel" | "retry" | "resume"): Promise<void> {
@@ -110,10 +142,26 @@ export async function madeOf(message: Message): Promise<Made> {
   return { text, files, images };
 }
 
-export function contentAgain({ text, files, images }: Made): Content {
-  const named = files.map(({ id }): ContentPart => ({ type: "file", file: { file_id: id } }));
-  const shown = images.map((each): ContentPart => ({ type: "image_url", image_url: { url: imageUrl(each) } }));
-  return contentOf(text, [...named, ...shown]);
+/** Have the thread go on from before a user's message, with what was `made` of it. Where that cannot be sent, the thread
+ * has gone back already: it stands before what is being written, to be sent again. */
+export async function sayAgain(store: ThreadStore, at: number, { text, files, images }: Made): Promise<void> {
+  const model = store.thread.value?.team;
+  if (!model) return;
+  // Going back to where the thread is changes nothing, so this may be tried again wherever it was cut off.
+  await rewind(store, { at });
+  const again: Attachment[] = [
+    ...files.map(({ id, filename }) => ({ id, name: filename, part: { type: "file" as const, file: { file_id: id } } })),
+    ...images.map((each, n) => ({ id: newKey(), name: `${t("chat.image")} ${n + 1}`, part: { type: "image_url" as const, image_url: { url: imageUrl(each) } } })),
+  ];
+  const content = contentOf(text.trim(), again.flatMap((each) => each.part ?? []));
+  const key = keyOf(BLANK, content);
+  try {
+    await say(store, model, content, key.name);
+  } catch (error) {
+    const old = store.written.value;
+    store.written.value = { text: [text, old.text].filter(Boolean).join("\n\n"), files: [...again, ...old.files], key };
+    throw error;
+  }
 }
 
 const SIGNATURES = [

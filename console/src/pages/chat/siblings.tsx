@@ -1,8 +1,8 @@
 /** Where branches of a thread part: which of them is shown, and a way to the ones beside it. */
 import { useComputed } from "@preact/signals";
-import type { Branch, Message } from "../../api/shapes";
+import type { Branch, Message } from "../../api";
 import { search } from "../../route";
-import { Button } from "../../ui/controls";
+import { Button } from "../../ui";
 import { t } from "../../words";
 import type { ThreadStore } from "./store";
 
@@ -18,7 +18,7 @@ export interface Parting {
 const parentOf = (branches: readonly Branch[], branch: Branch | undefined) => branches.find((each) => each.number === branch?.parent);
 
 /** A branch and those that it began from, to the first one. */
-function lineOf(branches: readonly Branch[], number: number): Branch[] {
+export function lineOf(branches: readonly Branch[], number: number): Branch[] {
   const line: Branch[] = [];
   for (let each = branches.find((other) => other.number === number); each; each = parentOf(branches, each)) line.push(each);
   return line;
@@ -57,13 +57,9 @@ export function Siblings({ store, seq }: { store: ThreadStore; seq: number }) {
   };
   return (
     <span class="siblings" role="group" aria-label={t("chat.branches")}>
-      <Button kind="ghost" label={t("chat.siblingBefore")} disabled={of.place === 0} onClick={() => go(-1)}>
-        ‹
-      </Button>
+      <Button kind="ghost" label={t("chat.siblingBefore")} disabled={of.place === 0} onClick={() => go(-1)}>‹</Button>
       {of.place + 1}/{of.branches.length}
-      <Button kind="ghost" label={t("chat.siblingAfter")} disabled={of.place === of.branches.length - 1} onClick={() => go(1)}>
-        ›
-      </Button>
+      <Button kind="ghost" label={t("chat.siblingAfter")} disabled={of.place === of.branches.length - 1} onClick={() => go(1)}>›</Button>
     </span>
   );
 }

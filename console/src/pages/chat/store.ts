@@ -1,9 +1,8 @@
 /** One thread as the page knows it: its messages, what is being said, and what it waits for. */
 import { batch, computed, signal } from "@preact/signals";
-import { api, data } from "../../api/client";
-import { follow, type ServerEvent } from "../../api/events";
-import type { Branch, Message, Scope, Thread } from "../../api/shapes";
+import { api, data, follow, type Branch, type Message, type Scope, type ServerEvent, type Thread } from "../../api";
 import { may } from "../../session";
+import { BLANK, type Written } from "./send";
 import { partingsOf } from "./siblings";
 
 /** Something that is said or done at this moment, and not stored yet. */
@@ -56,6 +55,8 @@ export class ThreadStore {
   readonly messages = signal<readonly Message[]>([]);
   readonly drafts = signal<readonly Draft[]>([]);
   readonly pending = signal<readonly Pending[]>([]);
+  /** What is being written to it. */
+  readonly written = signal<Written>(BLANK);
   readonly error = signal<unknown>(null);
   readonly hasEarlier = signal(false);
   readonly loading = signal(true);

@@ -1,8 +1,7 @@
 /** The choice of who is asked. */
-import { api, data } from "../../api/client";
+import { api, data } from "../../api";
 import { may } from "../../session";
-import { Field, Select } from "../../ui/controls";
-import { useLoaded } from "../../ui/load";
+import { Field, Select, useLoaded } from "../../ui";
 import { t } from "../../words";
 
 export interface Team {

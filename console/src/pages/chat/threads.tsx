@@ -1,13 +1,9 @@
 /** The list of one's threads, and of those that others share. */
 import { useEffect, useState } from "preact/hooks";
-import { api, data } from "../../api/client";
-import type { Page, Status as RunStatus, ThreadEntry } from "../../api/shapes";
-import { path, query, search, to } from "../../route";
+import { api, data, type Page, type ThreadEntry } from "../../api";
+import { chosen, path, query, to } from "../../route";
 import { may } from "../../session";
-import { Button, Field, Select } from "../../ui/controls";
-import { paged, useListing } from "../../ui/load";
-import { Loading, Problem } from "../../ui/state";
-import { Status, Time } from "../../ui/values";
+import { Button, Field, Loading, optionsOf, paged, Problem, SearchSelect, Status, Time, useListing } from "../../ui";
 import { t } from "../../words";
 
 export type Entry = ThreadEntry & { owner?: string; right?: string };
@@ -25,7 +21,7 @@ function hrefOf(entry: Entry): string {
 export function Threads({ onPick }: { onPick: () => void }) {
   const [words, setWords] = useState("");
   const shared = query.value.get("list") === "shared";
-  const status = (STATUSES as readonly string[]).includes(query.value.get("status") ?? "") ? (query.value.get("status") as RunStatus) : null;
+  const status = chosen("status", STATUSES);
   const listing = useListing<Entry>(
     async (after) => {
       const asked = { ...paged(after, 50), shared, ...(status ? { status } : {}) };
@@ -51,23 +47,8 @@ export function Threads({ onPick }: { onPick: () => void }) {
         )}
         <Field label={t("chat.find")} type="search" placeholder={t("chat.find")} hideLabel value={words} onValue={setWords} />
         <div class="row">
-          <Select
-            label={t("chat.which")}
-            hideLabel
-            value={shared ? "shared" : "mine"}
-            options={[
-              ["mine", t("chat.mine")],
-              ["shared", t("chat.shared")],
-            ]}
-            onValue={(list) => search({ list: list === "mine" ? null : list })}
-          />
-          <Select
-            label={t("chat.status")}
-            hideLabel
-            value={status ?? ""}
-            options={[["", t("chat.any")], ...STATUSES.map((each) => [each, t(`status.${each}`)] as [string, string])]}
-            onValue={(chosen) => search({ status: chosen || null })}
-          />
+          <SearchSelect label={t("chat.which")} hideLabel name="list" options={[["shared", t("chat.shared")]]} any={t("chat.mine")} />
+          <SearchSelect label={t("chat.status")} hideLabel name="status" options={optionsOf(STATUSES, (each) => t(`status.${each}`))} any={t("chat.any")} />
         </div>
       </div>
       {listing.error !== null && <Problem error={listing.error} retry={listing.reload} />}
@@ -89,9 +70,7 @@ export function Threads({ onPick }: { onPick: () => void }) {
         ))}
         {listing.hasMore && (
           <li>
-            <Button onClick={listing.more} disabled={listing.loading}>
-              {t("chat.more")}
-            </Button>
+            <Button onClick={listing.more} disabled={listing.loading}>{t("chat.more")}</Button>
           </li>
         )}
       </ul>

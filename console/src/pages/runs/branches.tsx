@@ -3,14 +3,8 @@ import type { Branch, Message, Run } from "../../api";
 import { asked, search } from "../../route";
 import { Empty, Select, Show, useLoaded } from "../../ui";
 import { t } from "../../words";
+import { lineOf } from "../chat/siblings";
 import { branchesOf, messagesOf } from "./past";
-
-/** The branches that a branch grew out of, itself first. */
-function lineOf(branches: readonly Branch[], number: number): Branch[] {
-  const line: Branch[] = [];
-  for (let each = branches.find((one) => one.number === number); each; each = branches.find((one) => one.number === line.at(-1)?.parent)) line.push(each);
-  return line;
-}
 
 /** The last message that two branches share. */
 export function partingOf(branches: readonly Branch[], one: number, other: number): number {

@@ -1,24 +1,16 @@
 /** What agents remembered before and after each turn, and what can be begun from there. */
 import { useState } from "preact/hooks";
-import { ApiError, api, data, post, type Message, type Run, type Thread, type Turn } from "../../api";
+import { ApiError, api, data, post, type Message, type Run, type Turn } from "../../api";
 import { go, to } from "../../route";
 import { may } from "../../session";
 import { Button, DialogButton, Form, Json, Show, tell, Time, useLoaded } from "../../ui";
 import { Diff } from "../../ui/diff";
 import { t } from "../../words";
+import { fork, pathOf, type Place } from "../chat/send";
 import { Inspector } from "./inspector";
 import { branchOf, messagesOf, type Past } from "./past";
 
-interface Place {
-  turn?: number;
-  at?: number;
-}
-
-const threadPath = (run: Run, verb: string) => `/v1/threads/${encodeURIComponent(run.thread_id)}/${verb}`;
-
-async function fork(run: Run, place: Place): Promise<string> {
-  return ((await (await post(threadPath(run, "fork"), place)).json()) as Thread).thread_id;
-}
+const threadOf = (run: Run) => ({ id: run.thread_id, owner: null });
 
 /** The one text that a run was asked; null: it was something else, such as a file, and cannot be sent from here. */
 function askedOf(run: Run, messages: readonly Message[]): string | null {
@@ -33,7 +25,7 @@ async function again(run: Run): Promise<void> {
   const { data: messages } = await messagesOf(run.thread_id, await branchOf(run), Math.max(0, first - 1));
   const asked = askedOf(run, messages);
   if (asked === null) throw new Error(t("runs.cannotAgain"));
-  const thread = await fork(run, { at: first });
+  const thread = await fork(threadOf(run), { at: first });
   const body = { model: run.team, thread_id: thread, background: true, messages: [{ role: "user", content: asked }] };
   const made = await post("/v1/chat/completions", body);
   const id = made.headers.get("x-run-id");
@@ -43,7 +35,7 @@ async function again(run: Run): Promise<void> {
 /** Goes back in the thread, once one has read what that does. */
 function Rewind({ run, place, text = t("runs.goBack") }: { run: Run; place: Place; text?: string }) {
   const rewind = async () => {
-    await post(threadPath(run, "rewind"), place);
+    await post(pathOf(threadOf(run), "rewind"), place);
     tell(t("runs.rewound"));
     go(to(["runs", run.run_id], { tab: "branches" }));
   };
@@ -80,7 +72,7 @@ function Detail({ run, turn, before }: { run: Run; turn: Turn; before: number })
   const [whole, setWhole] = useState(false);
   const states = useLoaded(() => Promise.all([stateAt(run, before), stateAt(run, turn.turn)]), [run.run_id, turn.turn, before]);
   const begin = async () => {
-    const thread = await fork(run, { turn: turn.turn });
+    const thread = await fork(threadOf(run), { turn: turn.turn });
     tell(t("runs.forked", { thread }));
     go(to(["chat", thread]));
   };
