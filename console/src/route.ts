@@ -7,10 +7,19 @@ function here(): string {
   return location.pathname.startsWith(base) ? location.pathname.slice(base.length) : "";
 }
 
+/** A part of the path. What no browser has encoded so (`%E0`) stands for itself. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
 const address = signal(here() + location.search);
 
 /** The parts of the path below `/console/`: `["runs", "run_1"]`. */
-export const path = computed(() => (address.value.split("?")[0] ?? "").split("/").filter(Boolean).map(decodeURIComponent));
+export const path = computed(() => (address.value.split("?")[0] ?? "").split("/").filter(Boolean).map(decoded));
 /** What stands after the `?`. */
 export const query = computed(() => new URLSearchParams(address.value.split("?")[1] ?? ""));
 
@@ -48,6 +57,9 @@ addEventListener("click", (event) => {
   if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey || event.defaultPrevented) return;
   if (link.origin !== location.origin || !link.pathname.startsWith(base)) return;
   event.preventDefault();
+  // A place in the page: with the <base>, the browser would take it for the address of another one.
+  const place = link.getAttribute("href") ?? "";
+  if (place.startsWith("#")) return document.getElementById(place.slice(1))?.focus();
   go(link.pathname.slice(base.length) + link.search);
   document.querySelector("main")?.scrollTo(0, 0);
 });

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Request, Route, expect
 
 from drsai_backend.datamodel.owner import Owner
 from tests.console.conftest import Console, Open
@@ -69,3 +69,18 @@ async def test_the_page_asks_nobody_else_and_runs_nothing_else(console: Console)
         assert (await http.get("/console")).headers["location"] == "/console/"
         assert (await http.get("/console/assets/..%2findex.html")).status_code == 404
         assert (await http.get("/console/assets/nothing.js")).status_code == 404
+
+
+async def test_the_skip_link_leads_to_the_content_of_the_page(console: Console) -> None:
+    page = await console.open("runs")
+    await expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#main")).to_be_focused()
+    assert page.url.endswith("/console/runs")
+
+
+async def test_an_address_that_no_browser_writes_names_nothing(console: Console) -> None:
+    page = await console.open("chat/%E0")
+    await expect(page.get_by_role("alert")).to_contain_text("no thread")
