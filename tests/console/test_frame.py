@@ -81,6 +81,25 @@ async def test_the_skip_link_leads_to_the_content_of_the_page(console: Console) 
     assert page.url.endswith("/console/runs")
 
 
+async def test_a_page_of_a_server_that_was_replaced_is_loaded_anew(console: Console) -> None:
+    page = await console.open("nowhere")
+    is_new = False
+
+    async def script(route: Route) -> None:
+        await (route.continue_() if is_new else route.fulfill(status=404))
+
+    def loaded(request: Request) -> None:
+        nonlocal is_new
+        is_new = is_new or request.resource_type == "document"
+
+    await page.route("**/assets/*.js", script)
+    page.on("request", loaded)
+    await page.get_by_role("link", name="Runs").click()
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+    console.faults.clear()
+
+
 async def test_an_address_that_no_browser_writes_names_nothing(console: Console) -> None:
     page = await console.open("chat/%E0")
     await expect(page.get_by_role("alert")).to_contain_text("no thread")

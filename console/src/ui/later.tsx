@@ -7,6 +7,7 @@ import { Show } from "./state";
 export function later<P extends object>(load: () => Promise<{ default: ComponentType<P> }>): ComponentType<P> {
   return function Later(props: P) {
     const made = useLoaded(load, []);
-    return <Show of={made}>{({ default: Part }) => <Part {...props} />}</Show>;
+    // A module that could not be loaded may be of a server that was replaced: the page of the new one names its own.
+    return <Show of={{ ...made, reload: () => location.reload() }}>{({ default: Part }) => <Part {...props} />}</Show>;
   };
 }
