@@ -169,3 +169,29 @@ async def test_hostile_words_stay_words(opened: Open, site: Site) -> None:
     await expect(page.get_by_role("status", name="Result")).to_contain_text("<img src=x")
     assert await page.title() != "stolen"
     assert await page.locator("main img, main a[href^=javascript]").count() == 0
+
+
+async def test_what_is_typed_outlasts_what_somebody_else_stores(opened: Open, site: Site) -> None:
+    console = await opened(**LOCAL)
+    await register(console, "weather", type="http", config=config(site), secrets={"KEY": "hunter2"})
+    page = await console.open("tools/weather")
+    editor = page.get_by_role("textbox", name="Config")
+    await editor.fill(json.dumps(config(site, description="Mine."), indent=2))
+    await page.get_by_label("Value of credential 1").fill("hunter3")
+    await page.get_by_label("city").fill("Rome")
+    async with httpx.AsyncClient(base_url=console.url) as http:
+        body = {"type": "http", "config": config(site, description="Theirs."), "secrets": {"KEY": "hunter4"}}
+        assert (await http.put("/v1/tools/weather", json=body)).status_code == 200
+    told = page.get_by_role("alert")
+    await expect(told).to_contain_text("has stored version 2 meanwhile")
+    await expect(editor).to_contain_text("Mine.")
+    await expect(page.get_by_label("Value of credential 1")).to_have_value("hunter3")
+    await expect(page.get_by_label("city")).to_have_value("Rome")
+    await told.get_by_role("button", name="take version 2").click()
+    await expect(editor).to_contain_text("Theirs.")
+    await expect(told).to_have_count(0)
+    await editor.fill(json.dumps(config(site, description="Mine."), indent=2))
+    await page.get_by_label("Value of credential 1").fill("hunter3")
+    await save(page)
+    await expect(page.get_by_text("Version 3 by")).to_be_visible()
+    await expect(told).to_have_count(0)

@@ -28,9 +28,7 @@ function Secrets({ secrets, onSecrets }: { secrets: readonly Secret[]; onSecrets
         <div class="filters" key={n}>
           <Field label={t("tools.secretName", { n: n + 1 })} value={name} onValue={(changed) => put(n, [changed, value])} />
           <Field label={t("tools.secretValue", { n: n + 1 })} type="password" autocomplete="off" value={value} onValue={(changed) => put(n, [name, changed])} />
-          <Button label={t("tools.removeSecret", { n: n + 1 })} onClick={() => onSecrets(secrets.filter((_, at) => at !== n))}>
-            ×
-          </Button>
+          <Button label={t("tools.removeSecret", { n: n + 1 })} onClick={() => onSecrets(secrets.filter((_, at) => at !== n))}>×</Button>
         </div>
       ))}
       <div>
@@ -78,9 +76,7 @@ export function Config({ first, names, onSave, children }: ConfigProps) {
           <Secrets secrets={secrets} onSecrets={setSecrets} />
           {names.length > 0 && <p class="quiet">{t("tools.secretsAgain")}</p>}
           <div>
-            <Button kind="primary" disabled={typeof value === "string"} onClick={save}>
-              {t("do.save")}
-            </Button>
+            <Button kind="primary" disabled={typeof value === "string"} onClick={save}>{t("do.save")}</Button>
           </div>
         </>
       )}

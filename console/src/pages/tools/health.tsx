@@ -19,9 +19,7 @@ export function Health({ of }: { of: Pick<Server, "id" | "owner"> }) {
   return (
     <>
       <div>
-        <Button label={t("tools.askNowOf", { name: of.id })} onClick={ask}>
-          {t("tools.askNow")}
-        </Button>
+        <Button label={t("tools.askNowOf", { name: of.id })} onClick={ask}>{t("tools.askNow")}</Button>
       </div>
       {error !== null && <Problem error={error} />}
       <div role="status">

@@ -1,8 +1,9 @@
 /** One registered tool: how its calls went, what it calls, and a call to try it. */
+import { useState } from "preact/hooks";
 import { api, data } from "../../api";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { ConfirmButton, count, Figures, PageHead, Show, tell, Time, useLoaded } from "../../ui";
+import { Button, ConfirmButton, count, Figures, PageHead, Show, tell, Time, useLoaded } from "../../ui";
 import { t } from "../../words";
 import { Config } from "./config";
 import { TryServer } from "./server";
@@ -32,6 +33,8 @@ export function ToolPage({ name }: { name: string }) {
 }
 
 function Shown({ name, tool, onSaved }: { name: string; tool: Tool; onSaved: (tool: Tool) => void }) {
+  // The version that is being changed: another one, of somebody else, does not take what is typed away.
+  const [version, setVersion] = useState(tool.version);
   const remove = async () => {
     await data(api.DELETE("/v1/tools/{name}", { params: { path: { name } } }));
     tell(t("is.deleted", { name }));
@@ -41,6 +44,7 @@ function Shown({ name, tool, onSaved }: { name: string; tool: Tool; onSaved: (to
     const made = await data(api.PUT("/v1/tools/{name}", { params: { path: { name } }, body: { type: tool.type, config: config as never, secrets } }));
     tell(t("tools.saved", { name, version: made.version }));
     onSaved(made);
+    setVersion(made.version);
   };
   const mayRegister = may("tools:register");
   return (
@@ -55,13 +59,19 @@ function Shown({ name, tool, onSaved }: { name: string; tool: Tool; onSaved: (to
       <Statistics of={tool.statistics} />
       <div class="beside">
         <div class="beside-main">
-          <Config key={tool.version} first={JSON.stringify(tool.config, null, 2)} names={tool.secrets} onSave={mayRegister ? save : null}>
+          {tool.version > version && (
+            <div class="problem" role="alert">
+              <p>{t("agents.conflict", { by: tool.created_by, version: tool.version })}</p>
+              <Button onClick={() => setVersion(tool.version)}>{t("agents.take", { version: tool.version })}</Button>
+            </div>
+          )}
+          <Config key={version} first={JSON.stringify(tool.config, null, 2)} names={tool.secrets} onSave={mayRegister ? save : null}>
             <h2>{t("tools.config")}</h2>
           </Config>
         </div>
         <aside class="try" aria-label={t("do.try")}>
           <h2>{t("do.try")}</h2>
-          {!mayRegister ? <p class="quiet">{t("tools.mayNot")}</p> : tool.type === "mcp" ? <TryServer name={name} /> : <TryTool key={tool.version} name={name} config={tool.config} />}
+          {!mayRegister ? <p class="quiet">{t("tools.mayNot")}</p> : tool.type === "mcp" ? <TryServer name={name} /> : <TryTool name={name} config={tool.config} />}
         </aside>
       </div>
     </div>

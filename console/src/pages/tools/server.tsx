@@ -1,8 +1,7 @@
 /** An MCP server: whether it answers, what tools it has, and a call of one to try it. */
 import { useState } from "preact/hooks";
-import { ApiError } from "../../api/client";
-import { Button, Select } from "../../ui/controls";
-import { Problem } from "../../ui/state";
+import { ApiError } from "../../api";
+import { Button, Problem, Select } from "../../ui";
 import { t } from "../../words";
 import { Health } from "./health";
 import { invoke, TryTool } from "./try-tool";
