@@ -138,6 +138,8 @@ async def test_who_may_not_answer_is_not_asked_to(opened: Open, model: ModelServ
     await page.get_by_role("button", name="Sign in").click()
     await expect(row(page, " t")).to_contain_text("Your key does not allow answers.")
     await expect(page.get_by_role("button", name="Approve")).to_have_count(0)
+    # Nor is there a chat for them.
+    await expect(row(page, " t").get_by_role("link")).to_have_text(["Run"])
 
 
 async def test_a_role_is_asked_and_nobody_else(opened: Open, model: ModelServer) -> None:

@@ -274,6 +274,7 @@ async def test_others_runs_show_nothing_of_what_was_said(opened: Open, model: Mo
         else:
             await expect(page.get_by_role("option", name="A secret.")).to_be_visible()
             await expect(page.get_by_role("button", name="Run again on a copy")).to_have_count(0)
+            await expect(page.locator(".fact-line").get_by_role("link")).to_have_count(0)
         await page.get_by_role("button", name="Sign out").click()
 
 

@@ -1,15 +1,9 @@
 /** What waits for whoever looks: questions and approvals of their runs, and those for their roles. */
 import { useEffect, useRef } from "preact/hooks";
-import { api, data } from "../../api/client";
-import type { Page, Question as Entry } from "../../api/shapes";
+import { api, data, type Page, type Question as Entry } from "../../api";
 import { to } from "../../route";
-import { me } from "../../session";
-import { Button } from "../../ui/controls";
-import { paged, useListing } from "../../ui/load";
-import { PageHead } from "../../ui/page";
-import { Empty, Loading, Problem } from "../../ui/state";
-import { tell } from "../../ui/toast";
-import { Time } from "../../ui/values";
+import { may, me } from "../../session";
+import { Button, Empty, Loading, paged, PageHead, Problem, tell, Time, useListing } from "../../ui";
 import { t } from "../../words";
 import { Question, type Asked } from "./question";
 
@@ -26,7 +20,7 @@ function WaitingFor({ entry, onDone }: { entry: Waiting; onDone: () => void }) {
   return (
     <li class="waiting">
       <header class="row">
-        {mayRead ? <a href={to(["chat", entry.thread_id], { owner })}>{title}</a> : <strong>{title}</strong>}
+        {mayRead && may("chat") ? <a href={to(["chat", entry.thread_id], { owner })}>{title}</a> : <strong>{title}</strong>}
         <span class="quiet">
           <bdi>{t("approvals.of", { agent: entry.source, team: entry.team ?? "–" })}</bdi> · <bdi>{t("approvals.asked", { who: entry.asker ?? entry.owner })}</bdi>
           {entry.by && <bdi> · {t("approvals.for", { who: entry.by })}</bdi>} · <Time at={entry.asked_at} />

@@ -46,7 +46,7 @@ function Head({ shown }: { shown: Shown }) {
   const cost = useCost(run?.run_id ?? "", run?.usage?.["total_tokens"] ?? null);
   if (!run) return null;
   const row = rowOf(shown.any ?? run);
-  const thread = shown.own ? <a href={to(["chat", run.thread_id])}>{run.thread_id}</a> : run.thread_id;
+  const thread = shown.own && may("chat") ? <a href={to(["chat", run.thread_id])}>{run.thread_id}</a> : run.thread_id;
   const usage = run.usage;
   return (
     <Facts
