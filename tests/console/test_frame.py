@@ -103,3 +103,14 @@ async def test_a_page_of_a_server_that_was_replaced_is_loaded_anew(console: Cons
 async def test_an_address_that_no_browser_writes_names_nothing(console: Console) -> None:
     page = await console.open("chat/%E0")
     await expect(page.get_by_role("alert")).to_contain_text("no thread")
+
+
+async def test_a_browser_that_keeps_nothing_shows_the_page(console: Console) -> None:
+    blocked = (
+        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError') } })"
+    )
+    await console.page.add_init_script(blocked)
+    page = await console.open("nowhere")
+    await page.get_by_label("Theme").select_option("dark")
+    await page.get_by_label("Language").select_option("zh")
+    await expect(page.get_by_text("没有这个页面。")).to_be_visible()

@@ -1,5 +1,6 @@
 /** The words of the page, in both languages, side by side: an entry cannot lack one. */
 import { effect, signal } from "@preact/signals";
+import { keep, kept } from "../stored";
 import { agents } from "./agents";
 import { approvals } from "./approvals";
 import { chat } from "./chat";
@@ -18,7 +19,7 @@ export type Word = keyof typeof all;
 const STORED = "drsai.language";
 
 function first(): Language {
-  const stored = localStorage.getItem(STORED);
+  const stored = kept(STORED);
   if (stored === "en" || stored === "zh") return stored;
   return navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
 }
@@ -31,7 +32,7 @@ effect(() => {
 
 export function choose(chosen: Language): void {
   language.value = chosen;
-  localStorage.setItem(STORED, chosen);
+  keep(STORED, chosen);
 }
 
 /** The text of `word` in the language that was chosen. */
