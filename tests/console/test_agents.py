@@ -205,3 +205,19 @@ async def test_hostile_words_stay_words(console: Console, model: ModelServer) ->
     await expect(page.get_by_role("article")).to_contain_text("<img src=x")
     assert await page.title() != "stolen"
     assert await page.locator("main img, main a[href^=javascript]").count() == 0
+
+
+async def test_keys_do_what_is_focused(console: Console, model: ModelServer) -> None:
+    for text in ("a poet", "a great poet"):
+        await put(console, "poet", {"agents": {"poet": {"prompt": f"You are {text}."}}})
+    page = await console.open("agents/poet?tab=versions")
+    await page.get_by_label("Compare from version 1").focus()
+    await page.keyboard.press("ArrowUp")
+    await expect(page.get_by_label("Compare from version 2")).to_be_checked()
+    model.script(None, [Reply("A line" + " and one more" * 3000, chunk_delay=0.02)])
+    page = await console.open("agents/poet")
+    await say(page, "A line, please.")
+    await expect(page.get_by_role("log")).to_contain_text("A line and one")
+    await page.get_by_role("button", name="Stop").press("Enter")
+    await expect(page.get_by_role("button", name="Send")).to_be_visible()
+    await expect(page.get_by_role("log")).to_have_attribute("aria-busy", "false")

@@ -312,3 +312,18 @@ async def test_a_list_that_could_not_be_read_anew_is_read_again(opened: Open) ->
     await page.unroute_all()
     await again.click()
     await expect(row).to_contain_text("Revoked")
+
+
+async def test_what_is_older_than_a_minute_is_not_counted_as_of_the_last_one(opened: Open) -> None:
+    console = await opened(metrics=True)
+    await console.page.clock.install()
+    page = await console.open("operations")
+    requests = page.locator("dl > div", has_text="Requests")
+    await expect(requests.locator("dd").nth(1)).to_have_text("0 in the last minute")
+    await page.clock.fast_forward("00:05")
+    await expect(requests.locator("dd").nth(1)).not_to_have_text("0 in the last minute")
+    # As after the machine has slept.
+    before = await requests.locator("dd").first.inner_text()
+    await page.clock.fast_forward("10:00")
+    await expect(requests.locator("dd").first).not_to_have_text(before)
+    await expect(requests.locator("dd").nth(1)).to_have_text("0 in the last minute")

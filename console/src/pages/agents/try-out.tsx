@@ -122,7 +122,7 @@ export function TryOut({ name, note }: { name: string; note?: string }) {
         ))}
         {error !== null && <Problem error={error} />}
       </div>
-      <form class="try-ask" onSubmit={(event) => (event.preventDefault(), void ask())} onKeyDown={(event) => isSending(event) && void ask()}>
+      <form class="try-ask" onSubmit={(event) => (event.preventDefault(), void ask())} onKeyDown={(event) => event.target instanceof HTMLTextAreaElement && isSending(event) && void ask()}>
         <Area label={t("is.message")} rows={2} value={text} onValue={setText} />
         {asking && may("runs:cancel") ? (
           <Button onClick={stop}>{t("do.stop")}</Button>

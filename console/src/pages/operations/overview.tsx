@@ -11,8 +11,10 @@ import { growth, parse, quantile, sum, type Reading } from "./prometheus";
 const EVERY = 5;
 /** An hour of readings. */
 const KEPT = 720;
-/** What is told of the last while is of so many readings: a minute. */
-const WHILE = 12;
+/** What is told of the last while is of so many seconds, and half a pause: readings come a moment late. */
+const WHILE = 60 + EVERY / 2;
+/** The first of the readings that is no longer than that before one of them. */
+const firstOf = (readings: readonly Reading[], now: Reading) => readings.find((each) => each.at >= now.at - WHILE && each !== now) ?? null;
 
 /** Read /metrics while the page is looked at. */
 function useReadings() {
@@ -96,7 +98,7 @@ function Counted() {
     <>
       {error !== null && <Problem error={error} retry={retry} />}
       {sum(now, "drsai_database_up") === 0 && <Problem error={new Error(t("ops.databaseDown"))} />}
-      <Figures of={figuresOf(now, readings.at(-1 - WHILE) ?? (readings.length > 1 ? (readings[0] ?? null) : null))} />
+      <Figures of={figuresOf(now, firstOf(readings, now))} />
       <p class="quiet">
         {t("ops.counted")} <Time at={now.at} />
       </p>
