@@ -1,5 +1,6 @@
 /** The page for whoever is not known yet. */
 import { useState } from "preact/hooks";
+import { refused } from "./api";
 import { key } from "./api/keyring";
 import { problem, signIn } from "./session";
 import { Field, Form, type Given } from "./ui";
@@ -7,6 +8,7 @@ import { t } from "./words";
 
 export function SignIn() {
   const [tried, setTried] = useState(key.value !== null);
+  const why = problem.value ?? refused.value;
   const submit = async ({ token = "", remembered }: Given) => {
     await signIn(token.trim(), remembered !== undefined);
     setTried(true);
@@ -20,9 +22,9 @@ export function SignIn() {
           <input type="checkbox" name="remembered" defaultChecked />
           {t("signIn.remember")}
         </label>
-        {tried && problem.value && (
+        {tried && why && (
           <p class="problem" role="alert">
-            {t("signIn.failed")} {problem.value.message}
+            {t("signIn.failed")} {why.message}
           </p>
         )}
         <p class="quiet">{t("signIn.how")}</p>

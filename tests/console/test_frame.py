@@ -114,3 +114,25 @@ async def test_a_browser_that_keeps_nothing_shows_the_page(console: Console) -> 
     await page.get_by_label("Theme").select_option("dark")
     await page.get_by_label("Language").select_option("zh")
     await expect(page.get_by_text("没有这个页面。")).to_be_visible()
+
+
+async def test_a_key_that_was_revoked_says_so(opened: Open) -> None:
+    console = await opened(auth="required")
+    made = await console.drsai.keys.create(Owner("default", "ann"), ["user"])
+    page = await console.enter("nowhere", made.key.get_secret_value())
+    await console.drsai.keys.revoke("default", made.info.key_id)
+    await page.get_by_role("link", name="Runs").click()
+    await expect(page.get_by_label("API key or token")).to_be_visible()
+    await expect(page.get_by_role("alert")).to_contain_text("not valid here")
+
+
+async def test_what_a_button_met_is_told_in_the_language_of_the_page(opened: Open) -> None:
+    console = await opened(context={"locale": "zh-CN"})
+    run = (await console.drsai.user("anonymous").run("assistant", "Hello!", thread_id="t")).run_id
+    page = await console.open("chat/t")
+    await expect(page.get_by_role("article").nth(1)).to_be_visible()
+    await page.route("**/v1/threads/t/fork", lambda route: route.abort())
+    await page.get_by_role("article").nth(1).hover()
+    await page.get_by_role("button", name="在新对话中继续").click()
+    await expect(page.locator(".toasts")).to_contain_text("无法连接服务器。")
+    assert run

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import createClient from "openapi-fetch";
 import { key } from "./keyring";
+import { t } from "../words";
 import type { paths } from "./schema";
 
 /** The server's root: one above the page's <base>. */
@@ -54,7 +55,7 @@ export async function send(input: Request): Promise<Response> {
   } catch (error) {
     if (input.signal.aborted) throw error;
     online.value = false;
-    throw new ApiError("The server cannot be reached.", 0, "offline");
+    throw new ApiError(t("state.offline"), 0, "offline");
   }
   online.value = true;
   if (response.ok) return response;

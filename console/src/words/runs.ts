@@ -55,6 +55,7 @@ export const runs = {
   "runs.many.pause": ["Pause runs", "暂停运行"],
   "runs.many.resume": ["Resume runs", "继续运行"],
   "runs.many.retry": ["Retry runs", "重试运行"],
+  "runs.notNewest": ["It is not the newest run of its thread.", "它不是该线程的最新运行。"],
   "runs.fit": ["{n} runs can be changed so.", "可对 {n} 个运行执行此操作。"],
   "runs.noneFit": ["None of these runs can be changed so.", "没有可执行此操作的运行。"],
   "runs.atOnce": ["{n} at a time; ask again for the others.", "每次 {n} 个，其余请再次执行。"],

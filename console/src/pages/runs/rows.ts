@@ -3,6 +3,7 @@ import { api, data, post, type AnyRun, type Page, type Run, type Status } from "
 import type { paths } from "../../api/schema";
 import { may } from "../../session";
 import { eachOf, paged, type After } from "../../ui";
+import { t } from "../../words";
 
 export type Verb = "cancel" | "pause" | "resume" | "retry";
 export const VERBS: readonly Verb[] = ["cancel", "pause", "resume", "retry"];
@@ -89,7 +90,7 @@ export async function steer(verb: Verb, run: Pick<Row, "id" | "thread">): Promis
   else {
     // A thread's own verbs are about its newest run.
     const newest = await data(api.GET("/v1/threads/{thread_id}/runs", { params: { path: { thread_id: run.thread }, query: { limit: 1 } } }));
-    if (newest.data[0]?.run_id !== run.id) throw new Error(`${run.id}: not the newest run of its thread`);
+    if (newest.data[0]?.run_id !== run.id) throw new Error(t("runs.notNewest"));
     await post(`/v1/threads/${encodeURIComponent(run.thread)}/${verb}`, {});
   }
 }
