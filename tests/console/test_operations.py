@@ -40,7 +40,7 @@ async def test_limits_and_budgets_are_set_seen_and_removed(console: Console) -> 
     await page.get_by_label("Name of the user").fill("ada")
     await page.get_by_label("Requests a minute").fill("many")
     await page.get_by_role("button", name="Save").click()
-    await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("requests")
+    await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("many is no number.")
     await page.get_by_label("Requests a minute").fill("60")
     await page.get_by_label("Runs at once").fill("0")
     await page.get_by_role("button", name="Save").click()
