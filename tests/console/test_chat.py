@@ -615,3 +615,20 @@ async def test_speakers_that_work_at_once_are_told_apart(opened: Open, model: Mo
     await log.get_by_role("link", name="Timeline").click()
     await expect(log.get_by_role("option", name="end Completed")).to_be_visible()
     await expect(log.locator(".bar.open")).to_have_count(0)
+
+
+async def test_a_message_has_more_branches_than_a_page(opened: Open) -> None:
+    console = await opened({"solo": solo})
+    async with httpx.AsyncClient(base_url=console.url) as http:
+        for number in range(105):
+            if number:
+                assert (await http.post("/v1/threads/t/rewind", json={"at": 1})).status_code == 200
+            messages = [{"role": "user", "content": f"question {number}"}, {"role": "assistant", "content": "answer"}]
+            answer = await http.post("/v1/threads/t/history", json={"model": "solo", "messages": messages})
+            assert answer.status_code == 200, answer.text
+    page = await console.open("chat/t")
+    switch = blocks(page).nth(0).get_by_role("group", name="Branches")
+    await expect(switch).to_contain_text("105/105")
+    await switch.get_by_role("button", name="The branch before").click()
+    await expect(blocks(page).nth(0)).to_contain_text("question 103")
+    await expect(switch).to_contain_text("104/105")

@@ -15,12 +15,11 @@ export interface Parting {
   place: number;
 }
 
-const parentOf = (branches: readonly Branch[], branch: Branch | undefined) => branches.find((each) => each.number === branch?.parent);
-
 /** A branch and those that it began from, to the first one. */
 export function lineOf(branches: readonly Branch[], number: number): Branch[] {
+  const numbered = new Map(branches.map((each) => [each.number, each]));
   const line: Branch[] = [];
-  for (let each = branches.find((other) => other.number === number); each; each = parentOf(branches, each)) line.push(each);
+  for (let each = numbered.get(number); each; each = numbered.get(each.parent ?? -1)) line.push(each);
   return line;
 }
 

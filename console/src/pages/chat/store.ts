@@ -1,6 +1,6 @@
 /** One thread as the page knows it: its messages, what is being said, and what it waits for. */
 import { batch, computed, signal } from "@preact/signals";
-import { api, data, follow, type Branch, type Message, type Scope, type ServerEvent, type Thread } from "../../api";
+import { api, data, follow, type Branch, type Message, type Page, type Scope, type ServerEvent, type Thread } from "../../api";
 import { may } from "../../session";
 import { BLANK, type Written } from "./send";
 import { partingsOf } from "./siblings";
@@ -27,6 +27,8 @@ export interface Pending {
 export type Right = "read" | "answer" | "write";
 
 const PAGE = 100;
+/** Branches among which the ways from one to another are found in a moment. */
+const MOST_BRANCHES = 1000;
 const LIVE = new Set(["running", "created"]);
 
 const text = (value: unknown) => (typeof value === "string" ? value : "");
@@ -136,10 +138,16 @@ export class ThreadStore {
   }
 
   private async loadBranches(): Promise<readonly Branch[]> {
-    if (this.thread.value?.branch === null) return [];
-    const query = { ...this.named.query, limit: PAGE };
-    const page = await data(api.GET("/v1/threads/{thread_id}/branches", { params: { ...this.named, query } })).catch(() => null);
-    return page === null || page.has_more ? [] : page.data;
+    const found: Branch[] = [];
+    let after: number | null = this.thread.value?.branch === null ? null : -1;
+    while (after !== null && found.length < MOST_BRANCHES) {
+      const query = { ...this.named.query, after, limit: PAGE };
+      const page: Page<Branch> | null = await data(api.GET("/v1/threads/{thread_id}/branches", { params: { ...this.named, query } })).catch(() => null);
+      if (page === null) return [];
+      found.push(...page.data);
+      after = page.next === null ? null : Number(page.next);
+    }
+    return after === null ? found : [];
   }
 
   async loadEarlier(): Promise<void> {
@@ -160,7 +168,7 @@ export class ThreadStore {
   }
 
   /** The messages before `seq`, about a page of them, and whether there are more. Numbers that a branch lacks make a
-   * page short, so it looks farther back until it finds some. */
+   * page short, so it looks farther back until it finds many. */
   private async before(seq: number): Promise<[Message[], boolean]> {
     for (let span = PAGE; ; span *= 4) {
       const from = Math.max(0, seq - 1 - span);
@@ -172,7 +180,7 @@ export class ThreadStore {
         found.push(...page.data.filter((each) => each.seq < seq));
         after = page.has_more ? (page.data.at(-1)?.seq ?? null) : null;
       }
-      if (found.length || from === 0) return [found, from > 0];
+      if (found.length > PAGE / 4 || from === 0) return [found, from > 0];
     }
   }
 
