@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from drsai_backend.datamodel import QueuedInput, Run
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest, TeamBuildError, ThreadBusy
 from tests.support.teams.crew import Crew
-from tests.support.threads import QUICK, WHERE, Make, ended, request, said, sources, thread_of, turns, two, until
+from tests.support.threads import LATE, QUICK, WHERE, Make, ended, request, said, sources, thread_of, turns, two, until
 
 ROUND = ["user", "ann", "bob", "eve"]
 
@@ -88,6 +89,29 @@ async def test_steer_hands_the_message_to_everybody_at_the_next_boundary(make: M
     assert runs[steered.run_id].joined == first.run_id
     await workers[0].run("crew", "z", thread_id="t")
     assert sources(await thread_of(workers[0])) == ["user", "ann", "bob", "user", "eve", *ROUND]
+
+
+async def test_steer_while_another_is_taken_up_waits_for_the_boundary_after_it(make: Make) -> None:
+    crew = Crew()
+    crew.ann.hold()
+    drsai = await make({"crew": crew}, **LATE)
+    first = await drsai.engine.start(*request("x"))
+    await crew.ann.asked.wait()
+    await drsai.engine.start(*request("and y", on_busy="steer"))
+    read, later = drsai.database.read, [request("and z", on_busy="steer")]
+
+    async def then_another(fn: Any, **options: Any) -> Any:
+        found = await read(fn, **options)
+        if later and isinstance(found, list) and any("policy" in row for row in found):
+            await drsai.engine.start(*later.pop())
+        return found
+
+    drsai.database.read = then_another  # type: ignore[method-assign]
+    crew.ann.release()
+    assert (await first.wait()).status is RunStatus.COMPLETED
+    thread = await thread_of(drsai)
+    assert sources(thread) == ["user", "ann", "user", "bob", "user", "eve"]
+    assert (said(thread), thread.queued) == (["x", "and y", "and z"], 0)
 
 
 async def test_steer_too_late_is_the_next_input(make: Make) -> None:

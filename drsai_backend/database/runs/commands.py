@@ -224,7 +224,9 @@ def _tell(session: Session, ended: EndedRun, hooks: Hooks) -> None:
 def _unqueue(_: str) -> sa.ClauseElement:
     # Counted, for one of them may have been taken out of the queue since it was read.
     queued = sa.select(sa.func.count()).where(queue.c.thread_key == thread.c.id).scalar_subquery()
-    control = sa.case((thread.c.control == "steer", None), else_=thread.c.control)
+    # One that has come since they were read is taken up at the next boundary.
+    left = sa.exists().where(queue.c.thread_key == thread.c.id, queue.c.policy == "steer")
+    control = sa.case((sa.and_(thread.c.control == "steer", sa.not_(left)), None), else_=thread.c.control)
     return sa.update(thread).where(thread.c.id == sa.bindparam("key")).values(queued=queued, control=control)
 
 
