@@ -195,7 +195,7 @@ class Engine(StoredThreads):
             may_move=settings.other_model == "continue",
         )
         self._starter = starter = RunStarter(services)
-        self._loading = Loading(database, starter, catalog)
+        self._loading = Loading(database, starter, catalog, hooks)
         self._recovery = recovery = Recovery(db, catalog, starter, running, worker_id, settings, hooks, models.switches)
         self._commands = commands = Commands(
             db, starter, running, recovery, warm, self.webhooks, hooks, self._travel, self._loading

@@ -63,9 +63,10 @@ async def test_each_end_of_a_run_that_is_run(extended: Extended) -> None:
 async def test_each_end_of_a_run_that_nobody_holds(extended: Extended) -> None:
     crew, asker = Crew(), Asker()
     drsai = await extended({"crew": crew, "asker": asker}, Ends)
-    for thread in ("stopped", "rewound"):
+    for thread in ("stopped", "rewound", "replaced"):
         await drsai.run("asker", "x", thread_id=thread)
     await drsai.engine.cancel(ME, "stopped")
+    await drsai.load_history("replaced", [{"role": "user", "content": "Hello"}], model="crew", mode="replace")
     await drsai.engine.rewind(ME, "rewound", Place(at=0))
     crew.ann.hold()
     await drsai.start("crew", "x", thread_id="busy")
@@ -73,6 +74,8 @@ async def test_each_end_of_a_run_that_nobody_holds(extended: Extended) -> None:
     await drsai.engine.cancel_run(ME, queued.run_id)
     assert await told(drsai) == [
         ("busy", "stopped"),
+        ("replaced", "awaiting_input"),
+        ("replaced", "stopped"),
         ("rewound", "awaiting_input"),
         ("rewound", "stopped"),
         ("stopped", "awaiting_input"),

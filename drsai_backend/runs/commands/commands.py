@@ -332,7 +332,8 @@ class Commands:
             run = read_run(session, run_id)
             said = [] if run is None else read_run_messages(session, head.key, run["first_seq"], run["last_seq"])
             if run is not None and said:
-                travel.rewind(session, name, Place(at=run["first_seq"]), actor, withdrawn=withdrawn)
+                place = Place(at=run["first_seq"])
+                travel.rewind(session, name, place, actor, withdrawn=withdrawn, hooks=self._hooks)
                 now, made = read_head(session, name), taken_back(config for _, config, _ in said)
                 if now is not None and made:
                     append_messages(session, now, made, team=run["team"], title=None)

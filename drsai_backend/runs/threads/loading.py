@@ -15,6 +15,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.catalog import Catalog
 from drsai_backend.database import Database
 from drsai_backend.database.audit import audit
+from drsai_backend.database.hooks import Hooks
 from drsai_backend.database.runs.loaded import append_messages, make_thread
 from drsai_backend.database.runs.paths import newest_message
 from drsai_backend.database.runs.reads import head_of, read_head
@@ -60,8 +61,9 @@ class Load:
 class Loading:
     """Loads histories for one engine."""
 
-    def __init__(self, database: Database, starter: RunStarter, catalog: Catalog) -> None:
+    def __init__(self, database: Database, starter: RunStarter, catalog: Catalog, hooks: Hooks) -> None:
         self._database = database
+        self._hooks = hooks
         self._starter = starter
         self._catalog = catalog
 
@@ -85,9 +87,10 @@ class Loading:
             raise InvalidRequest("`model` is required: nobody has answered on this thread yet", param="model")
         placed = Placed(Ask(team, given), who, await self._catalog.find(who, team), name)
         rows = storable_dumps(await self._starter.history(placed), placed.author)
+        store = partial(_store, placed=placed, rows=rows, how=how, actor=who.actor, hooks=self._hooks)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return await self._database.act(partial(_store, placed=placed, rows=rows, how=how, actor=who.actor))
+                return await self._database.act(store)
             except ThreadBusy:
                 raise
             except Conflict as error:
@@ -96,7 +99,9 @@ class Loading:
         raise AssertionError("the last attempt returns or raises")
 
 
-def _store(session: Session, *, placed: Placed, rows: Sequence[JsonText], how: Load, actor: Actor) -> ThreadDetail:
+def _store(
+    session: Session, *, placed: Placed, rows: Sequence[JsonText], how: Load, actor: Actor, hooks: Hooks
+) -> ThreadDetail:
     name, who, ask = placed.name, placed.who, placed.ask
     head = read_head(session, name)
     if head is None:
@@ -108,7 +113,7 @@ def _store(session: Session, *, placed: Placed, rows: Sequence[JsonText], how: L
         raise Conflict(f"`after` is {how.after}, and the newest message of the thread is {newest}", param="after")
     if how.mode == "replace":
         withdrawn = partial(last_messages, "withdrawn", who.user_id)
-        travel.rewind(session, name, Place(turn=0), actor, withdrawn=withdrawn)
+        travel.rewind(session, name, Place(turn=0), actor, withdrawn=withdrawn, hooks=hooks)
         head = head_of(session, name)
     if head.status not in IDLE or head.queued:
         text = f"something is under way on thread {name.thread_id!r}: wait for its end, or cancel it first"
