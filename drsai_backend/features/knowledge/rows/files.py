@@ -121,10 +121,10 @@ def put(session: Session, owner: Owner, store_id: str, new: NewFile) -> tuple[bo
         connection.execute(sa.update(_file).where(c.id == old["id"]).values(file_id=new.file_id))
         over = utcnow() + ABANDONED
         connection.execute(kept.where(_stored.c.file_id == old["file_id"]).values(expires_at=over))
-    # What its user has said of the file holds for the later version, too.
-    said = next((each["attributes"] for each in (same, old) if each is not None), {})
-    later = replace(new, attributes={**said, **new.attributes})
-    _attach(session, owner, store, [later], None if old is None else old["batch_key"])
+    before = old if same is None else same
+    if before is not None:  # What its user has said of the file holds for the later version, too.
+        new = replace(new, attributes={**before["attributes"], **new.attributes})
+    _attach(session, owner, store, [new], None if old is None else old["batch_key"])
     return True, None if old is None else old["file_id"]
 
 
