@@ -102,8 +102,8 @@ class Memory(Extension):
         kind: MemoryKind | None = None,
         importance: float | None = None,
     ) -> MemoryInfo:
-        """Say something anew: what is None stays, and so does the version before, in the history. Raises as `add`, and
-        NotFound."""
+        """Say something anew: what is None stays, and so does the version before, in the history. With the same text,
+        so does from where it is known, and since when. Raises as `add`, and NotFound."""
         known = (await self.history(owner, memory_id))[0].text if text is None else check_text(text)
         vectors = await self._vectors(owner, [known])
 
@@ -112,11 +112,13 @@ class Memory(Extension):
             if before is None:
                 raise NotFound(f"there is no memory {memory_id!r}", param="memory_id")
             new = NewMemory(
-                text=text or before.text,
+                text=before.text if text is None else known,
                 kind=kind or before.kind,
                 importance=before.importance if importance is None else importance,
                 scope=before.scope,
             )
+            if new.text == before.text:  # Who has said it, and when, stays true.
+                new = replace(new, origin=before.origin, sources=before.sources, valid_from=before.valid_from)
             return rows.add_memory(session, owner, new, vectors, replaces=memory_id)
 
         return await self.host.database.act(changed)

@@ -19,7 +19,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import AutoGenMessage, WorkJob, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.memory.autogen import DrSaiMemory
-from drsai_backend.features.memory.base import KIND, NewMemory
+from drsai_backend.features.memory.base import KIND, NewMemory, Source
 from drsai_backend.features.memory.extension import Memory, store
 from drsai_backend.features.memory.extraction import Action, Change
 from drsai_backend.work.jobs import enqueue, states
@@ -66,6 +66,26 @@ async def test_over_http(drsai: DrSai) -> None:
         assert all({"content", "score", "days_ago"} <= each.keys() for each in told["combined"])
         assert (await http.delete("/v1/memories")).json()["versions"] == 2
         assert (await http.get("/v1/memories")).json()["data"] == []
+
+
+async def test_what_changes_by_its_importance_or_kind_keeps_who_said_it_and_when(drsai: DrSai) -> None:
+    memory = drsai.extension(Memory)
+    said = [Source(thread_id="t", run_id="r", seq=3, quote="I live in Porto.")]
+    since = utcnow() - timedelta(days=30)
+    new = NewMemory(text="The user lives in Porto.", origin="run", sources=said, valid_from=since)
+    path = f"/v1/memories/{(await memory.add(ANN, new)).memory_id}"
+    transport = httpx.ASGITransport(drsai.app())
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", params={"user": "ann"}) as http:
+        same = ("origin", "sources", "valid_from")
+        before = (await http.get(path)).json()
+        for change in ({"importance": 0.9}, {"kind": "preference"}, {"text": before["text"], "importance": 0.7}):
+            changed = (await http.patch(path, json=change)).json()
+            assert {**changed, **change} == changed
+            assert {name: changed[name] for name in same} == {name: before[name] for name in same}
+            before = changed
+        other = (await http.patch(path, json={"text": "The user lives\nin  Hamburg."})).json()
+        assert (other["text"], other["origin"], other["sources"]) == ("The user lives in Hamburg.", "api", [])
+        assert other["valid_from"] > before["valid_from"]
 
 
 async def test_a_conversation_is_searched_as_chats_are(database_url: str) -> None:
