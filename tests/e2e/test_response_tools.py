@@ -116,8 +116,13 @@ async def test_the_events_of_calls(serve: Serve, model: ModelServer) -> None:
     ]
     async with connected(service.drsai.app()) as socket:
         one = {"type": "response.create", "model": "assistant", "previous_response_id": response["id"]}
-        assert check_events(await socket.turn({**one, "input": given}))["status"] == "completed"
-    assert told(model) == ["done", "done"]
+        last = check_events(await socket.turn({**one, "input": given}))
+    assert (last["status"], told(model)) == ("completed", ["done", "done"])
+    listed = (await service.client.responses.input_items.list(last["id"], order="asc")).data
+    assert [item.type for item in listed] == [item["type"] for item in given]
+    said = (await service.client.conversations.items.list(last["drsai"]["thread_id"], order="asc")).data
+    kinds = [each["type"] for each in (*response["output"], *given)]
+    assert [item.type for item in said if item.type != "message"] == kinds
 
 
 async def test_choices_and_what_is_wrong(serve: Serve, model: ModelServer) -> None:

@@ -61,7 +61,7 @@ from drsai_backend.runs.feed.live_run import as_done
 from drsai_backend.runs.intake.request_digest import digest_of_own
 from drsai_backend.runs.requests import ForkOf, InputMessage, RunLimits
 from drsai_backend.state.travel import Place
-from drsai_backend.teams.client_tools.definitions import ClientTools, ToolOutput
+from drsai_backend.teams.client_tools.definitions import ClientTools, ToolOutput, calls_of
 from drsai_backend.teams.hosted_tools import HOSTED_AS
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 _ATTEMPTS: Final = 20
 _PLACES: Final = frozenset({"at", "turn", "branch"})
 """What names a place to fork at: here, a response does."""
-_PREFIXES: Final = {"message": "msg", "function_call_output": "fco"}
+_PREFIXES: Final = {"message": "msg", "function_call_output": "fco", "custom_tool_call_output": "fco"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Responses:
         item = {**given.model_dump(mode="json"), "id": f"mcpa_{found[1]}", "reason": given.reason or ""}
         record = record_of(call.asked, place.conversation, (place.record or {}).get("system"), ())
         # What waits for the conversation is for its next message.
-        storing = _Storing(replace(place, waiting=()), record, lambda: [item])
+        storing = _Storing(replace(place, waiting=()), record, lambda _: [item])
         origin = Origin(call.key, fingerprint=call.fingerprint or "", also=storing)
         handle = await self.engine.answer(call.who, place.thread_id, answer, origin=origin)
         # The run resumes with the parameters that it has.
@@ -302,12 +302,12 @@ class Responses:
 class _Storing:
     """What a request at that place stores besides itself: in the transaction that stores the request, so that neither
     is there without the other, whatever dies in between. `record`: what it tells again (`inputs.record_of`); `given`
-    makes its items, kept where no messages of its own are stored; `check` refuses it by raising. `row_id`: the row that
-    it has got; None: none yet, or its run was there already."""
+    makes its items, kept where no messages of its own are stored, with the client's calls that wait for them; `check`
+    refuses it by raising. `row_id`: the row that it has got; None: none yet, or its run was there already."""
 
     place: Continued
     record: JsonObject
-    given: Callable[[], Sequence[JsonObject]]
+    given: Callable[[Sequence[JsonObject]], Sequence[JsonObject]]
     check: Callable[[Session], None] = lambda _: None
     row_id: str | None = field(default=None, init=False)
 
@@ -323,19 +323,25 @@ class _Storing:
             record[FORKED] = stored.head.last_seq  # A thread that nobody named, and is there before its first run.
         if stored.is_queued or stored.row_id != stored.run_id:
             part = stored.row_id.removeprefix(items.RUN)
+            calls = [] if stored.head is None else calls_of(stored.head.input_request)
             record["given"] = [
                 each if "id" in each else {"id": f"{_PREFIXES[each['type']]}_{part}_i{index}", **each}
-                for index, each in enumerate(self.given())
+                for index, each in enumerate(self.given(calls))
             ]
         save_response(session, stored.key, stored.row_id, record)
         self.row_id = stored.row_id
 
 
-def _given(messages: Sequence[InputMessage], results: Sequence[ToolOutput]) -> list[JsonObject]:
-    """The newest of what a client has said, as items: results of its tools, and the user's messages."""
+def _given(
+    messages: Sequence[InputMessage], results: Sequence[ToolOutput], calls: Sequence[JsonObject]
+) -> list[JsonObject]:
+    """The newest of what a client has said, as items: results of its tools, which those calls wait for, and the user's
+    messages."""
     said = list(takewhile(lambda each: each.role not in ("assistant", "tool"), reversed(messages)))[::-1]
     given = [items.given_item(None, each.role, each.text) for each in said if each.role == "user"]
-    return [*(output_item(None, each.call_id, each.content) for each in results), *given]
+    custom = {call["id"] for call in calls if call["type"] == "custom"}
+    told = [output_item(None, each.call_id, each.content, is_custom=each.call_id in custom) for each in results]
+    return [*told, *given]
 
 
 def _fork_of(call: Call, place: Continued) -> ForkOf | None:

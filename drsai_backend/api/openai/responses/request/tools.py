@@ -193,9 +193,10 @@ def call_item(part: str, place: int, call: JsonObject) -> JsonObject:
     return {"type": "function_call", "id": f"fc_{part}_{place}", **head, "arguments": call["arguments"]}
 
 
-def output_item(item_id: str | None, call_id: str, output: str) -> JsonObject:
-    """The result of a call, as the client gave it. None: it gets its id later."""
-    item = {"type": "function_call_output", "call_id": call_id, "output": output, "status": "completed"}
+def output_item(item_id: str | None, call_id: str, output: str, *, is_custom: bool = False) -> JsonObject:
+    """The result of a call, as the client gave it. None: it gets its id later. `is_custom`: of a custom tool."""
+    kind = "custom_tool_call_output" if is_custom else "function_call_output"
+    item = {"type": kind, "call_id": call_id, "output": output, "status": "completed"}
     return item if item_id is None else {"id": item_id, **item}
 
 

@@ -196,7 +196,10 @@ def items_of(done: MessageDone, place: str, run_id: str) -> list[JsonObject]:
     found += [call_item(place, number, call) for number, call in enumerate(calls)]
     results: list[str] = (message.arguments or {}).get("results", [])
     pairs = enumerate(zip(calls, results, strict=False))
-    return found + [output_item(f"fco_{place}_{number}", call["id"], text) for number, (call, text) in pairs]
+    return found + [
+        output_item(f"fco_{place}_{number}", call["id"], text, is_custom=call["type"] == "custom")
+        for number, (call, text) in pairs
+    ]
 
 
 def item_of(done: MessageDone, item_id: str, run_id: str) -> JsonObject:
