@@ -367,3 +367,23 @@ async def test_a_list_whose_newest_page_meets_nothing_that_is_shown_lacks_no_row
             break
         await asyncio.sleep(0.1)
     await expect(table).to_have_attribute("aria-rowcount", "271")
+
+
+async def test_of_a_log_of_which_the_newest_is_kept_one_entry_is_chosen(opened: Open) -> None:
+    console = await opened()
+    run = (await console.drsai.user("anonymous").run("assistant", "Hello!")).run_id
+    told = "".join(f"event: note\nid: 1-{n}\ndata: {{}}\n\n" for n in range(20_003))
+    answers: list[dict[str, Any]] = [{"status": 200, "content_type": "text/event-stream", "body": told}]
+
+    async def events(route: Route) -> None:
+        await (route.fulfill(**answers.pop()) if answers else route.fulfill(status=204))
+
+    await console.page.route(f"**/v1/runs/{run}/events", events)
+    page = await console.open(f"runs/{run}?tab=events")
+    await expect(page.get_by_text("20K rows")).to_be_visible()
+    entries = page.get_by_role("listbox", name="Events")
+    await entries.focus()
+    await entries.press("End")
+    await expect(entries.get_by_role("option", selected=True)).to_contain_text("1-20002")
+    await entries.press("ArrowUp")
+    await expect(entries.get_by_role("option", selected=True)).to_contain_text("1-20001")
