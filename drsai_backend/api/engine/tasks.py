@@ -180,29 +180,29 @@ class Tasks:
         return run, owner.thread(run.thread_id)
 
     async def whole(self, who: Principal, task_id: str) -> JsonObject:
-        """A task with its steps and its answer."""
+        """A task with its first steps and its answer; how it stands, and its counts, are those of all steps."""
         run, name = await self.find(who, task_id)
         steps: list[RunStep] = []
+        newest: list[RunStep] = []
+        calls = 0
         after: str | None = None
-        while len(steps) < MOST_STEPS:
+        while True:
             page = await self.engine.list_steps(who, task_id, after=after, limit=100)
-            steps += page.items
+            steps += page.items[: MOST_STEPS - len(steps)]
+            newest = page.items[-1:] or newest
+            calls += sum(step.tool is not None for step in page.items)
             after = page.next
             if after is None:
                 break
         answer = await self.engine.last_text(who, task_id)
         texts = await self.engine.first_texts(name.owner, [task_id])
         is_over = run.status.is_final
-        count = steps[-1].position if steps else 0
-        if after is not None:
-            [newest] = (await self.engine.list_steps(who, task_id, limit=1, order="desc")).items
-            count = newest.position
         return {
             **summary(run, texts.get(task_id)),
-            "status": state_of(run, steps[-1:]),
+            "status": state_of(run, newest),
             "steps": [step_info(shortened(step), answer if is_over else None) for step in steps],
-            "step_count": count,
-            "tool_call_count": sum(step.tool is not None for step in steps),
+            "step_count": newest[0].position if newest else 0,
+            "tool_call_count": calls,
             "final_answer": (answer or "") if is_over else "",
         }
 

@@ -220,6 +220,19 @@ async def test_max_steps_reached_ends_with_what_there_is_and_says_so(world: Worl
     assert events[-2]["status"] == "max_steps_reached"
 
 
+async def test_a_task_of_many_steps_stands_as_its_newest_one(world: World) -> None:
+    def many(messages: Any, options: Any) -> Answer:
+        if not options["tools"]:
+            return "So far it is 2."
+        return [FunctionCall(f"c{at}", '{"expression": "1 + 1"}', "calculator") for at in range(210)]
+
+    world.model.rule = many
+    task = (await world.execute(max_steps=2)).json()
+    assert (task["status"], task["final_answer"]) == ("max_steps_reached", "So far it is 2.")
+    assert (task["step_count"], task["tool_call_count"], len(task["steps"])) == (211, 210, 200)
+    assert [step["step"] for step in task["steps"]] == [*range(1, 201)]
+
+
 async def test_a_task_that_fails_says_so(world: World) -> None:
     def fails(messages: Any, options: Any) -> Answer:
         return RuntimeError("secret")
