@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,7 @@ import sqlalchemy as sa
 
 from drsai_backend import DrSai
 from drsai_backend.datamodel import KnowledgeStore, SearchEntry, WorkJob, table_of, utcnow
+from drsai_backend.documents import Reader
 from drsai_backend.features.knowledge.rows import files, indexing, stores
 from tests.features.knowledge.conftest import Filled, until, upload
 
@@ -89,9 +91,7 @@ async def test_a_store_expires(client: openai.AsyncOpenAI, drsai: DrSai) -> None
     file_id = await upload(client, "handbook.md", HANDBOOK)
     store = await client.vector_stores.create(expires_after={"anchor": "last_active_at", "days": 1}, file_ids=[file_id])
     await until(lambda: _has(client, store.id, "completed"))
-    ago = sa.update(table_of(KnowledgeStore)).values(last_active_at=utcnow() - timedelta(days=2))
-    due = sa.update(table_of(WorkJob)).where(table_of(WorkJob).c.kind == stores.EXPIRE).values(next_at=utcnow())
-    await drsai.database.write(lambda session: [session.execute(each) for each in (ago, due)])
+    await _expire(drsai)
     assert await _has(client, store.id, "expired")
     count = sa.select(sa.func.count()).select_from(table_of(SearchEntry))
 
@@ -104,6 +104,53 @@ async def test_a_store_expires(client: openai.AsyncOpenAI, drsai: DrSai) -> None
     with pytest.raises(openai.BadRequestError, match="has expired"):
         await client.vector_stores.files.create(store.id, file_id=file_id)
     assert (await client.files.retrieve(file_id)).id == file_id
+
+
+async def test_a_file_that_is_not_read_yet_when_its_store_expires_fails(
+    client: openai.AsyncOpenAI, drsai: DrSai, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def wait(*_: object, **__: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Reader, "chunks", wait)
+    store = await client.vector_stores.create(expires_after={"anchor": "last_active_at", "days": 1})
+    files = [await upload(client, f"{number}.md", HANDBOOK) for number in range(3)]  # Two are read at once.
+    batch = await client.vector_stores.file_batches.create(store.id, file_ids=files)
+    async with asyncio.timeout(60):
+        await begun.wait()
+    await _expire(drsai)
+
+    async def is_over() -> bool:
+        counts = (await client.vector_stores.file_batches.retrieve(batch.id, vector_store_id=store.id)).file_counts
+        return (counts.failed, counts.in_progress) == (3, 0)
+
+    await until(is_over)
+    failed = await client.vector_stores.files.retrieve(files[0], vector_store_id=store.id)
+    assert failed.last_error is not None
+    assert "expired before it was read" in failed.last_error.message
+
+
+async def test_a_file_that_is_attached_is_a_use_of_its_store(client: openai.AsyncOpenAI, drsai: DrSai) -> None:
+    store = await client.vector_stores.create(expires_after={"anchor": "last_active_at", "days": 1})
+    file = await upload(client, "handbook.md", HANDBOOK)
+    ago = sa.update(table_of(KnowledgeStore)).values(last_active_at=utcnow() - timedelta(hours=23))
+    await drsai.database.write(lambda session: session.execute(ago))
+    await client.vector_stores.files.create(store.id, file_id=file)
+    used = await client.vector_stores.retrieve(store.id)
+    assert store.last_active_at is not None
+    assert used.last_active_at is not None
+    assert used.last_active_at >= store.last_active_at
+    assert used.expires_at == used.last_active_at + 86_400
+
+
+async def _expire(drsai: DrSai) -> None:
+    """Have nobody used a store for two days."""
+    ago = sa.update(table_of(KnowledgeStore)).values(last_active_at=utcnow() - timedelta(days=2))
+    due = sa.update(table_of(WorkJob)).where(table_of(WorkJob).c.kind == stores.EXPIRE).values(next_at=utcnow())
+    await drsai.database.write(lambda session: [session.execute(each) for each in (ago, due)])
 
 
 async def test_a_store_that_does_not_expire_any_more_leaves_no_job(client: openai.AsyncOpenAI, drsai: DrSai) -> None:

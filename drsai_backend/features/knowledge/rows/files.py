@@ -52,6 +52,7 @@ from drsai_backend.features.knowledge.rows.stores import (
     read_listed,
     read_store,
     shown,
+    touch,
 )
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
@@ -167,6 +168,7 @@ def _attach(session: Session, owner: Owner, store: Row, files: Sequence[NewFile]
             write = sa.insert(_file).values(**values, store_key=store["id"], file_id=file_id, created_at=utcnow())
         with texts_of(owner.tenant):
             rows.append(connection.execute(write.returning(_file)).mappings().one())
+    touch(session, [store["id"]])
     enqueue(session, owner, *(NewJob(INGEST, str(row["id"]), {"file": row["id"]}, anew=True) for row in rows))
     return rows
 

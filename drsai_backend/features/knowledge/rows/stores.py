@@ -19,6 +19,7 @@ from drsai_backend.database.owned import owned_by
 from drsai_backend.database.pages import read_page
 from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchIndex, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.knowledge import AgentStore
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound
@@ -37,6 +38,7 @@ EXPIRE: Final = "knowledge_expire"
 DROP: Final = "knowledge_drop"
 _ACTIVE: Final = timedelta(minutes=1)
 """How exactly it is stored when a store was last used."""
+_EXPIRED: Final = "the vector store expired before it was read"
 _store, _file, _index = table_of(KnowledgeStore), table_of(KnowledgeFile), table_of(SearchIndex)
 
 
@@ -243,7 +245,8 @@ def is_over(row: Row) -> bool:
 
 
 def expire(session: Session, job: Job) -> None:
-    """Forget what a store has where its time is over, and look again when it is where it is not."""
+    """Forget what a store has where its time is over, and look again when it is where it is not. A file that is not
+    read by then fails."""
     owner = job.owner
     query = sa.select(_store).where(*owned_by(_store, owner), _store.c.store_id == str(job.payload["store"]))
     row = session.connection().execute(query.with_for_update(key_share=True)).mappings().first()
@@ -255,6 +258,10 @@ def expire(session: Session, job: Job) -> None:
         return
     for index in (row["index_key"], row["next_key"]):
         drop_later(session, owner, index)
+    c, failed = _file.c, {"status": "failed", "error_code": "server_error", "error": _EXPIRED}
+    unread = sa.update(_file).where(c.store_key == row["id"], c.status == "in_progress")
+    with texts_of(owner.tenant):
+        session.connection().execute(unread.values(**failed, chunks=0, done=0, bytes=0))
     empty = {"index_key": None, "next_key": None, "next_model": None}
     session.connection().execute(sa.update(_store).where(_store.c.id == row["id"]).values(**empty))
 
