@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,7 +17,7 @@ from autogen_agentchat.messages import TextMessage
 from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext, requires_approval, stop_on_disconnect
 from tests.e2e.conftest import Serve, Service, listening
 from tests.e2e.test_disconnect import read_until
-from tests.support.model_server import ModelServer, Reply, ToolCall
+from tests.support.model_server import Failure, ModelServer, Reply, ToolCall
 
 URL = "/v1/chat/completions"
 PARTIAL, REST = "Once upon", " a time."
@@ -315,3 +317,44 @@ async def test_in_the_words_of_anthropic(serve: Serve, model: ModelServer, strea
         assert response.json()["content"][0]["text"] == REST
     [thread] = await threads(service)
     assert await stored(service, thread["id"] if "id" in thread else thread["thread_id"]) == ["A story", PARTIAL + REST]
+
+
+def _profiles(path: Path) -> Path:
+    """Of a model that continues answers, and of one that may take its place."""
+    own = {"model": "own-1", "parameters": {"temperature": 0.2}, "messages": "alternating", "fallback": ["spare"]}
+    own |= {"can": {"continuation": "vllm"}, "cache": {"ttl": 60}, "routes": [{"use": "spare", "language": "latin"}]}
+    file = path / "models.json"
+    file.write_text(json.dumps({"default": "own", "profiles": {"own": own, "spare": {"model": "spare-1"}}}))
+    return file
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+async def test_a_profile_continues_an_answer_as_it_answers(
+    serve: Serve, model: ModelServer, tmp_path: Path, stream: bool
+) -> None:
+    """With its parameters and retries, and as a call of its own; its own model alone. What follows is asked as ever."""
+    service = await serve(TEAMS, models=_profiles(tmp_path), model=None)
+    model.continues = "vllm"
+    model.script("own-1", [Failure(503), REST])
+    model.script("spare-1", ["The end."])
+    rest, thread = await say(service, "A story", PARTIAL, stream=stream, max_tokens=50)
+    assert rest == REST
+    [request] = [each for each in model.requests if each.model == "own-1"][1:]
+    assert (request.body["temperature"], request.body["max_tokens"]) == (0.2, 50)
+    assert request.body["continue_final_message"] is True
+    run = (await service.http.get("/v1/runs", params={"limit": 1})).json()["data"][0]["run_id"]
+    [call] = (await service.http.get(f"/v1/runs/{run}")).json()["calls"]
+    assert (call["profile"], call["model"], call["attempts"]) == ("own", "own-1", 2)
+    assert await say(service, "A story", PARTIAL + REST, "And?") == ("The end.", thread)
+
+
+@pytest.mark.parametrize("name", ["own", "own-1"])
+async def test_a_profile_that_is_off_continues_nothing(
+    serve: Serve, model: ModelServer, tmp_path: Path, name: str
+) -> None:
+    service = await serve(TEAMS, models=_profiles(tmp_path), model=None)
+    model.continues = "vllm"
+    await service.drsai.switches.off("model", name, message="Not today.")
+    answer = await service.http.post(URL, json={"model": "lone", "messages": history("A story", PARTIAL)})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (424, "switched_off")
+    assert model.requests == []

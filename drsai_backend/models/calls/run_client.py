@@ -23,13 +23,21 @@ from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
 
 from drsai_backend.errors import ParameterRefused
 from drsai_backend.json_types import JsonObject
-from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, ReasonedResult, ToolAnswer, asked, result_of
+from drsai_backend.models.answer import (
+    Asked,
+    Items,
+    ModelAnswer,
+    ModelCall,
+    ReasonedResult,
+    ToolAnswer,
+    asked,
+    result_of,
+)
 from drsai_backend.models.calls.params import ModelParams, of_a_manager, renames_max_tokens
 from drsai_backend.models.calls.requests import AnswerSteps, ModelRequest, tool_name
 from drsai_backend.models.calls.seen_images import SeenImages
 from drsai_backend.models.endpoints.answers import NOTES, AnsweredCall, CallNotes, CallRecord, UsageMeter
 from drsai_backend.models.endpoints.bounded import AnswerBounds, AnswerLength
-from drsai_backend.models.endpoints.continuation import ContinuingClient
 from drsai_backend.models.endpoints.message_rules import (
     MessageForm,
     MessageRules,
@@ -87,7 +95,7 @@ class AgentCalls:
     offer: Callable[[JsonObject], JsonObject] | None = None
     speaker: str | None = None
     answers: bool = False
-    asks: ContinuingClient | None = None
+    asks: Asked | None = None
     images: Callable[[], SeenImages] | None = None
     seen: SeenImages | None = None
     rendered: RenderedMessages = field(default_factory=RenderedMessages)

@@ -77,7 +77,8 @@ class ContinuingClient:
         self._inner = inner
         self._form = form
         self._text = text
-        self._is_over = False
+        self.is_over = False
+        """Whether the answer is there."""
 
     async def create(self, messages: Sequence[LLMMessage], **options: object) -> CreateResult:
         """Do as the client's own; after the answer, the same."""
@@ -88,7 +89,7 @@ class ContinuingClient:
         return self._items(ModelCall(messages, options, streams=True))
 
     def _items(self, call: ModelCall) -> Items:
-        return asked(self._inner, call) if self._is_over else self._rest(asked(self._inner, self._continuing(call)))
+        return asked(self._inner, call) if self.is_over else self._rest(asked(self._inner, self._continuing(call)))
 
     async def _rest(self, items: Items) -> Items:
         said: list[str] = []
@@ -129,7 +130,7 @@ class ContinuingClient:
         return [*wire[:-1], {**wire[-1], "prefix": True}]
 
     def _whole(self, result: CreateResult) -> CreateResult:
-        self._is_over = True
+        self.is_over = True
         if not isinstance(result.content, str):
             return result
         rest = result.content.removeprefix(self._text) if self._form == "prefix" else result.content

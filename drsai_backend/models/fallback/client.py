@@ -29,6 +29,7 @@ from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, result_of
 from drsai_backend.models.cache.cache import ResponseCache
 from drsai_backend.models.cache.request_key import request_key
 from drsai_backend.models.endpoints.answers import NOTES
+from drsai_backend.models.endpoints.continuation import ContinueForm, ContinuingClient
 from drsai_backend.models.endpoints.message_rules import where_of
 from drsai_backend.models.fallback.asker import Asker
 from drsai_backend.models.fallback.failures import Failure, failure_of
@@ -81,8 +82,10 @@ class ProfileClient(ChatCompletionClient):
         cache: ResponseCache | None = None,
         asker: Asker | None = None,
         api_key: SecretStr | None = None,
+        continuing: ContinuingClient | None = None,
     ) -> None:
         self._targets = targets
+        self._continuing = continuing
         self._routed = routed
         self._cache = cache
         self._asker = asker if asker is not None else Asker()
@@ -110,6 +113,16 @@ class ProfileClient(ChatCompletionClient):
     def continuing_client(self) -> ChatCompletionClient:
         """The client of its own model, without fallback: others do not continue what it has said."""
         return self._targets[0].client(self._api_key)
+
+    def continuing(self, form: ContinueForm, text: str) -> ProfileClient:
+        """The same client, whose first answer continues a text: its own model gives it, or none."""
+        first = ContinuingClient(self.continuing_client(), form, text)
+        return ProfileClient(self._targets, self._routed, self._cache, self._asker, self._api_key, first)
+
+    @property
+    def _continues(self) -> ContinuingClient | None:
+        """What asks for the answer that is continued; None: it is none, or is there."""
+        return None if self._continuing is None or self._continuing.is_over else self._continuing
 
     async def create(self, messages: Sequence[LLMMessage], **options: object) -> ModelAnswer:  # pyright: ignore[reportIncompatibleMethodOverride] - options are handed on
         """One answer. Options are those of AutoGen's `create`."""
@@ -143,7 +156,7 @@ class ProfileClient(ChatCompletionClient):
         """Return what one model answers, out of the cache if it is there; nothing, and the reason in `course`, if it
         does not."""
         rule, cache, owner = target.profile.cache, self._cache, self._asker.owner
-        if cache is not None and rule is not None and owner is not None:
+        if cache is not None and rule is not None and owner is not None and self._continues is None:
             key = request_key(self._place(target), call.messages, call.options)
             if key is not None:
                 ask = partial(self._attempts, target, call, course)
@@ -160,7 +173,7 @@ class ProfileClient(ChatCompletionClient):
                 return
             course.attempts += 1
             shown = False
-            items = target.answer(call, self._asker, self._api_key, breaker, course.attempts)
+            items = target.answer(call, self._asker, self._api_key, breaker, course.attempts, self._continues)
             try:
                 async for item in items:
                     shown = True
@@ -187,8 +200,11 @@ class ProfileClient(ChatCompletionClient):
         messages, options, _ = call
         tools: Sequence[Tool | ToolSchema] = options.get("tools", ())
         routes, price = first.profile.routes, first.profile.price
-        use = route_of(routes, messages, options, lambda: self.count_tokens(messages, tools=tools), price)
-        chain = self._targets if use is None else self._routed[use]
+        if self._continues is not None:
+            chain = self._targets[:1]
+        else:
+            use = route_of(routes, messages, options, lambda: self.count_tokens(messages, tools=tools), price)
+            chain = self._targets if use is None else self._routed[use]
         if self._asker.rules.switches.off:
             chain = self._left_on(chain)
         able = [each for each in chain if not lacks(each.info, messages, options)]

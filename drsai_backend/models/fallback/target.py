@@ -20,7 +20,8 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, ReasonedResult
 from drsai_backend.models.calls.heard import Recordings
 from drsai_backend.models.calls.params import PARAMETERS, ModelParams
-from drsai_backend.models.calls.run_client import RunModelClient
+from drsai_backend.models.calls.run_client import AgentCalls, RunModelClient
+from drsai_backend.models.endpoints.continuation import ContinuingClient
 from drsai_backend.models.facts import facts_of
 from drsai_backend.models.fallback.asker import Asker
 from drsai_backend.models.fallback.breaker import Breaker, Breakers
@@ -136,9 +137,16 @@ class Target:
         return self.client(None).count_tokens(messages, tools=tools) < size
 
     async def answer(
-        self, call: ModelCall, asker: Asker, api_key: SecretStr | None, breaker: Breaker, attempts: int
+        self,
+        call: ModelCall,
+        asker: Asker,
+        api_key: SecretStr | None,
+        breaker: Breaker,
+        attempts: int,
+        continuing: ContinuingClient | None = None,
     ) -> Items:
-        """Make one call, within the profile's limits, and tell the breaker how it ended.
+        """Make one call, within the profile's limits, and tell the breaker how it ended. `continuing`: makes it, in
+        place of the model's client.
 
         Raises:
             Busy: there is no place for it in time.
@@ -150,7 +158,7 @@ class Target:
         if self.profile.can.audio and asker.files is not None:
             owners = [each for each in (asker.owner, asker.thread_owner) if each is not None]
             call = call._replace(messages=await Recordings(asker.files, owners).heard(call.messages))
-        items = self._asked(call, asker, api_key)
+        items = self._asked(call, asker, api_key, continuing)
         try:
             async with self._limiter.slot(self.seconds):
                 async with asyncio.timeout(self.seconds):
@@ -178,7 +186,9 @@ class Target:
                 breaker.released()
             await items.aclose()
 
-    def _asked(self, call: ModelCall, asker: Asker, api_key: SecretStr | None) -> Items:
+    def _asked(
+        self, call: ModelCall, asker: Asker, api_key: SecretStr | None, continuing: ContinuingClient | None
+    ) -> Items:
         """The model's answer to a call, by the profile's parameters and the endpoint's rules."""
         args: JsonObject = dict(call.options.get("extra_create_args", {}))
         given = {key: args.pop(key) for key in PARAMETERS if key in args and key != "response_format"}
@@ -190,6 +200,8 @@ class Target:
             options["tools"] = [_without_strict(tool) for tool in tools]
         form = asker.form or self.profile.messages
         client = RunModelClient(self.client(api_key), params=ModelParams(**params), rules=asker.rules, messages=form)
+        if continuing is not None:
+            client = client.with_steps(AgentCalls(asks=continuing))
         return client.items(ModelCall(call.messages, options, call.streams))
 
 

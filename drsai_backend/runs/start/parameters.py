@@ -11,6 +11,7 @@ from autogen_core.models import ChatCompletionClient
 from drsai_backend.catalog import Recipe
 from drsai_backend.errors import InvalidRequest, TeamBuildError
 from drsai_backend.models import ContinueRules, ContinuingClient, ModelParams, ProfileClient, run_client_of
+from drsai_backend.models.answer import Asked
 from drsai_backend.models.calls.run_client import takes_parameter
 from drsai_backend.runs.requests import Ask
 from drsai_backend.teams.client_tools.definitions import ClientTools
@@ -52,7 +53,7 @@ class RequestRecipients(NamedTuple):
     formed: Part | None
     client: AssistantAgent | None
     tools: ClientTools | None
-    continuing: ContinuingClient | None
+    continuing: Asked | None
     chooser: Part | None
     choice: ClientTools | None
     shown: Shown
@@ -139,7 +140,7 @@ def _check_choice(answering: Part | None, choice: ClientTools, team: str) -> Non
             raise InvalidRequest(text, param="tool_choice")
 
 
-def _continuing(team: BaseGroupChat, rules: ContinueRules, text: str) -> ContinuingClient:
+def _continuing(team: BaseGroupChat, rules: ContinueRules, text: str) -> Asked:
     """Return what continues an answer. Who of a group chat has given it, and what was said before it in the same run,
     is not known; nor is how an agent of a class of its own asks its model."""
     if len(team._participants) != 1 or is_a(team._participants[0], BaseGroupChat):  # pyright: ignore[reportPrivateUsage]
@@ -149,14 +150,11 @@ def _continuing(team: BaseGroupChat, rules: ContinueRules, text: str) -> Continu
     run_client = run_client_of(client)
     inner = client if run_client is None else run_client.inner
     if is_a(agent, AssistantAgent) and isinstance(inner, ChatCompletionClient):
-        if isinstance(inner, ProfileClient):
-            # Alone: another model would not continue what this one has said.
-            own, inner = inner.primary.profile.can.continuation, inner.continuing_client()
-            form = own or rules.of(inner)
-        else:
-            form = rules.of(inner)
+        profile = inner if isinstance(inner, ProfileClient) else None
+        own = None if profile is None else profile.primary.profile.can.continuation
+        form = own or rules.of(inner if profile is None else profile.continuing_client())
         if form != "no":
-            return ContinuingClient(inner, form, text)
+            return ContinuingClient(inner, form, text) if profile is None else profile.continuing(form, text)
     raise InvalidRequest(_CANNOT, param="messages")
 
 
