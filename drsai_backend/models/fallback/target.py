@@ -22,6 +22,7 @@ from drsai_backend.models.calls.heard import Recordings
 from drsai_backend.models.calls.params import PARAMETERS, ModelParams
 from drsai_backend.models.calls.run_client import AgentCalls, RunModelClient
 from drsai_backend.models.endpoints.continuation import ContinuingClient
+from drsai_backend.models.endpoints.message_rules import where_of
 from drsai_backend.models.facts import facts_of
 from drsai_backend.models.fallback.asker import Asker
 from drsai_backend.models.fallback.breaker import Breaker, Breakers
@@ -116,6 +117,8 @@ class Target:
         newer = None if profile.can.audio else {"can": {"audio"}}
         place = profile.model_dump(mode="json", include=_OF_PLACE, exclude=newer)
         self.place: JsonObject = {**place, "endpoint": self._endpoint}
+        if profile.provider == "default":  # What that is, the settings say, and may say otherwise the next time.
+            self.place["default"] = [providers.default_name, *where_of(self.client(None))]
 
     def client(self, api_key: SecretStr | None) -> ChatCompletionClient:
         """The model's client, with a request's own key where that is sent there."""

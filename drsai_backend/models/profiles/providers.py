@@ -62,6 +62,11 @@ class Providers:
             case provider:
                 return profile.endpoint or ENDPOINTS[provider]
 
+    @property
+    def default_name(self) -> str:
+        """Return what answers for `provider: default`, in a few words."""
+        return self._default.describe() if self._default is not None else "demo"
+
     def place(self, profile: Profile) -> Place:
         """Return by what the connections of a profile are found."""
         more = str(profile.prompt_cache) if profile.provider == "anthropic" else profile.api_version or ""

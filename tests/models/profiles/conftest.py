@@ -37,6 +37,7 @@ async def models(server: ModelServer, tmp_path: Path) -> AsyncIterator[MakeModel
         cache: Any = None,
         database: Database | None = None,
         url: str | None = None,
+        model: str | None = None,
         **named: Any,
     ) -> ModelClientFactory:
         file = tmp_path / f"models-{len(made)}.json"
@@ -45,6 +46,7 @@ async def models(server: ModelServer, tmp_path: Path) -> AsyncIterator[MakeModel
         content |= {"cache": cache} if cache is not None else {}
         file.write_text(json.dumps(content))
         values: dict[str, Any] = {"openai_base_url": server.base_url, "models": file, "model_cache_url": url}
+        values["model"] = model
         made.append(ModelClientFactory(Settings(**values), None, database))
         return made[-1]
 

@@ -158,6 +158,20 @@ async def test_an_equal_request_is_answered_without_asking(
     assert [each.content for each in others] == [f"answer number {number}" for number in range(1, 9)]
 
 
+async def test_another_default_model_has_answers_of_its_own(
+    cached: Callable[..., ModelClientFactory], server: ModelServer, name: Name
+) -> None:
+    """`DRSAI_MODEL`, which a profile of `provider: default` asks that names no model."""
+    server.script(None, lambda request: request.model)
+    profile = {"provider": "default", **CACHED}
+    answers: list[tuple[object, bool]] = []
+    for model in ("former", "newer", "newer"):
+        client: Any = cached(model=name(model), any=profile).create("any")
+        answer = await client.bound(Asker(ANN)).create(asked())
+        answers.append((answer.content, answer.cached))
+    assert answers == [(name("former"), False), (name("newer"), False), (name("newer"), True)]
+
+
 async def test_equal_requests_at_once_ask_once(
     server: ModelServer, models: MakeModels, migrated_sqlite: str, name: Name
 ) -> None:
