@@ -9,7 +9,7 @@ from tests.support.model_server import Failure, ModelRequest, ModelServer, Raw, 
 
 _TAKEN = {
     *("model", "messages", "max_tokens", "temperature", "system", "tools", "tool_choice", "stream", "top_p", "top_k"),
-    *("stop_sequences", "metadata", "thinking"),
+    *("stop_sequences", "metadata", "thinking", "output_config"),
 }
 
 

@@ -285,6 +285,7 @@ class _Call(BaseAnthropicChatCompletionClient):
 
     async def _send(self, *, messages: list[object], **options: object) -> object:
         messages[:-1] = self._known  # in AutoGen's list, which it logs
+        options = {**self._create_args, **options}  # AutoGen gives those alone that it knows.
         thinking = cast("JsonObject", options.get("thinking") or {}).get("type", "disabled")
         sent = messages if thinking == "disabled" else self._with_thinking(messages)
         if thinking == "enabled" and not _thinks_first(sent):

@@ -23,7 +23,7 @@ from autogen_core.models import (
 from autogen_core.tools import Tool, ToolSchema
 from pydantic import SecretStr
 
-from drsai_backend.errors import EndpointBusy, EndpointFailed, EndpointTimeout
+from drsai_backend.errors import EndpointBusy, EndpointFailed, EndpointTimeout, ParameterRefused
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, result_of
 from drsai_backend.models.cache.cache import ResponseCache
@@ -33,7 +33,7 @@ from drsai_backend.models.endpoints.continuation import ContinueForm, Continuing
 from drsai_backend.models.endpoints.message_rules import where_of
 from drsai_backend.models.fallback.asker import Asker
 from drsai_backend.models.fallback.failures import Failure, failure_of
-from drsai_backend.models.fallback.routing import lacks, route_of
+from drsai_backend.models.fallback.routing import form_asked, route_of
 from drsai_backend.models.fallback.target import Target
 
 log = logging.getLogger("drsai.model")
@@ -67,11 +67,11 @@ class ProfileClient(ChatCompletionClient):
 
     Raises (by `create`, `create_stream`):
         SwitchedOff: all of its models are.
+        ParameterRefused: of the models that a rule leads to none takes the form that is asked for.
         EndpointFailed, EndpointTimeout, EndpointBusy: no model has answered; `__cause__` is the last failure.
     """
 
     component_type = "model"
-    takes_params = True
     conforms = True
     """Messages are made to fit each endpoint here, and not before."""
 
@@ -94,6 +94,8 @@ class ProfileClient(ChatCompletionClient):
         self._info = dict(targets[0].info)
         for name in ("vision", "function_calling", "json_output", "structured_output"):
             self._info[name] = any(each.info.get(name, False) for each in everyone)
+        self.takes_params = frozenset[str]().union(*(each.takes for each in everyone))
+        """Parameters of requests that any of its models takes."""
 
     @property
     def profile(self) -> str:
@@ -207,7 +209,10 @@ class ProfileClient(ChatCompletionClient):
             chain = self._targets if use is None else self._routed[use]
         if self._asker.rules.switches.off:
             chain = self._left_on(chain)
-        able = [each for each in chain if not lacks(each.info, messages, options)]
+        able = [each for each in chain if each.can(messages, options)]
+        name = "response_format"
+        if not able and form_asked(options) and name in self.takes_params and not any(name in e.takes for e in chain):
+            raise ParameterRefused.of(name)  # It was accepted, as others of its models take it.
         return able or [*chain]
 
     def _left_on(self, chain: Sequence[Target]) -> Sequence[Target]:

@@ -20,13 +20,14 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, ReasonedResult
 from drsai_backend.models.calls.heard import Recordings
 from drsai_backend.models.calls.params import PARAMETERS, ModelParams
-from drsai_backend.models.calls.run_client import AgentCalls, RunModelClient
+from drsai_backend.models.calls.run_client import AgentCalls, RunModelClient, takes_parameter
 from drsai_backend.models.endpoints.continuation import ContinuingClient
 from drsai_backend.models.endpoints.message_rules import where_of
 from drsai_backend.models.facts import facts_of
 from drsai_backend.models.fallback.asker import Asker
 from drsai_backend.models.fallback.breaker import Breaker, Breakers
 from drsai_backend.models.fallback.failures import Busy, Truncated, failure_of
+from drsai_backend.models.fallback.routing import form_asked, lacks
 from drsai_backend.models.profiles.providers import Providers
 from drsai_backend.models.profiles.schema import Limits, Profile
 from drsai_backend.models.tokens import estimate_tokens
@@ -94,6 +95,7 @@ class Target:
     Attributes:
         info: what the model can do.
         context_length: tokens of a request and its answer; None: it is not known.
+        takes: names of parameters of requests that are sent.
         place: who is asked, how, for the response cache.
         takes_key: whether a request's own key is sent there.
     """
@@ -113,12 +115,19 @@ class Target:
         self._said = {key: value for key, value in said.items() if key != "response_format"}
         self.info: ModelInfo = self.client(None).model_info
         self.context_length: int | None = profile.limits.context or facts_of(self.client(None)).context_length
+        taken = (name for name in PARAMETERS if takes_parameter(self.client(None), name))
+        self.takes = frozenset(taken) - ({"reasoning_effort"} if profile.can.thinking is False else set())
         # Answers that were kept before there was `audio` are given again.
         newer = None if profile.can.audio else {"can": {"audio"}}
         place = profile.model_dump(mode="json", include=_OF_PLACE, exclude=newer)
         self.place: JsonObject = {**place, "endpoint": self._endpoint}
         if profile.provider == "default":  # What that is, the settings say, and may say otherwise the next time.
             self.place["default"] = [providers.default_name, *where_of(self.client(None))]
+
+    def can(self, messages: Sequence[LLMMessage], options: JsonObject) -> bool:
+        """Whether the model can do what a request asks for."""
+        takes_form = "response_format" in self.takes or not form_asked(options)
+        return takes_form and not lacks(self.info, messages, options)
 
     def client(self, api_key: SecretStr | None) -> ChatCompletionClient:
         """The model's client, with a request's own key where that is sent there."""
