@@ -3,6 +3,7 @@ stored. On SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from datetime import timedelta
 from typing import Any
@@ -183,15 +184,19 @@ async def test_a_run_of_a_definition_that_is_not_kept_ends(make: Make) -> None:
     assert "is not kept any more" in (thread.error_message or "")
 
 
-async def unanswered(make: Make, knows: DrSai) -> None:
-    """The thread's run asks for an approval, which is never given, and an input waits behind it."""
+async def unanswered(knows: DrSai) -> None:
+    """The thread's run asks for an approval, which is not given in time, and an input waits behind it. The process that
+    knows its team begins nothing any more."""
     result = await knows.run("crew", "one", thread_id="t")
     assert result.status is RunStatus.AWAITING_INPUT
     await knows.engine.start(*request("two", team="other", on_question="wait"))
+    await knows.engine._sweeper.stop()
+    knows.engine._running.refuse()
+    await asyncio.sleep(1)
 
 
 def waits_for_bob() -> RoundRobinGroupChat:
-    @requires_approval(by="user:bob", deadline=timedelta(seconds=0.1))
+    @requires_approval(by="user:bob", deadline=timedelta(seconds=1))
     async def pay(to: str) -> str:
         """Pays."""
         return f"paid {to}"
@@ -208,7 +213,7 @@ def broken() -> RoundRobinGroupChat:
 async def test_an_approval_that_is_late_ends_where_its_team_is_gone(make: Make, is_known: bool) -> None:
     """Unknown to all workers, or it cannot be built any more."""
     knows = await make({"crew": waits_for_bob, "other": Crew()}, **LATE)
-    await unanswered(make, knows)
+    await unanswered(knows)
     teams: dict[str, Any] = {"other": Crew(), **({"crew": broken} if is_known else {})}
     other = await make(teams, **QUICK, **PATIENCE)
     if not is_known:
