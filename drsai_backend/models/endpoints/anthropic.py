@@ -286,6 +286,9 @@ class _Call(BaseAnthropicChatCompletionClient):
     async def _send(self, *, messages: list[object], **options: object) -> object:
         messages[:-1] = self._known  # in AutoGen's list, which it logs
         options = {**self._create_args, **options}  # AutoGen gives those alone that it knows.
+        if not options.get("tools"):
+            # AutoGen gives an empty list after calls, and a choice among it, which is refused.
+            options = {name: value for name, value in options.items() if name not in ("tools", "tool_choice")}
         thinking = cast("JsonObject", options.get("thinking") or {}).get("type", "disabled")
         sent = messages if thinking == "disabled" else self._with_thinking(messages)
         if thinking == "enabled" and not _thinks_first(sent):

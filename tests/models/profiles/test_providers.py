@@ -88,6 +88,35 @@ async def test_anthropic_calls_tools_and_falls_back(
     assert not anthropic.refused
 
 
+@pytest.mark.parametrize("streams", [True, False])
+async def test_anthropic_gives_an_answer_after_calls_without_tools(
+    anthropic: AnthropicServer,
+    models: MakeModels,
+    name: Name,
+    monkeypatch: pytest.MonkeyPatch,
+    streams: bool,
+) -> None:
+    """As the last one of a run that may call no more. It refuses `tool_choice` without tools, and calls as well: they
+    are told as text then."""
+    monkeypatch.setenv("CLAUDE_KEY", "sk-c")
+    anthropic.script(name("claude"), lambda _: "It is 2.")
+    client = RunModelClient(models(c=_profile(anthropic, name("claude"))).create("c"))
+    done = FunctionExecutionResult(content="2", name="add", call_id="c1", is_error=False)
+    told = [
+        *ASKED,
+        AssistantMessage(content=[FunctionCall("c1", '{"a": 1}', "add")], source="a"),
+        FunctionExecutionResultMessage(content=[done]),
+    ]
+    for _ in range(2):
+        if streams:
+            items = [item async for item in client.create_stream(told)]
+            assert "".join(items[:-1]) == "It is 2."
+        else:
+            assert (await client.create(told)).content == "It is 2."
+    assert [request.body.keys() & {"tools", "tool_choice"} for request in anthropic.requests] == [set(), set()]
+    assert len(anthropic.refused) == 1, "it is known from then on"
+
+
 async def test_azure_is_asked_by_deployment(models: MakeModels, name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "az")
     with AzureServer() as azure:
