@@ -277,3 +277,25 @@ async def _time(client: RunModelClient) -> float:
     for _ in range(1000):
         await client.create(messages)
     return (time.thread_time() - started) / 1000
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+async def test_details_of_usage_add_up_over_the_answers_of_a_call_in_text(
+    server: ModelServer, factory: MakeFactory, stream: bool
+) -> None:
+    """A malformed answer is asked for again, which is part of the call."""
+    details = {"prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 2}}
+    malformed = Reply("Thought: Hm.\nAction:", details=details)
+    server.script(None, [malformed, malformed, Reply("Thought: Now.\nFinal Answer: 3", details=details)])
+    meter = UsageMeter()
+    client = RunModelClient(factory().create("m"), meter=meter).calling_in_text("text")
+    tool: Any = {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}
+    hello = [UserMessage(content="1 + 2?", source="user")]
+    if stream:
+        [*_, result] = [item async for item in client.create_stream(hello, tools=[tool])]
+    else:
+        result = await client.create(hello, tools=[tool])
+    assert isinstance(result, CreateResult)
+    assert (result.content, len(server.requests)) == ("3", 3)
+    used = meter.as_dict()
+    assert (used["prompt_tokens"], used["cached_tokens"], used["reasoning_tokens"]) == (30, 9, 6)

@@ -439,7 +439,7 @@ class RunModelClient(ChatCompletionClient):
         if self._text_form is not None:
             where = None if self._openai is None else self._where
             texts = TextCalls(ask, self._text_form, options, self.rules.no_stop, where, self._agent.rendered)
-            ask, options, messages = texts.asked, texts.options, texts.rendered(messages)
+            ask, options, messages = partial(texts.asked, notes), texts.options, texts.rendered(messages)
         if self.meter.reserves and self.meter.reserve is not None:
             tools = cast("Sequence[Tool | ToolSchema]", options.get("tools") or ())
             prompt = partial(estimate_tokens, messages, tools=tools)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Final, cast
@@ -20,6 +21,7 @@ from autogen_core.tools import Tool, ToolSchema
 from drsai_backend.errors import EndpointFailed
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import Items, ModelCall, ReasonedResult
+from drsai_backend.models.endpoints.answers import NOTES, CallNotes
 from drsai_backend.models.endpoints.refused import refused_parameter
 from drsai_backend.models.endpoints.thoughts import with_thought
 from drsai_backend.models.text_calls.parsing import TextStep, parse_step
@@ -77,16 +79,16 @@ class TextCalls:
         """The messages as this model is sent them."""
         return rendered(messages, self._tools, self._form, self._choice, self._known)
 
-    async def asked(self, call: ModelCall) -> Items:
+    async def asked(self, notes: CallNotes, call: ModelCall) -> Items:
         """Make the call: thoughts between marks in front where it streams, then the answer, then the result, which has
-        calls where the text has."""
-        usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
+        calls where the text has. `notes`: of the call, which at its end have the details of all of its answers."""
+        usage, details = RequestUsage(prompt_tokens=0, completion_tokens=0), Counter[str]()
         shown = StepStream()
         left = REPAIRS
         while True:
             result: CreateResult | None = None
             said: list[str] = []
-            async with aclosing(self._sent(call)) as items:
+            async with aclosing(self._sent(notes, call)) as items:
                 async for item in items:
                     if isinstance(item, CreateResult):
                         result = self._called_nothing(with_thought(item, said))
@@ -97,6 +99,8 @@ class TextCalls:
             if result is None:
                 return
             usage = _sum(usage, result.usage)
+            details.update(notes.usage)
+            notes.usage = dict(details)
             step = self._step(result)
             if step is None:
                 yield result
@@ -106,6 +110,7 @@ class TextCalls:
             if not step.is_malformed or not left or len(str(result.content)) > _LONGEST:
                 break
             left -= 1
+            notes.usage = {}
             call = call._replace(messages=self._repairing(call.messages, result))
             shown.again()
         made = _made(result, step, usage, self._tools)
@@ -114,16 +119,22 @@ class TextCalls:
             yield piece
         yield made
 
-    async def _sent(self, call: ModelCall) -> Items:
+    async def _sent(self, notes: CallNotes, call: ModelCall) -> Items:
         """One answer of the model; once more, where it takes no stop sequences and that was not known."""
         while True:
             began = False
             try:
                 stopped = call._replace(options=self._stopped(call.options))
                 async with aclosing(self._ask(stopped)) as items:
-                    async for item in items:
+                    token = NOTES.set(notes)
+                    try:
+                        item = await anext(items, None)  # The request is sent with it, that of a repair, too.
+                    finally:
+                        NOTES.reset(token)
+                    while item is not None:
                         began = True
                         yield item
+                        item = await anext(items, None)
                 return
             except Exception as error:
                 if began or not self._learnt(error):
