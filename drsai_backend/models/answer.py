@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import NamedTuple, Protocol, Self, TypeAlias
 
 from autogen_core.models import CreateResult, FinishReasons, LLMMessage, RequestUsage
+from pydantic import Field
 
 from drsai_backend.json_types import JsonObject
 
@@ -66,7 +67,7 @@ class ReasonedResult(CreateResult):
     """
 
     reasoning: str | None = None
-    signed: list[JsonObject] | None = None
+    signed: list[JsonObject] | None = Field(default=None, exclude_if=lambda signed: signed is None)
 
     @classmethod
     def of(cls, result: CreateResult, reasoning: str | None, said: str | None) -> ReasonedResult:
