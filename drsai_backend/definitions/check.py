@@ -79,6 +79,8 @@ _ANYWHERE: Final = Reachable(("0.0.0.0/0", "::/0"))
 """What may be reached is looked at when a URL is asked."""
 _ANY_TOOL: Final = {"registered": "?"}
 """A tool of which nothing is known when it is checked."""
+_LONGEST_NAME: Final = 64
+"""Letters that the name of an agent may have."""
 _CHOICES: Final = frozenset({"auto", "required", "none", "done"})
 """What `tool_choice` may be beside the name of a tool; `done` is one of an agent with `require_done`."""
 
@@ -230,7 +232,7 @@ def _wrong_names(given: Definitions, means: DefinitionPolicy) -> Iterator[tuple[
     for name, agent in given.agents.items():
         for index, entry in enumerate(agent.tools):
             yield from _wrong_tool(("agents", name, "tools", index), entry, given, means, parts)
-        yield from _wrong_agent(("agents", name), agent, given, parts)
+        yield from _wrong_agent(("agents", name), agent, given, parts, means)
     for name, entry in given.tools.items():
         if isinstance(entry, str):
             yield ("tools", name), "must be an object: a name here would be another name for a tool"
@@ -254,7 +256,11 @@ def _no_parts(used: Mapping[FieldPath, str], parts: Mapping[str, object]) -> Ite
 
 
 def _wrong_agent(
-    path: FieldPath, agent: AgentDefinition, given: Definitions, parts: Mapping[str, object]
+    path: FieldPath,
+    agent: AgentDefinition,
+    given: Definitions,
+    parts: Mapping[str, object],
+    means: DefinitionPolicy,
 ) -> Iterator[tuple[FieldPath, str]]:
     """Yield what is wrong with an agent, its tools apart."""
     yield from _no_parts({_of_strategy(path, field): name for field, name in agent.strategy.uses().items()}, parts)
@@ -267,12 +273,37 @@ def _wrong_agent(
             yield (*path, "tool_choice"), f"the agent has no tool {chosen!r}{suggestion(chosen, choices)}"
         if chosen == "done" and known and chosen not in known and not requires_done(agent):
             yield (*path, "tool_choice"), "'done' needs the strategy `{kind: tools, require_done: true}`"
+    if means.tries:
+        yield from _never_built(path, agent, given)
     if isinstance(agent.context, CompactedContext) and agent.context.keep >= agent.context.share:
         yield (*path, "context", "keep"), f"must be less than `share`, which is {agent.context.share}"
     if agent.knowledge is not None:
         yield from _wrong_knowledge((*path, "knowledge"), agent.knowledge)
     for variable in unknown_variables(agent.prompt):
         yield (*path, "prompt"), f"there is no variable {{{{{variable}}}}}"
+
+
+def _never_built(path: FieldPath, agent: AgentDefinition, given: Definitions) -> Iterator[tuple[FieldPath, str]]:
+    """Yield why an agent could not be built for any run."""
+    name, strategy = str(path[-1]), agent.strategy
+    for index, target in enumerate(agent.handoffs):
+        if target in agent.handoffs[:index]:
+            yield (*path, "handoffs", index), f"{target!r} is there already"
+    handoffs = {f"transfer_to_{target.lower()}": target for target in agent.handoffs}
+    for index, entry in enumerate(agent.tools):
+        for tool in sorted((tool_names([entry], given) or set()) & handoffs.keys()):
+            yield (*path, "tools", index), f"{tool!r} is the handoff to {handoffs[tool]!r}"
+    for tool, count in getattr(agent.context, "ephemeral", {}).items():
+        if count < 0:
+            yield (*path, "context", "ephemeral", tool), "must be at least 0"
+    if strategy.kind == "router" and name in strategy.flows:
+        yield (*path, "strategy", "flows", name), "is the name of the agent, too"
+    longest = _LONGEST_NAME - (len(f"_executor_{strategy.at_once}") if strategy.kind == "plan_execute" else 0)
+    if len(name) > longest:
+        yield (
+            (*path, "strategy"),
+            f"needs an agent whose name has at most {longest} letters: its parts have longer ones",
+        )
 
 
 def _wrong_knowledge(path: FieldPath, knowledge: Knowledge) -> Iterator[tuple[FieldPath, str]]:

@@ -57,6 +57,32 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
         "agents.ann",
         "calls no tools",
     ),
+    "a handoff twice": (TWO + "  cat:\n    handoffs: [bob, bob]\n", 5, "agents.cat.handoffs[1]", "there already"),
+    "a tool with the name of a handoff": (
+        TWO + "  cat:\n    handoffs: [bob]\n    tools:\n      - builtin: calculator\n      - {agent: transfer_to_bob}\n"
+        "  transfer_to_bob: {}\n",
+        8,
+        "agents.cat.tools[1]",
+        "handoff to 'bob'",
+    ),
+    "outputs that are less than none": (
+        AGENT + "    context:\n      kind: token_buffered\n      max_tokens: 9\n      ephemeral: {x: -1}\n",
+        7,
+        "agents.ann.context.ephemeral.x",
+        "at least 0",
+    ),
+    "a flow with the name of its agent": (
+        AGENT + FLOW.replace("f:", "ann:") + "            - {say: Hi.}\n",
+        7,
+        "agents.ann.strategy.flows.ann",
+        "name of the agent",
+    ),
+    "a plan of an agent with a long name": (
+        "agents:\n  " + 54 * "a" + ": {strategy: plan_execute}\n",
+        2,
+        "agents." + 54 * "a" + ".strategy",
+        "at most 53 letters",
+    ),
     "a router of nothing": (AGENT + "    strategy: router\n", 2, "agents.ann", "nothing to choose from"),
     "a router to nobody": (
         AGENT + "    strategy:\n      kind: router\n      skills: [{agent: bob}]\n",
