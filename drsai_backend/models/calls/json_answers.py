@@ -51,9 +51,11 @@ async def answer_json(
         options = {"extra_create_args": {"response_format": {"type": "json_schema", "json_schema": named}}}
     elif asking.model_info["json_output"]:
         options = {"json_output": True}
-    answer = await asking.create(messages, **options)
-    for each in made:
-        await count(each)
+    try:
+        answer = await asking.create(messages, **options)
+    finally:
+        for each in made:
+            await count(each)
     said = answer.content if isinstance(answer.content, str) else ""
     try:
         return kind.model_validate_json(said[said.find("{") : said.rfind("}") + 1])

@@ -54,7 +54,7 @@ from drsai_backend.models.endpoints.thoughts import with_thought
 from drsai_backend.models.openai import PooledOpenAIClient
 from drsai_backend.models.text_calls.asking import TextCalls
 from drsai_backend.models.text_calls.wording import RenderedMessages, TextForm
-from drsai_backend.models.tokens import count_tokens, estimate_tokens, remaining_tokens
+from drsai_backend.models.tokens import count_tokens, estimate_content, estimate_tokens, remaining_tokens
 from drsai_backend.models.turns import AT_A_TURN, turns_here
 
 _CUT: Final[Any] = {
@@ -126,13 +126,19 @@ class _Call:
         steps: AnswerSteps | None,
         call: ModelCall,
         notes: CallNotes,
+        meter: UsageMeter,
         failed: Callable[[Exception], None] | None = None,
     ) -> None:
         self.notes = notes
+        self.meter = meter
         self._failed = failed
         self.since = time.monotonic()
         self.number, self.answer = 0, None
-        self.is_answered = False
+        self.said: list[str] = []
+        """What has come of the answer's text."""
+        self.prompt: Callable[[], int] | None = None
+        """Estimates what is sent; None: nothing is, so far."""
+        self.is_counted = False
         self.reserved: Callable[[bool], None] | None = None
         """Is told the end of a call that was reserved (`UsageMeter.reserve`)."""
         self.steps = steps
@@ -145,21 +151,37 @@ class _Call:
     async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self.steps is not None and self.answer is None:
             self.steps.not_answered(self.number)
+        count = self.meter.under_way.pop(self, None)
+        if count is not None and not self.is_counted:
+            count(self, error is not None and not isinstance(error, Exception))
         if self.reserved is not None:
-            self.reserved(self.is_answered)
+            self.reserved(self.is_counted)
         await self.notes.close()
         if self._failed is not None and isinstance(error, Exception):
             self._failed(error)
         self.notes.check_answer(error)
 
-    def record(self, agent: str, model: str, result: CreateResult, counts: Mapping[str, int]) -> CallRecord:
-        """Return what `Run.calls` keeps of it; `model`: the name that the client has for it."""
+    def unanswered(self, is_cut: bool) -> tuple[RequestUsage, Mapping[str, int]]:
+        """Return what a call has used to which no answer is given. One that was cut off, or broke while its answer
+        came, was worked at: what its endpoint has not said of that is estimated."""
+        again, was_worked_at = self.meter.is_made_again, self.notes.is_sent and (is_cut or any(self.said))
+        if self.prompt is None or not was_worked_at or (again is not None and again()):
+            return self.notes.unanswered(0, 0)
+        return self.notes.unanswered(self.prompt(), estimate_content("".join(self.said)))
+
+    def record(self, agent: str, model: str, result: CreateResult | None, counts: Mapping[str, int]) -> CallRecord:
+        """Return what `Run.calls` keeps of it; `model`: the name that the client has for it. `result`: its answer;
+        None: none is given."""
         record: dict[str, object] = {"agent": agent, "step": f"m{self.number}"}
         if isinstance(result, ModelAnswer):
             record |= {"profile": result.profile, "model": result.model, "attempts": result.attempts}
+        elif result is None and self.notes.by:
+            record |= self.notes.by
         elif model:
             record["model"] = model
-        if result.cached:
+        if result is None:
+            record["cut"] = True
+        elif result.cached:
             record["cached"] = True
         record |= {name: count for name, count in counts.items() if count}
         record["seconds"] = round(time.monotonic() - self.since, 3)
@@ -349,20 +371,38 @@ class RunModelClient(ChatCompletionClient):
 
                 exchange = await exchange_of(call.notes, result)
             usage, details = call.notes.spent(result)
-            self.meter.add(usage, details)
-            call.is_answered = True
-            speaker, each = self._agent.speaker, self.meter.each
-            if speaker is not None or each is not None:
-                counts = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens, **details}
-                record = call.record(speaker or "", self._where[1], result, counts)
-                if speaker is not None:
-                    self.meter.keep(record)
-                if each is not None:
-                    each(AnsweredCall(**record) if exchange is None else AnsweredCall(**record, exchange=exchange))
+            self._count(call, result, usage, details, exchange)
             if call.steps is not None:
                 await call.steps.answered(call.number, call.request, result)
             call.answer = result
         return result
+
+    def _count(
+        self,
+        call: _Call,
+        result: CreateResult | None,
+        usage: RequestUsage,
+        details: Mapping[str, int],
+        exchange: bytes | None = None,
+    ) -> None:
+        """Count what a call has used, once; `result`: its answer, None where it came to none."""
+        self.meter.add(usage, details)
+        call.is_counted = True
+        speaker, each = self._agent.speaker, self.meter.each
+        if speaker is None and each is None:
+            return
+        counts = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens, **details}
+        record = call.record(speaker or "", self._where[1], result, counts)
+        if speaker is not None:
+            self.meter.keep(record)
+        if each is not None:
+            each(AnsweredCall(**record) if exchange is None else AnsweredCall(**record, exchange=exchange))
+
+    def _count_unanswered(self, call: _Call, is_cut: bool) -> None:
+        """Count a call that came to no answer, if it has used anything."""
+        usage, details = call.unanswered(is_cut)
+        if usage.prompt_tokens or usage.completion_tokens:
+            self._count(call, None, usage, details)
 
     async def create(self, messages: Sequence[LLMMessage], **options: object) -> CreateResult:
         """One answer. Options are those of AutoGen's `create` and the wrapped client's.
@@ -388,15 +428,15 @@ class RunModelClient(ChatCompletionClient):
         # Those of a profile's client, whose attempt this is.
         notes = NOTES.get() or CallNotes(self.rules.bounds, self.thoughts, self.signed)
         failed = None if self.meter.failed is None else partial(self.meter.failed, self._where[1])
-        made = _Call(self._agent.steps, call, notes, failed)
+        made = _Call(self._agent.steps, call, notes, self.meter, failed)
         self.answered_by_tool = type(made.answer) is ToolAnswer
         if made.answer is not None:
             self._note(made.answer, notes)
             yield made.answer
             return
-        said: list[str] = []
-        text = _Text(self.rules.bounds) if call.streams else None
+        said, text = made.said, _Text(self.rules.bounds) if call.streams else None
         self.show = None
+        self.meter.under_way[made] = self._count_unanswered
         async with made:
             stream, item = await self._begun(call, notes, made)
             try:
@@ -440,13 +480,15 @@ class RunModelClient(ChatCompletionClient):
             where = None if self._openai is None else self._where
             texts = TextCalls(ask, self._text_form, options, self.rules.no_stop, where, self._agent.rendered)
             ask, options, messages = partial(texts.asked, notes), texts.options, texts.rendered(messages)
+        tools = cast("Sequence[Tool | ToolSchema]", options.get("tools") or ())
+        prompt = partial(estimate_tokens, messages, tools=tools)
         if self.meter.reserves and self.meter.reserve is not None:
-            tools = cast("Sequence[Tool | ToolSchema]", options.get("tools") or ())
-            prompt = partial(estimate_tokens, messages, tools=tools)
             made.reserved = await self.meter.reserve(self._where[1], prompt, self._longest(options))
+        made.prompt = prompt
         while True:
             notes.returns_thoughts = rules.reasoning
             notes.asked, notes.sent = ModelCall(self._sent(messages, rules, options), options, call.streams), None
+            notes.is_sent = not getattr(self.inner, "conforms", False)  # Else its attempts say so.
             stream = ask(notes.asked)
             token = NOTES.set(notes)
             try:

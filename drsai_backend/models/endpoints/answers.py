@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 from autogen_core.models import CreateResult, RequestUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -77,6 +77,10 @@ class CallNotes:
     """The body that was sent for it, and whose form it has: `openai` or `anthropic`; None: its client does not say."""
     instead: bytes | None = None
     """A body that is sent in place of one that is made of what is asked for."""
+    by: Mapping[str, str | int] = field(default_factory=dict[str, "str | int"])
+    """Which profile is asked, of which model, and in which attempt, as `CallRecord` names them; empty: none is."""
+    is_sent: bool = False
+    """Whether its endpoint is asked by now: a profile's call may wait for that."""
     length: AnswerLength | None = None
     close_stream: Callable[[], Awaitable[None]] | None = None
 
@@ -108,6 +112,14 @@ class CallNotes:
         lost.update(self.usage)
         return RequestUsage(prompt_tokens=prompt, completion_tokens=completion), {k: n for k, n in lost.items() if n}
 
+    def unanswered(self, prompt: int, completion: int) -> tuple[RequestUsage, Mapping[str, int]]:
+        """Return what a call without an answer has used, as far as endpoints have said it. `prompt`, `completion`: the
+        estimates for what they did not say of the newest attempt."""
+        asked, said = self.reported
+        # Some say at the beginning how long the answer is so far.
+        usage = RequestUsage(prompt_tokens=asked or prompt, completion_tokens=max(said, completion))
+        return self.spent(CreateResult(finish_reason="unknown", content="", usage=usage, cached=False))
+
     def check_answer(self, error: BaseException | None) -> None:
         """Raise EndpointFailed where an error says that what an endpoint has answered is no answer."""
         if self.length is not None and isinstance(error, _ODD):
@@ -123,7 +135,7 @@ class CallNotes:
         """The attempt came to nothing: what it has used counts, and the next one begins anew."""
         prompt, completion = self.reported
         self.lost.update({"prompt_tokens": prompt, "completion_tokens": completion, **self.usage})
-        self.usage, self.reported, self.signed = {}, (0, 0), []
+        self.usage, self.reported, self.signed, self.is_sent = {}, (0, 0), [], False
         self.service_tier = self.system_fingerprint = None
 
     def finish(self, result: CreateResult) -> Finish:
@@ -147,7 +159,8 @@ class CallRecord(TypedDict, total=False):
 
     `agent` and `step` say whose answer it was: `m0` is the first one of that agent in its turn. `model` answered, of
     that `profile` if it was one, after `attempts` calls. The tokens are named as in usage; those of attempts that came
-    to nothing are in them where they were reported. `cached`: the answer came out of the response cache.
+    to nothing are in them where they were reported. `cached`: the answer came out of the response cache. `cut`: the
+    call was cut off, or broke, before its answer was whole; its tokens are estimates where its endpoint has said none.
     """
 
     agent: str
@@ -156,6 +169,7 @@ class CallRecord(TypedDict, total=False):
     model: str
     attempts: int
     cached: bool
+    cut: bool
     seconds: float
     prompt_tokens: int
     completion_tokens: int
@@ -183,8 +197,9 @@ run instead."""
 class UsageMeter:
     """What the model calls of a run have used, over all its clients.
 
-    A call that failed or was cancelled is not counted, as no server says what it cost; a server that reports no
-    usage counts as a call of 0 tokens. Nothing here is estimated, but what the offline demo model reports of itself.
+    A call that failed counts as far as its server has said what it used. So does one that was cut off, where what the
+    server did not say is estimated, unless another process makes the call again (`is_made_again`). An answer without
+    usage counts as a call of 0 tokens.
 
     Attributes:
         details: of `DETAILS`, what is not 0.
@@ -220,6 +235,21 @@ class UsageMeter:
     """Awaited before every model call of the run, with its model and what it may use (`Reserve`)."""
     reserves: Collection[str] = field(default=(), compare=False, repr=False)
     """For what: it is not asked where, and for as long as, there is nothing."""
+
+    under_way: dict[object, Callable[[Any, bool], None]] = field(
+        default_factory=dict[object, "Callable[[Any, bool], None]"], compare=False, repr=False
+    )
+    """Calls without an answer so far, and what counts them if none comes: the second argument says whether the call was
+    cut off."""
+
+    is_made_again: Callable[[], bool] | None = field(default=None, compare=False, repr=False)
+    """Whether another process makes a call again that is cut off now: then nothing of it is estimated."""
+
+    def cut_off(self) -> None:
+        """Count the calls under way as cut off: the run is over here, and who has made them may be collected late."""
+        while self.under_way:
+            call, count = self.under_way.popitem()
+            count(call, True)
 
     def add(self, usage: RequestUsage, details: Mapping[str, int] | None = None) -> None:
         """Count one finished call."""

@@ -21,6 +21,7 @@ from drsai_backend.models.answer import Items, ModelAnswer, ModelCall, ReasonedR
 from drsai_backend.models.calls.heard import Recordings
 from drsai_backend.models.calls.params import PARAMETERS, ModelParams
 from drsai_backend.models.calls.run_client import AgentCalls, RunModelClient, takes_parameter
+from drsai_backend.models.endpoints.answers import NOTES
 from drsai_backend.models.endpoints.continuation import ContinuingClient
 from drsai_backend.models.endpoints.message_rules import where_of
 from drsai_backend.models.facts import facts_of
@@ -167,6 +168,9 @@ class Target:
             Exception: what the model's client raises.
         """
         is_open, shown = True, False
+        by: JsonObject = {"profile": self.name, "model": self.profile.model or self._endpoint, "attempts": attempts}
+        if (notes := NOTES.get()) is not None:
+            notes.by = by
         if self.profile.can.audio and asker.files is not None:
             owners = [each for each in (asker.owner, asker.thread_owner) if each is not None]
             call = call._replace(messages=await Recordings(asker.files, owners).heard(call.messages))
@@ -182,8 +186,7 @@ class Target:
                 if item is None or not (shown or item.finish_reason != "unknown" or _is_whole(item)):
                     raise Truncated
                 values: JsonObject = {name: getattr(item, name, None) for name in ReasonedResult.model_fields}
-                model = self.profile.model or self._endpoint
-                answer = ModelAnswer(**values, profile=self.name, model=model, attempts=attempts)
+                answer = ModelAnswer(**values, **by)
                 breaker.succeeded()
                 is_open = False
                 yield answer

@@ -102,7 +102,7 @@ class Execution:
         self.session.close()
         self.writer.steps.close()
         meter = self.writer.bounds.meter
-        meter.check = meter.each = meter.failed = meter.reserve = None
+        meter.check = meter.each = meter.failed = meter.reserve = meter.is_made_again = None
 
     async def _run_team(self) -> tuple[EndWrite, Turn | None]:
         """Run the team; however it ends, say what is to be stored.
@@ -120,6 +120,7 @@ class Execution:
                     watcher=Watcher(self._on_turn, self._on_chunk, self.steering.at_boundary, self._on_nested_turn),
                 )
             finally:
+                writer.bounds.meter.cut_off()
                 if writer.steps.writing is not None:  # Who asked for it was cancelled; it is a part of the turn.
                     await asyncio.wait((writer.steps.writing,))
         except LeaseLost:

@@ -121,6 +121,11 @@ class LiveRun:
     _waiters: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
     _end_waiters: list[asyncio.Future[None]] = field(default_factory=list[asyncio.Future[None]])
 
+    @property
+    def is_made_again(self) -> bool:
+        """Whether another process makes a call again that is cut off here."""
+        return self.leaving and not self.stop_requested and self.limit is None
+
     def begin(self, epoch: int, seq: int, attempt: int) -> None:
         """The lease is taken: `seq` is the newest message that was stored before."""
         self._at = Position(seq, epoch, STARTED - 1)

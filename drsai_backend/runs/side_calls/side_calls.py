@@ -109,8 +109,8 @@ class SideCalls:
         finally:
             used = {"kind": kind, "user": owner.user_id, "tokens": meter.total_tokens, "result": code}
             log.info("side call", extra={**used, "duration": round(time.monotonic() - since, 3)})
-        for each in made:
-            await self._calls.store(owner, kind, each)
+            for each in made:  # Of one whose client went away as well.
+                await self._calls.store(owner, kind, each)
         return SideAnswer(_text_of(result), _finish_of(result), meter.as_dict())
 
 

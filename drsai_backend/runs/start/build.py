@@ -142,6 +142,7 @@ async def build(
     )
     live = LiveRun(run_id, given.name, ask.team, int(at.timestamp()), allotted.speakers, ignored=allotted.ignored)
     live.is_taken_over = bool(given.resume.attempt)
+    context.meter.is_made_again = lambda: live.is_made_again
     if services.watchers:
         live.watchers = services.watchers
         _watch_calls(live, context.meter)
@@ -188,7 +189,8 @@ def _model_asked(live: LiveRun, check: Callable[[], None] | None) -> None:
 def _model_answered(live: LiveRun, each: Callable[[AnsweredCall], None] | None, record: AnsweredCall) -> None:
     if each is not None:
         each(record)
-    live.tell(ModelAnswered(record))
+    if not record.get("cut"):
+        live.tell(ModelAnswered(record))
 
 
 def _model_failed(live: LiveRun, model: str, error: Exception) -> None:

@@ -324,3 +324,49 @@ async def test_what_was_reserved_for_runs_that_have_ended_is_forgotten(make: Mak
     assert (await rows(drsai)).keys() == {"", run.run_id}
     gate.set()
     await run.wait()
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["streamed", "whole"])
+async def test_a_call_that_is_cut_off_counts(make: Make, model: ModelServer, streams: bool) -> None:
+    """Whoever stops each answer before its end does not get them for nothing: what the endpoint did not say by then is
+    estimated, in budgets, in usage and in the run alike."""
+    words = ["word "] * 400
+    reply = Reply("".join(words), chunks=words, chunk_delay=0.02, delay=0 if streams else 60)
+    model.script(None, lambda request: reply)
+
+    async def stopped(drsai: DrSai, thread: str) -> dict[str, int]:
+        before, ann = len(model.requests), drsai.user("ann", tenant="acme")
+        asked = asyncio.create_task(asking(drsai).chat(thread, stream=streams, max_tokens=500))
+
+        async def is_asked() -> bool:
+            return len(model.requests) > before
+
+        await until(is_asked)
+        await asyncio.sleep(0.4)
+        await ann.stop(thread)
+        assert (await asked).status_code == 200
+        [run] = (await ann.list_runs(thread)).items
+        assert run.status is RunStatus.STOPPED
+        assert run.calls is not None
+        assert run.usage is not None
+        [call] = run.calls
+        assert call["cut"]
+        assert call["prompt_tokens"] + call.get("completion_tokens", 0) == run.usage["total_tokens"]
+        return run.usage
+
+    def plain(context: RunContext) -> AssistantAgent:
+        return AssistantAgent("ann", context.model_client(), model_client_stream=streams)
+
+    drsai = await make({"plain": plain}, budget_user={"tokens_day": 1_000})
+    usage = await stopped(drsai, "t")
+    assert usage["prompt_tokens"] > 10
+    assert (usage["completion_tokens"] > 3) is streams
+    assert (await used(drsai))[0] == usage["total_tokens"]
+    [day] = (await drsai.usage.report(group_by=["day"])).items
+    assert (day.calls, day.total_tokens) == (1, usage["total_tokens"])
+    total = usage["total_tokens"]
+    for number in range(3):
+        total += (await stopped(drsai, f"t{number}"))["total_tokens"]
+    assert (await used(drsai))[0] == total
+    await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=total)
+    assert (await asking(drsai).chat("more")).status_code == 429
