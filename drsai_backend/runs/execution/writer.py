@@ -201,7 +201,8 @@ class RunWriter:
         except LeaseLost:
             if not await self._resolve_doubt():
                 raise
-            cut.clear()  # It was stored as a whole.
+            cut.clear()  # It was stored as a whole, with its calls.
+            end.progress = self.progress()
             self._complete(end, ended, cut)
             self.lease = await self._end_run(end, heard)
         if self.on_events is not None:

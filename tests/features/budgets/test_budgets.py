@@ -16,6 +16,7 @@ from drsai_backend.errors import BudgetReached
 from drsai_backend.features.budgets.rows import ENDED, forget_before
 from drsai_backend.models import ModelParams
 from tests.features.budgets.conftest import CALL, Asking, Make, asking, error_of, reserved, rows, today, used
+from tests.support.calls import Slow
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
 from tests.support.threads import until
 
@@ -370,3 +371,27 @@ async def test_a_call_that_is_cut_off_counts(make: Make, model: ModelServer, str
     assert (await used(drsai))[0] == total
     await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=total)
     assert (await asking(drsai).chat("more")).status_code == 429
+
+
+async def test_a_turn_counts_once_when_a_stop_meets_its_commit(make: Make, model: ModelServer) -> None:
+    """Its calls are stored with it, although the run was stopped before it heard of that."""
+    model.script(None, lambda request: Reply("Fine.", prompt_tokens=100, completion_tokens=10, delay=0.3))
+    drsai = await make({"pair": pair}, budget_user={"tokens_day": 100_000})
+    asked = asyncio.create_task(asking(drsai).chat(model="pair"))
+
+    async def is_asked() -> bool:
+        return len(model.requests) == 1
+
+    await until(is_asked)
+    slow = Slow(drsai.database, "write")
+    while (await used(drsai))[0] < CALL:
+        slow.done.clear()
+        await slow.done.wait()
+    ann = drsai.user("ann", tenant="acme")
+    await ann.stop("t")
+    assert (await asked).status_code == 200
+    [run] = (await ann.list_runs("t")).items
+    assert (run.status, len(model.requests)) == (RunStatus.STOPPED, 1)
+    assert run.usage is not None
+    assert run.usage["total_tokens"] == CALL
+    assert (await used(drsai))[0] == CALL
