@@ -37,8 +37,9 @@ def move(
     Servers of both work on. New runs of the tenant are refused in both from now on, and begin in the other when this is
     done; while one is not over, nothing is moved. Whatever ends this: do it again, and it goes on.
     """
-    from drsai_backend.database.moving import CLOSED, move_tenant
+    from drsai_backend.database.moving import move_tenant
     from drsai_backend.datamodel.audit import CLI
+    from drsai_backend.datamodel.switches import CLOSED
 
     (database, extensions), (to, _) = database_and_schemas(source), database_and_schemas(target)
     for each in (database, to):

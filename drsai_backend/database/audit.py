@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.backends.prepared import Prepared, Step
 from drsai_backend.database.pages import Cursor, given
 from drsai_backend.datamodel import AuditEntry, JsonObject, table_of, utcnow
-from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.audit import Action, Actor, By
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.page import Page
@@ -106,6 +106,15 @@ def audit_step(
         "request_id": actor.request_id,
     }
     return _insert, row
+
+
+def newest_by(session: Session, action: Action, subject: str, tenant: str) -> By | None:
+    """Return how who did this last to a thing of a tenant came to act; None: the log does not say."""
+    query = sa.select(_entry.c.by).where(
+        _entry.c.tenant == tenant, _entry.c.action == action.value, _entry.c.subject == _cut(subject)
+    )
+    found = session.connection().execute(query.order_by(_entry.c.id.desc()).limit(1)).scalar()
+    return None if found is None else By(found)
 
 
 def _bounded(detail: JsonObject) -> JsonObject:

@@ -41,6 +41,7 @@ from drsai_backend.database.schemas import CORE, Schema, own_tables
 from drsai_backend.database.urls import parse_url
 from drsai_backend.datamodel import BudgetState, FileContent, RunStatus, Switch, table_of, utcnow
 from drsai_backend.datamodel.lifecycle import PENDING
+from drsai_backend.datamodel.switches import CLOSED, MOVING
 from drsai_backend.errors import Conflict, DatabaseError, InvalidRequest, NotFound
 
 STAYS: Final = {
@@ -53,9 +54,6 @@ _RANGE: Final = 40
 """Keys have their range in the bits above these."""
 _RANGES: Final = 256
 """By how many ranges the counters of a target go up at most: targets of one source hardly ever have the same."""
-CLOSED: Final = "this tenant is moved to another database"
-"""What clients of the source are told from then on, unless an operator had refused the tenant before."""
-_MARK: Final = "this tenant is being moved to another database: try again in some minutes"
 _Queries: TypeAlias = dict[sa.Table, sa.Select[Any]]
 _switch, _content = table_of(Switch), table_of(FileContent)
 
@@ -195,7 +193,7 @@ def _begin(origin: sa.Connection, source: str, target: str, tenant: str, queries
             connection.execute(sa.text(migrations.LOCK_SQL))
         message = connection.scalar(sa.select(_switch.c.message).where(_is_mark(tenant)))
         if message is not None:
-            which, _, digest = message.removeprefix(_MARK).strip(" ()").partition(":")
+            which, _, digest = message.removeprefix(MOVING).strip(" ()").partition(":")
             if which != _which(source):  # whose rows must not replace those that are nowhere else by now
                 raise Conflict(f"{tenant} is being moved there from another database: name that one, as before")
             return digest
@@ -209,7 +207,7 @@ def _begin(origin: sa.Connection, source: str, target: str, tenant: str, queries
                 least = highest_id(origin, table) >> _RANGE
                 if highest_id(connection, table) >> _RANGE <= least:
                     continue_after(connection, table, least + random.randint(1, _RANGES) << _RANGE)
-        _mark(connection, tenant, f"{_MARK} ({_which(source)}:)")
+        _mark(connection, tenant, f"{MOVING} ({_which(source)}:)")
     return ""
 
 
@@ -217,6 +215,7 @@ def _copy(origin: sa.Connection, source: str, target: str, tenant: str, queries:
     """Store the rows in the target, all or none of them, and say so in the mark."""
     moved, is_checked = list[Copied](), parse_url(target).get_backend_name() != "sqlite"
     with connecting(target) as connection:
+        _refuse_live(connection, tenant)  # Somebody goes on there with what was copied before.
         for table in reversed(queries):  # of an earlier time, since when the source was changed
             connection.execute(sa.delete(table).where(rows_of(table, tenant)))
         for table, query in queries.items():
@@ -231,7 +230,7 @@ def _copy(origin: sa.Connection, source: str, target: str, tenant: str, queries:
                 raise DatabaseError(f"{table.name} is not the same in the target: {stored}, where {read} was read")
             moved.append(stored)
         note_keys(connection, noted_keys(origin))  # which whoever opens the target needs from now on
-        _mark(connection, tenant, f"{_MARK} ({_which(source)}:{_digest(moved)})")
+        _mark(connection, tenant, f"{MOVING} ({_which(source)}:{_digest(moved)})")
     return moved
 
 
@@ -284,4 +283,4 @@ def _is_whole(tenant: str) -> sa.ColumnElement[bool]:
 
 
 def _is_mark(tenant: str) -> sa.ColumnElement[bool]:
-    return sa.and_(_is_whole(tenant), _switch.c.message.startswith(_MARK, autoescape=True))
+    return sa.and_(_is_whole(tenant), _switch.c.message.startswith(MOVING, autoescape=True))

@@ -10,10 +10,12 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.access.switchboard import Target
-from drsai_backend.database.audit import audit
+from drsai_backend.database.audit import audit, newest_by
 from drsai_backend.database.pages import Cursor, given
 from drsai_backend.datamodel import Switch, table_of, utcnow
-from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.audit import Action, Actor, By
+from drsai_backend.datamodel.switches import is_of_a_move
+from drsai_backend.errors import Forbidden
 from drsai_backend.features.switches.base import SwitchInfo
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
@@ -38,8 +40,9 @@ def list_switches(session: Session, tenant: str | None, after: str | None, limit
 
 
 def switch_off(session: Session, target: Target, message: str, until: datetime | None, actor: Actor) -> SwitchInfo:
-    """Switch something off, in place of how it was before."""
+    """Switch something off, in place of how it was before. Raises Forbidden as `switch_on` does."""
     connection = session.connection()
+    _check_own(session, target, actor)
     connection.execute(sa.delete(_switch).where(sa.or_(_of(target), sa.not_(_is_off()))))
     row = {**target._asdict(), "message": message, "until": until, "at": utcnow()}
     made = connection.execute(sa.insert(_switch).values(**row).returning(*_switch.c)).mappings().one()
@@ -49,11 +52,26 @@ def switch_off(session: Session, target: Target, message: str, until: datetime |
 
 
 def switch_on(session: Session, target: Target, actor: Actor) -> bool:
-    """Switch something on. False: it is on."""
+    """Switch something on. False: it is on. Raises Forbidden: the server's operator has switched it off, or a move of
+    the tenant has, and the actor is one of the API's."""
+    _check_own(session, target, actor)
     if not session.connection().execute(sa.delete(_switch).where(_of(target), _is_off())).rowcount:
         return False
     audit(session, actor, Action.SWITCHED_ON, _subject(target), target.tenant or None)
     return True
+
+
+def _check_own(session: Session, target: Target, actor: Actor) -> None:
+    """Raise Forbidden where a user is about to change what none of the API has switched off. The row does not say who
+    has, but the audit log: what it does not know any more is the server's."""
+    if actor.by is not By.USER:
+        return
+    query = sa.select(is_of_a_move).where(_of(target), _is_off())
+    if (is_a_move := session.connection().execute(query).scalar()) is None:
+        return
+    if is_a_move or newest_by(session, Action.SWITCHED_OFF, _subject(target), target.tenant) is not By.USER:
+        why = "it is being moved to another database" if is_a_move else "the server's operator has switched it off"
+        raise Forbidden(f"the {_subject(target)} cannot be switched here: {why}")
 
 
 def _is_off() -> sa.ColumnElement[bool]:

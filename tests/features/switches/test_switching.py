@@ -14,7 +14,8 @@ import pytest
 from drsai_backend import DrSai
 from drsai_backend.access.principal import ROLES, Scope
 from drsai_backend.datamodel import utcnow
-from drsai_backend.datamodel.audit import Actor, By
+from drsai_backend.datamodel.audit import CLI, Actor, By
+from drsai_backend.datamodel.switches import CLOSED, MOVING
 from drsai_backend.errors import DatabaseUnavailable, InvalidRequest
 from tests.features.switches.conftest import GONE, Make, asking, later_on
 from tests.support.commands import Commands
@@ -195,6 +196,32 @@ async def test_operators_switch_what_is_of_their_tenant(make: Make) -> None:
     assert (await http.delete(f"{AT}?kind=team")).json()["error"]["param"] == "name"
     olga.who = asking(drsai, "olga", scopes=ROLES["user"]).who
     assert (await http.get(AT)).status_code == 403
+
+
+async def test_what_the_servers_operator_has_switched_off_stays_so(make: Make) -> None:
+    """By the command line, by a program, or for a move: an operator of the tenant neither lifts nor changes it."""
+    drsai = await make()
+    http = asking(drsai, "olga", scopes=frozenset({Scope.RUNS_ADMIN})).http
+    research, whole = {"kind": "team", "name": "research"}, {"kind": "tenant", "name": "acme"}
+    await drsai.switches.off("team", "research", tenant="acme", message=GONE, actor=CLI)
+    await drsai.switches.off("tenant", "acme", message=CLOSED)
+    for named, why in ((research, "the server's operator"), (whole, "moved to another database")):
+        for refused in (
+            await http.delete(AT, params=named),
+            await http.put(AT, json={**named, "message": "Mine.", "until": int(time.time()) + 2}),
+        ):
+            assert refused.status_code == 403, refused.text
+            assert why in refused.json()["error"]["message"]
+    assert {each["message"] for each in (await http.get(AT)).json()["data"]} == {GONE, CLOSED}
+    # A mark is stored by a move alone, of which the audit log has nothing: what it has is of before.
+    await drsai.switches.on("tenant", "acme")
+    await drsai.switches.off("tenant", "acme", message=f"{MOVING} (0123:)", actor=OLGA)
+    assert (await http.delete(AT, params=whole)).status_code == 403
+    for kind, name in (("tenant", "acme"), ("team", "research")):
+        await drsai.switches.on(kind, name, tenant="acme")
+    assert (await http.put(AT, json={**research, "message": "Mine."})).status_code == 200
+    assert (await http.put(AT, json={**research, "message": "Mine again."})).status_code == 200
+    assert (await http.delete(AT, params=research)).json()["deleted"]
 
 
 async def test_the_command_line_switches_for_a_server(
