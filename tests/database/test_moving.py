@@ -217,6 +217,27 @@ def test_a_source_that_changes_meanwhile(urls: list[str]) -> None:
     assert not _is_refused_in(target)
 
 
+def test_a_target_that_has_gone_on_meanwhile(urls: list[str]) -> None:
+    """What was copied before is not copied anew, where a run of it is under way there."""
+    source, target = urls
+    _fill(source)
+
+    def change(sentence: str) -> None:
+        if "deleted" in sentence:
+            for url, statement in (
+                (source, sa.insert(AgentJson).values(tenant="acme", user_id="late", component={})),
+                (target, sa.update(table_of(Thread)).values(status=RunStatus.RUNNING)),
+            ):
+                with connecting(url) as connection:
+                    connection.execute(statement)
+
+    with pytest.raises(Conflict, match="changed in the source"):
+        move_tenant(source, target, "acme", tell=change)
+    there = _rows(target, "acme")
+    _refused(source, target, Conflict, "is not over: wait until it is")
+    assert _rows(target, "acme") == there
+
+
 def _is_refused_in(url: str) -> bool:
     with connecting(url, write=False) as connection:
         return connection.execute(sa.select(table_of(Switch)).where(ME)).first() is not None

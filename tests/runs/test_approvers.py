@@ -21,6 +21,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import Run, utcnow
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.datamodel.switches import CLOSED
 from drsai_backend.errors import ConfigurationError, DrSaiError, Forbidden, NotFound
 from drsai_backend.runs import InputMessage
 from drsai_backend.runs.threads.queries import input_requests_query
@@ -267,6 +268,21 @@ async def test_a_deadline_that_passes_denies_the_call(make: Make) -> None:
     assert await received(second) == [("expired", None)]
     said = thread.messages[-1]["content"]
     assert said.startswith("told: The call was denied: nobody of role:treasurer answered until 2")
+
+
+async def test_it_denies_nothing_while_the_tenant_is_moved(make: Make) -> None:
+    till = Till(by="role:treasurer", deadline=timedelta(seconds=0.3))
+    drsai = await make({"crew": till}, **QUICK)
+    await asked(drsai)
+    await drsai.switches.off("tenant", "acme", message=CLOSED)
+    await asyncio.sleep(1)
+    assert (await stored(drsai)).status is RunStatus.AWAITING_INPUT
+    await drsai.switches.on("tenant", "acme")
+
+    async def is_over() -> bool:
+        return (await stored(drsai)).status.is_final
+
+    await until(is_over)
 
 
 def asking(**options: Any) -> Any:

@@ -27,6 +27,7 @@ from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText
 from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.lifecycle import BUSY, DROP, GIVE_UP, RESUME, RETRY, STOP
 from drsai_backend.datamodel.owner import ThreadName
+from drsai_backend.datamodel.switches import is_moved
 from drsai_backend.errors import ThreadBusy
 from drsai_backend.json_types import JsonObject
 
@@ -437,5 +438,6 @@ def _end_unheld(
 
 
 def deadline_of(session: Session, run_id: str) -> datetime | None:
-    """Until when a person may answer; None: for ever."""
-    return session.connection().execute(sa.select(run.c.deadline).where(run.c.run_id == run_id)).scalar()
+    """Until when a person may answer; None: for ever, or until a move of the tenant is over."""
+    query = sa.select(run.c.deadline).where(run.c.run_id == run_id, ~is_moved(run.c.waits_in))
+    return session.connection().execute(query).scalar()

@@ -25,6 +25,7 @@ from drsai_backend.database.upserts import Insert, insert_into
 from drsai_backend.datamodel import BudgetRule, BudgetState, Run, RunStatus, Thread, table_of
 from drsai_backend.datamodel.audit import Action
 from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.datamodel.switches import is_moved
 from drsai_backend.errors import BudgetReached
 from drsai_backend.features.budgets.base import UNITS, BudgetInfo, Spend, periods
 from drsai_backend.features.rules.base import Who, of_thread
@@ -216,12 +217,12 @@ class PausedRun(NamedTuple):
 
 def paused(session: Session, after: int, limit: int) -> list[PausedRun]:
     """Return so many runs that are paused for a budget, behind a thread, in the order of their threads. Those that a
-    person has paused have no such code."""
+    person has paused have no such code, and those of a tenant that is moved are left alone."""
     t, r = _thread.c, _run.c
     columns = (r.run_id, r.epoch, r.principal, r.updated_at, r.started_at, r.seconds)
     query = sa.select(t.tenant, t.user_id, t.thread_id, t.id, *columns)
     query = query.join(_run, r.thread_key == t.id).where(
-        of_status(RunStatus.PAUSED), r.stop_code == BudgetReached.code, r.thread_key > after
+        of_status(RunStatus.PAUSED), r.stop_code == BudgetReached.code, r.thread_key > after, ~is_moved(t.tenant)
     )
     found = session.connection().execute(query.order_by(r.thread_key).limit(limit))
     return [PausedRun(ThreadName(*row[:3]), *row[3:]) for row in found]

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.datamodel import Run, WebhookDelivery, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.datamodel.switches import CLOSED, MOVING
 from drsai_backend.features.budgets import extension
 from drsai_backend.features.budgets.base import periods
 from drsai_backend.features.budgets.extension import BATCH, Resuming
@@ -89,6 +90,20 @@ async def test_a_setting_is_a_change(make: Make) -> None:
     assert await looking(drsai).look() == 1
     await rest(drsai)
     assert (await statuses(drsai)) == {RunStatus.COMPLETED: 1}
+
+
+@pytest.mark.usefixtures("never")
+@pytest.mark.parametrize("message", [CLOSED, f"{MOVING} (0123:)"], ids=["source", "target"])
+async def test_those_of_a_tenant_that_is_moved_are_left_alone(make: Make, message: str) -> None:
+    """In both databases, so that none is under way in either."""
+    drsai = await make({"pair": pair}, budget_user={"tokens_day": CALL + 20})
+    assert (await asking(drsai).chat(**FEW)).json()["drsai"]["status"] == "paused"
+    await drsai.switches.off("tenant", "acme", message=message)
+    await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=100_000)
+    assert await looking(drsai).look() == 0
+    await drsai.switches.on("tenant", "acme")
+    assert await looking(drsai).look() == 1
+    await rest(drsai)
 
 
 @pytest.mark.usefixtures("never")
