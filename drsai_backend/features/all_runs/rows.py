@@ -204,6 +204,7 @@ def _shown(row: JsonObject) -> AnyRun:
 def errors(session: Session, of: Wanted, tenant: str | None, limit: int) -> list[ErrorGroup]:
     """Return in which ways runs of which teams have failed, the most frequent first; of the newest 100,000."""
     query, _ = _query(session, replace(of, status=RunStatus.ERROR), tenant, utcnow())
+    query = query.with_only_columns(_r.error_message, _r.created_at, _r.team, _r.run_id)
     groups: dict[tuple[str, str], ErrorGroup] = {}
     rows = session.connection().execute(query.order_by(_r.created_at.desc(), _r.id.desc()).limit(MOST_COUNTED))
     for row in rows:
