@@ -121,7 +121,7 @@ def _read(after: str, by: Sequence[GroupBy]) -> Sequence[object]:
         text = base64.urlsafe_b64decode(after + "=" * (-len(after) % 4))
         keys = cast("list[object]", orjson.loads(text))
         if [*map(type, keys)] == [int if name in ("day", "turn") else str for name in by] and all(
-            each < 2**31 if isinstance(each, int) else "\0" not in str(each) for each in keys
+            0 <= each < 2**31 if isinstance(each, int) else "\0" not in str(each) for each in keys
         ):
             return keys
     except (TypeError, ValueError, binascii.Error):

@@ -165,7 +165,7 @@ async def test_sums_by_all_that_a_call_belongs_to(drsai: DrSai, model: ModelServ
         (Counted(until=utcnow() + timedelta(hours=1)), 5),
     ):
         assert sum(each.calls for each in await sums(drsai, of=of)) == wanted, of
-    for after in ("x", "W10", "WyJhIl0x", "e30"):
+    for after in ("x", "W10", "WyJhIl0x", "e30", "Wy0zMDAwMDAwMDAwXQ"):  # The last one: [-3000000000].
         with pytest.raises(InvalidRequest):
             await drsai.usage.report(None, ["day"], after)
     with pytest.raises(InvalidRequest, match="there is no group 'week'"):
