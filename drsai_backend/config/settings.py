@@ -28,6 +28,7 @@ from drsai_backend.config.values import (
     ApiKey,
     BudgetsOf,
     Continues,
+    Days,
     Delays,
     Document,
     Documents,
@@ -340,8 +341,8 @@ class Settings(BaseSettings):
         default_factory=list, description="Folders that `file_reader` reads from, separated by commas."
     )
 
-    retention_days: float | None = Field(
-        default=None, gt=0, le=1_000_000, description="Threads unchanged for longer are deleted; unset: all are kept."
+    retention_days: Days | None = Field(
+        default=None, gt=0, description="Threads unchanged for longer are deleted; unset: all are kept."
     )
     retention: Retention = Field(
         default_factory=dict,

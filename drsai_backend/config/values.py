@@ -15,6 +15,9 @@ from typing import Annotated, Final, Literal, TypeAlias, cast
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, SecretStr
 from pydantic_settings import NoDecode
 
+_CENTURY: Final = 36_500
+"""Days. More, before now, is soon no date."""
+
 
 def _read(value: object, shorter: Callable[[str], object]) -> object:
     """Return what a variable holds: JSON, or what is shorter to write."""
@@ -104,6 +107,10 @@ def _check_delays(value: list[float]) -> list[float]:
     return value
 
 
+def _within_dates(days: float) -> float:
+    return min(days, _CENTURY)
+
+
 def _check_kept(value: dict[str, float]) -> dict[str, float]:
     for name in value:
         tenant, slash, status = name.rpartition("/")
@@ -191,8 +198,12 @@ BudgetsOf: TypeAlias = Annotated[
 ]
 """Tokens and money for a day and a month, as `tokens_day=1000000, cost_month=50`, or JSON; 0: no budget."""
 
+Days: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000), AfterValidator(_within_dates)]
+"""Days that something is kept for. More than a century is a century: one that is refused would stop a server, or where
+it is stored be passed over, so that less is kept."""
+
 Retention: TypeAlias = Annotated[
-    dict[str, Annotated[float, Field(ge=0, le=1_000_000)]],
+    dict[str, Days],
     NoDecode,
     _numbers("error=7, paused=90 or acme/*=365"),
     AfterValidator(_check_kept),

@@ -184,6 +184,15 @@ async def test_tenants_and_statuses_have_days_of_their_own(db: DatabaseManager) 
     assert everything - await _left(db) == gone
 
 
+async def test_more_days_than_there_are_dates_keep_all(db: DatabaseManager) -> None:
+    await db.database.write(lambda session: _add(session, "old", 20 * DAY, RunStatus.COMPLETED))
+    for said in ({"retention_days": 1_000_000}, {"retention": {"*": 1_000_000}}):
+        days = Settings(_env_file=None, **said)  # type: ignore[arg-type]
+        [rule] = rules(days.retention_days, days.retention)
+        assert await db.database.write(lambda session, rule=rule: prune(session, **rule._asdict())) == 0
+    assert await _left(db) == {"old"}
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
