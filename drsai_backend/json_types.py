@@ -30,13 +30,19 @@ def storable_text(text: str) -> str:
 def storable_value(value: Any) -> Any:
     """Return a JSON value with the texts in it, names of fields included, as `storable_text` has them, and integers of
     more than 64 bits as texts."""
-    if isinstance(value, str):
-        return storable_text(value)
-    if isinstance(value, list):
-        return [storable_value(item) for item in as_list(value)]
-    if isinstance(value, dict):
-        return {storable_text(key): storable_value(item) for key, item in as_object(value).items()}
-    return str(value) if isinstance(value, int) and value.bit_length() > 63 else value
+    match value:
+        case None:
+            return None
+        case str():
+            return storable_text(value)
+        case list():
+            return [storable_value(item) for item in as_list(value)]
+        case dict():
+            return {storable_text(key): storable_value(item) for key, item in as_object(value).items()}
+        case int() if value.bit_length() > 63:
+            return str(value)
+        case _:
+            return value
 
 
 def with_parts(messages: Any) -> Iterator[tuple[int, JsonObject, list[object]]]:

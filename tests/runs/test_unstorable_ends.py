@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -21,6 +22,12 @@ from tests.support.threads import QUICK, Make, ended, idle, request, run_of, thr
 
 ODD = {"half of an emoji": "x\ud83dy", "nul": "x\0y"}
 CLEAN = {"half of an emoji": "x?y", "nul": "x\ufffdy"}
+
+
+@pytest.fixture(autouse=True)
+def _not_captured(caplog: pytest.LogCaptureFixture) -> None:
+    """What is captured goes from one process of the tests to another, which such characters cannot."""
+    caplog.set_level(logging.CRITICAL + 1, "drsai")
 
 
 @pytest.fixture(params=ODD)

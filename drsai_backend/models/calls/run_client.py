@@ -64,6 +64,11 @@ _CUT: Final[Any] = {
 }
 
 
+def _estimated(messages: Sequence[LLMMessage], options: JsonObject) -> int:
+    """Return about how many tokens are sent."""
+    return estimate_tokens(messages, tools=options.get("tools") or ())
+
+
 def takes_parameter(client: ChatCompletionClient, name: str) -> bool:
     """Whether a model client takes a parameter of requests; see `ModelProvider`."""
     if isinstance(client, RunModelClient):
@@ -226,8 +231,9 @@ class RunModelClient(ChatCompletionClient):
         self._args = {name: value for name, value in given.items() if takes_parameter(inner, name)} if given else {}
         self._form: JsonObject | None = self._args.pop("response_format", None)
         self.rules = rules if rules is not None else MessageRules()
-        # A profile's client makes messages fit each of its endpoints.
-        self.messages: MessageForm | None = "any" if getattr(inner, "conforms", False) else messages
+        # A profile's client makes messages fit each of its endpoints, and its attempts say what is sent.
+        self._conforms = bool(getattr(inner, "conforms", False))
+        self.messages: MessageForm | None = "any" if self._conforms else messages
         is_bounded = "max_tokens" in self._args and self._openai is not None
         if is_bounded and renames_max_tokens(*self._where, inner.model_info["family"]):
             self._args["max_completion_tokens"] = self._args.pop("max_tokens")
@@ -342,11 +348,12 @@ class RunModelClient(ChatCompletionClient):
         """Note what an answer tells of itself, for whoever shows the agent's message."""
         if (speaker := self._agent.speaker) is None:
             return
-        if isinstance(result, ReasonedResult) and (reasoning := result.reasoning) is not None:
-            self.meter.thoughts.setdefault(speaker, []).append(reasoning)
-            self.thoughts |= {call.id: reasoning for call in result.content if not isinstance(call, str)}
-        if isinstance(result, ReasonedResult) and (signed := result.signed) is not None:
-            self.signed |= {call.id: signed for call in result.content if not isinstance(call, str)}
+        if isinstance(result, ReasonedResult):
+            if (reasoning := result.reasoning) is not None:
+                self.meter.thoughts.setdefault(speaker, []).append(reasoning)
+                self.thoughts |= {call.id: reasoning for call in result.content if not isinstance(call, str)}
+            if (signed := result.signed) is not None:
+                self.signed |= {call.id: signed for call in result.content if not isinstance(call, str)}
         if isinstance(result, ModelAnswer):
             self.meter.answered[speaker] = result.by()
         else:
@@ -480,15 +487,13 @@ class RunModelClient(ChatCompletionClient):
             where = None if self._openai is None else self._where
             texts = TextCalls(ask, self._text_form, options, self.rules.no_stop, where, self._agent.rendered)
             ask, options, messages = partial(texts.asked, notes), texts.options, texts.rendered(messages)
-        tools = cast("Sequence[Tool | ToolSchema]", options.get("tools") or ())
-        prompt = partial(estimate_tokens, messages, tools=tools)
+        made.prompt = partial(_estimated, messages, options)
         if self.meter.reserves and self.meter.reserve is not None:
-            made.reserved = await self.meter.reserve(self._where[1], prompt, self._longest(options))
-        made.prompt = prompt
+            made.reserved = await self.meter.reserve(self._where[1], made.prompt, self._longest(options))
         while True:
             notes.returns_thoughts = rules.reasoning
             notes.asked, notes.sent = ModelCall(self._sent(messages, rules, options), options, call.streams), None
-            notes.is_sent = not getattr(self.inner, "conforms", False)  # Else its attempts say so.
+            notes.is_sent = not self._conforms
             stream = ask(notes.asked)
             token = NOTES.set(notes)
             try:

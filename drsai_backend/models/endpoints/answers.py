@@ -97,6 +97,8 @@ class CallNotes:
     def whole_signed(self) -> list[JsonObject]:
         """The thinking blocks of the answer; none where what was thought is longer than a thought may be, and so is not
         whole. To be asked before `bounded`."""
+        if not self.signed:
+            return []
         length = sum(len(text) for block in self.signed for text in block.values())
         is_cut = self.length is not None and self.length.is_thought_cut
         return [] if is_cut or length > self.bounds.thought else self.signed

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from autogen_agentchat.messages import BaseChatMessage, TextMessage, ThoughtEvent
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 log = logging.getLogger("drsai.run")
+_USUAL: Final = Finish()
 T = TypeVar("T")
 
 
@@ -174,7 +175,9 @@ class RunWriter:
         # The words of models, tools, endpoints and exceptions, of any characters.
         asked = storable_value(self._asked(end.input_request, last))
         end.finish, end.ending, end.input_request = finish.stored(), ending, asked
-        end.stop_reason, end.error_message = storable_value(end.stop_reason), storable_value(end.error_message)
+        end.stop_reason = storable_value(end.stop_reason)
+        if end.error_message is not None:
+            end.error_message = storable_text(end.error_message)
         ended = RunEnded(
             end.status,
             end.stop_reason,
@@ -256,9 +259,9 @@ class RunWriter:
         if status in (RunStatus.COMPLETED, RunStatus.STOPPED):
             shows = self.transcript.shows
             source = next((each.source for each in reversed(self.messages) if shows(each)), None)
-            finish = self.bounds.meter.finishes.get(source or "", Finish())
-            return Finish(*map(storable_value, finish))
-        return Finish()
+            finish = self.bounds.meter.finishes.get(source or "", _USUAL)
+            return finish if finish == _USUAL else Finish(*map(storable_value, finish))
+        return _USUAL
 
     async def hand_over(self) -> None:
         """Give the lease back although the run is not over."""
