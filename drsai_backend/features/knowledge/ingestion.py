@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _PART: Final = 32
 """Chunks that are embedded at a time."""
-_PUT: Final = 8
+_PUT: Final = 16
 """Chunks that are stored at a time, by one job of the process at a time: of others, those who write on SQLite wait
 meanwhile, on PostgreSQL all of the process."""
 _STEP: Final = 1 << 20
