@@ -137,7 +137,7 @@ def is_temporary(session: Session, name: ThreadName) -> bool:
 
 
 def over_among(session: Session, names: Sequence[ThreadName]) -> list[ThreadName]:
-    """Those of the threads whose newest run is over, or that are not there any more."""
+    """Return those of the threads whose newest run is over, or that are not there any more."""
     query = sa.select(*(thread.c[name] for name in NAME)).where(
         any_of_threads(thread), thread.c.status.not_in(list(FINAL))
     )
@@ -160,8 +160,8 @@ def forget_response(session: Session, name: ThreadName, run_id: str, kept: Mappi
 
 
 def _records(session: Session, key: int) -> dict[str, JsonObject]:
-    """What all runs of a thread, and answers to them, tell as responses of their requests; nothing of one that is
-    none."""
+    """Return what all runs of a thread, and answers to them, tell as responses of their requests; nothing of one that
+    is none."""
     connection = session.connection()
     query = sa.select(_field.c.name, _field.c.value).where(_field.c.thread_key == key)
     fields: dict[str, JsonObject] = {each.name: each.value for each in connection.execute(query)}

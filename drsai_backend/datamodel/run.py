@@ -36,7 +36,7 @@ from drsai_backend.json_types import formatted
 
 CALL_FIELDS: Final = (
     *("agent", "step", "prompt_tokens", "completion_tokens", "seconds", "profile", "model"),
-    *("cached_tokens", "reasoning_tokens", "cache_write_tokens", "attempts", "cached"),
+    *("cached_tokens", "reasoning_tokens", "cache_write_tokens", "attempts", "cached", "cut"),
 )
 """The places of a model call's fields (`drsai_backend.models.endpoints.answers.CallRecord`) in its short form."""
 _PLACES: Final = {name: place for place, name in enumerate(CALL_FIELDS, 1)}

@@ -8,8 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.dialects import sqlite
+
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import Thread
+from drsai_backend.datamodel.run import CallsType
 from drsai_backend.errors import DrSaiError
 from drsai_backend.state import decode_state
 from drsai_backend.state.store import JournalStateStore
@@ -121,7 +124,7 @@ def read_evidence(url: str, thread: str) -> Evidence | None:
                 item["first_seq"],
                 item["last_seq"],
                 item["error_message"],
-                _json(item["usage"])["total_tokens"],
+                _json(item["usage"])["total_tokens"] - _estimated(item["calls"]),
                 item["joined"],
             )
         )
@@ -137,6 +140,19 @@ def read_evidence(url: str, thread: str) -> Evidence | None:
     changed = query(url, "SELECT seq FROM chaos_changed WHERE thread_key = ?", key)
     found.changed = [item["seq"] for item in changed]
     return found
+
+
+def cut_calls(calls: Any) -> list[Any]:
+    """The model calls of a run's row that were cut off: what they have used is estimated."""
+    return [each for each in CallsType().process_result_value(_list(calls), sqlite.dialect()) or () if each.get("cut")]
+
+
+def _estimated(calls: Any) -> int:
+    return sum(each.get("prompt_tokens", 0) + each.get("completion_tokens", 0) for each in cut_calls(calls))
+
+
+def _list(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
 
 
 def _json(value: Any) -> Any:

@@ -176,7 +176,10 @@ async def test_anthropics_are_equal_to_a_fresh_conversion(
     for messages in asked:
         stock._last_used_tools = []  # pyright: ignore[reportPrivateUsage] - what it keeps from call to call, ours does not
         made = await asked_of(ours, sides.sent, messages, tools)
-        assert made == await asked_of(stock, sides.sent, messages, tools)
+        fresh = await asked_of(stock, sides.sent, messages, tools)
+        if isinstance(fresh, tuple) and fresh[0].get("tools") == []:
+            del fresh[0]["tools"], fresh[0]["tool_choice"]  # Endpoints refuse a choice of no tools: ours sends neither.
+        assert made == fresh
 
 
 async def test_anthropics_are_converted_once() -> None:

@@ -27,7 +27,7 @@ JOURNAL, WORKER = table_of(JournalEntry), table_of(Worker)
 FIELDS: dict[str, Any] = {
     **dict.fromkeys(("agent", "step", "profile", "model"), st.text()),
     **dict.fromkeys(("attempts", "prompt_tokens", "completion_tokens", "reasoning_tokens"), st.integers(0, 2**40)),
-    "cached": st.booleans(),
+    **dict.fromkeys(("cached", "cut"), st.booleans()),
     "seconds": st.floats(0, 1e6),
     "of_a_later_release": st.integers(),
 }

@@ -15,6 +15,7 @@ import pytest
 from drsai_backend import DrSai
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import Principal
+from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.openai import conversations
 from drsai_backend.database import api_keys, files, responses, shares
 from drsai_backend.database import stored_definitions as stored
@@ -208,6 +209,7 @@ async def test_the_last_item_of_a_conversation_is_added_once(
 class _Responses:
     def __init__(self, drsai: DrSai) -> None:
         self.engine = drsai.engine
+        self.bodies = Bodies(10**6, 10**6)
 
 
 async def test_the_last_file_is_kept_once(pair: Pair, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
