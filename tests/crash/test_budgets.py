@@ -77,9 +77,12 @@ async def main(url, part):
             print(run.status.value)
             return
         if part == "kill":
-            # Its row says that it runs, and nobody has taken it up.
-            async def die(_):
-                os.kill(os.getpid(), signal.SIGKILL)
+            # Its row says that it runs, and nobody has taken it up. The queue of jobs may look at it before.
+            look_at = drsai.engine.look_at
+            async def die(key):
+                if (await me.get_thread("t")).status.value == "running":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                await look_at(key)
             drsai.engine.look_at = die
             await asyncio.sleep(60)
         while (await me.get_thread("t")).status.value != "completed":

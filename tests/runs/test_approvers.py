@@ -34,6 +34,21 @@ ANN = ThreadName("acme", "ann", "t")
 TREASURER: dict[str, Any] = {"tenant": "acme", "roles": ["treasurer"]}
 
 
+def paying(pay: Any, arguments: dict[str, Any]) -> RoundRobinGroupChat:
+    """A clerk who calls the tool once for each message, but for thanks."""
+
+    def rule(messages: Any, _: Any) -> Any:
+        last = messages[-1]
+        if isinstance(last, FunctionExecutionResultMessage):
+            return "told: " + last.content[0].content
+        if "thanks" in str(last.content):
+            return "welcome"
+        return [FunctionCall("1", json.dumps(arguments), "pay")]
+
+    clerk = AssistantAgent("clerk", ScriptedClient(rule), tools=[pay], reflect_on_tool_use=True)
+    return RoundRobinGroupChat([clerk], max_turns=1)
+
+
 class Till:
     """An agent whose tool pays, once it was approved."""
 
@@ -48,16 +63,7 @@ class Till:
             self.paid.append(to)
             return f"paid {to}"
 
-        def rule(messages: Any, _: Any) -> Any:
-            last = messages[-1]
-            if isinstance(last, FunctionExecutionResultMessage):
-                return "told: " + last.content[0].content
-            if "thanks" in str(last.content):
-                return "welcome"
-            return [FunctionCall("1", '{"to": "ada"}', "pay")]
-
-        clerk = AssistantAgent("clerk", ScriptedClient(rule), tools=[pay], reflect_on_tool_use=True)
-        return RoundRobinGroupChat([clerk], max_turns=1)
+        return paying(pay, {"to": "ada"})
 
 
 async def asked(drsai: DrSai, user_id: str = "ann", tenant: str = "acme") -> dict[str, Any]:
@@ -142,14 +148,7 @@ class Purse:
             self.paid.append(amount)
             return f"paid {amount}"
 
-        def rule(messages: Any, _: Any) -> Any:
-            last = messages[-1]
-            if isinstance(last, FunctionExecutionResultMessage):
-                return "told: " + last.content[0].content
-            return [FunctionCall("1", json.dumps({"amount": self.amount}), "pay")]
-
-        clerk = AssistantAgent("clerk", ScriptedClient(rule), tools=[pay], reflect_on_tool_use=True)
-        return RoundRobinGroupChat([clerk], max_turns=1)
+        return paying(pay, {"amount": self.amount})
 
 
 async def answered(drsai: DrSai, role: str, question: dict[str, Any], decision: Any, **values: Any) -> Any:
