@@ -29,6 +29,8 @@ BOUND: Final = 64 * 2**20
 """Bytes that a server may take for what is searched."""
 _BYSTANDERS, _PAUSE = 2, 0.05
 """Others who chat, and seconds between two chats of each."""
+_WARM = 1.0
+"""Seconds of chats before those that are measured: the first one of a process takes several times as long."""
 _LINES = 17
 _MB = 1_000_000
 
@@ -72,7 +74,7 @@ class _Server:
         """Have all files read into a new store, beside a bystander."""
         store = (await client.post("/v1/vector_stores", json={})).raise_for_status().json()["id"]
         rest, most, before, start = self._memory(), 0, self._spent(), time.perf_counter()
-        async with self._bystander() as waited:
+        async with self.bystander() as waited:
             batches = f"/v1/vector_stores/{store}/file_batches"
             batch = (await client.post(batches, json={"file_ids": self.file_ids})).raise_for_status().json()
             while batch["status"] == "in_progress":
@@ -86,7 +88,7 @@ class _Server:
         self.growth.append(most - rest)
         spent, before = self._spent() - before, self._spent()
         self.beside.append(waited)
-        async with self._bystander() as waited:
+        async with self.bystander() as waited:
             await asyncio.sleep(seconds)
         self.alone.append(waited)
         chats = (self._spent() - before) / len(self.alone[-1]) * len(self.beside[-1])
@@ -94,13 +96,13 @@ class _Server:
 
     async def read(self, made: Sequence[bytes]) -> None:
         """Read the files beside a bystander, and store nothing."""
-        async with self._bystander() as waited:
+        async with self.bystander() as waited:
             for number, content in enumerate(made):
                 await Reader().read(f"{number}.pdf", content)
         self.reading.append(waited)
 
     @asynccontextmanager
-    async def _bystander(self) -> AsyncGenerator[list[Spent]]:
+    async def bystander(self) -> AsyncGenerator[list[Spent]]:
         """Chats of somebody else, at a pace; how long each took."""
         waited: list[Spent] = []
 
@@ -152,10 +154,11 @@ async def measure(postgres: Postgres | None, rounds: int, pages: int = PAGES, fi
         f"{pages:,} pages of 250 words in {files} PDFs, attached to a new store of `drsai serve`, without an\n"
         "embedding model, and read alone (`Reader.read`, a file after the other, each in a process of its own), in\n"
         f"turns. {_BYSTANDERS} others chat with an instant model meanwhile, and as long afterwards, when nothing is\n"
-        "indexed. *CPU*: processor time a page, of the server and what reads, without that of the chats; in brackets\n"
-        "that of reading alone. *beside reading*: p99 while files are read alone, and nothing is indexed, which is\n"
-        "what sharing the processors costs. ÷ *CPU* of a chat: by the processor time that the server's event loop has\n"
-        f"had from question to answer, which other programs change little. Medians of {rounds} rounds.",
+        "indexed; both after a second of chats. *CPU*: processor time a page, of the server and what reads, without\n"
+        "that of the chats; in brackets that of reading alone. *beside reading*: p99 while files are read alone, and\n"
+        "nothing is indexed, which is what sharing the processors costs. ÷ *CPU* of a chat: by the processor time\n"
+        "that the server's event loop has had from question to answer, which other programs change little. Medians\n"
+        f"of {rounds} rounds.",
         (
             "database",
             "pages/s",
@@ -176,6 +179,8 @@ async def measure(postgres: Postgres | None, rounds: int, pages: int = PAGES, fi
             found, reading, spent = _Server(*at), list[float](), list[float]()
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{found.port}", timeout=60) as client:
                 await found.upload(client, made)
+                async with found.bystander():
+                    await asyncio.sleep(_WARM)
                 for _ in range(rounds):
                     before, start = psutil.Process().cpu_times(), time.perf_counter()
                     for number, content in enumerate(made):

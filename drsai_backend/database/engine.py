@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("drsai.run")
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
+_CALM: Final = 0.01
+"""Seconds in which nobody has used a database who is in the middle of a run that only computes."""
+_MOST_PAUSES: Final = 10
 T = TypeVar("T")
 
 DEFAULT_URL = "sqlite:///drsai.db"
@@ -67,6 +70,7 @@ class Database:
         shown = parsed.set(drivername=url.partition(":")[0]).difference_update_query(["password", "sslpassword"])
         self.url_safe = shown.render_as_string(hide_password=True)
         self._busy_timeout = busy_timeout
+        self._uses = self._seen = 0
         self.text_keys = text_keys
         self.dialect: Literal["sqlite", "postgresql"]
         self.sqlite_path: str | None = None
@@ -106,12 +110,27 @@ class Database:
             DatabaseError: the database refused.
             Exception: what `fn` raised; its transaction was rolled back.
         """
+        self._uses += 1
         return await self._backend.write(fn, short=short)
 
     async def write_apart(self, fn: Callable[[Session], T]) -> T:
-        """`write`, of what works on many rows: on PostgreSQL in a thread, so that nobody else on the event loop waits
-        for it. One that has begun is committed also when it is cancelled, and `close` waits for it."""
+        """`write`, of what works on many rows: once there is `calm`, and on PostgreSQL in a thread, so that nobody else
+        on the event loop waits for it. One that has begun is committed also when it is cancelled: `close` waits for
+        it."""
+        await self.calm()
         return await self._backend.write_apart(fn)
+
+    async def calm(self) -> None:
+        """Return once no coroutine has used the database for 10 ms, after 0.1 s at the latest.
+
+        For what has time: a run reads and writes several times within milliseconds, and if there were something long
+        to wait for at each of them, it would take many times as long.
+        """
+        for _ in range(_MOST_PAUSES):
+            before, self._seen = self._seen, self._uses
+            if before == self._uses:
+                return
+            await asyncio.sleep(_CALM)
 
     async def act(self, fn: Callable[[Session], T]) -> T:
         """`write`, for what a request asks to be made: what the context's `acting` stores beside it is stored in the
@@ -120,6 +139,7 @@ class Database:
 
     async def read(self, fn: Callable[[Session], T], *, short: bool = False) -> T:
         """Runs `fn(session)` read-only, all its statements in one snapshot. `short` and what it raises: as `write`."""
+        self._uses += 1
         return await self._backend.read(fn, short=short)
 
     def write_sync(self, fn: Callable[[Session], T]) -> T:

@@ -34,6 +34,26 @@ async def test_a_write_that_raises_leaves_nothing(database: Database):
     assert await database.read(names) == []
 
 
+async def test_what_is_written_apart_waits_for_those_at_work_and_not_for_ever(database: Database):
+    order: list[str] = []
+
+    async def works(until: asyncio.Event) -> None:
+        while not until.is_set():
+            await database.write(lambda _: order.append("work"))
+
+    over = asyncio.Event()
+    working = asyncio.create_task(works(over))
+    await asyncio.sleep(0.01)
+    began = len(order)
+    await database.write_apart(lambda _: order.append("apart"))
+    over.set()
+    await working
+    assert order.index("apart") - began > 5
+    quiet = len(order)
+    await database.write_apart(lambda _: order.append("apart"))
+    assert order[quiet:] == ["apart"]
+
+
 async def test_writes_that_wait_share_a_commit_and_fail_alone(sqlite: Database):
     release, grouped = threading.Event(), list[bool]()
     first = asyncio.create_task(sqlite.write(lambda _: release.wait(10)))

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from drsai_backend.database.values import batches
@@ -30,7 +31,7 @@ from drsai_backend.errors import DocumentTooLarge, DocumentUnsupported, InvalidR
 from drsai_backend.features.knowledge.base import context_of
 from drsai_backend.features.knowledge.rows import indexing as rows
 from drsai_backend.features.knowledge.rows.files import known_entries, without_vectors
-from drsai_backend.features.knowledge.rows.indexing import Part, Rebuild, Task
+from drsai_backend.features.knowledge.rows.indexing import Pair, Rebuild, Task
 from drsai_backend.json_types import JsonObject
 from drsai_backend.search import Entry, drop_index, prepare, remove_family
 from drsai_backend.search.base import MAX_TEXT
@@ -44,14 +45,14 @@ if TYPE_CHECKING:
     from drsai_backend.documents import Reader
     from drsai_backend.documents.base import ChunkedDocument
     from drsai_backend.files import Files
-    from drsai_backend.search import Embedder, Prepared
+    from drsai_backend.search import Embedder
     from drsai_backend.work.kinds import Job
 
 _PART: Final = 32
 """Chunks that are embedded at a time."""
-_PUT: Final = 16
-"""Chunks that are stored at a time, by one job of the process at a time: of others, those who write on SQLite wait
-meanwhile, on PostgreSQL all of the process."""
+_PUT: Final = 8
+"""Chunks that are looked through and stored at a time, by one job of the process at a time: of others, those who write
+on SQLite wait meanwhile, on PostgreSQL all of the process."""
 _STEP: Final = 1 << 20
 """Between the places of two chunks: others come between them when the file changes."""
 _GONE: Final = "the file was deleted"
@@ -120,9 +121,10 @@ class Ingestion:
             new = [each for each in part if known.get(each.ref) != _as_known(each) or each.ref in bare]
             vectors = await self._embed(job.owner, task.filename, new) if embeds else None
             unchanged = len(part) - len(new)
-            for ready, of_these in _few(await asyncio.to_thread(prepare, new), vectors):
-                stored, unchanged = Part(ready, of_these, unchanged), 0
-                await self._write(partial(rows.put, job=job, task=task, index=index, part=stored))
+            for some, of_these in _few(new, vectors):
+                put = partial(rows.put, job=job, task=task, index=index, unchanged=unchanged)
+                await self._put(some, of_these, put)
+                unchanged = 0
         there = {each.ref for each in entries}
         for gone in batches([ref for ref in known if ref not in there], _PART):
             await self._database.write(partial(rows.take_out, job=job, task=task, index=index, refs=gone))
@@ -132,6 +134,16 @@ class Ingestion:
     async def _embed(self, owner: Owner, filename: str, entries: Sequence[Entry]) -> list[bytes]:
         texts = [f"{context_of(filename, each.place)}\n{each.text}" for each in entries]
         return await self._embedder.embed(owner, texts) if texts else []
+
+    async def _put(
+        self, some: Sequence[Entry], vectors: Sequence[bytes] | None, put: Callable[[Session, Sequence[Pair]], object]
+    ) -> None:
+        """Have entries looked through and stored, neither while others are at work, as far as that can be."""
+        async with self._turn:
+            await self._database.calm()
+            ready = await asyncio.to_thread(prepare, some)
+            pairs = [*zip(ready, vectors or repeat(None, len(ready)), strict=True)]
+            await self._database.write_apart(lambda session: put(session, pairs))
 
     async def _write(self, some: Callable[[Session], T]) -> T:
         async with self._turn:
@@ -155,9 +167,8 @@ class Ingestion:
             for filename in dict.fromkeys(name for _, name in page if name):
                 mine = [_with_context(each, filename) for each, name in page if name == filename]
                 vectors = None if self.model is None else await self._embed(job.owner, filename, mine)
-                for ready, of_these in _few(await asyncio.to_thread(prepare, mine), vectors):
-                    store = partial(rows.copied, job=job, rebuild=rebuild, entries=ready, vectors=of_these)
-                    await self._write(store)
+                for some, of_these in _few(mine, vectors):
+                    await self._put(some, of_these, partial(rows.copied, job=job, rebuild=rebuild))
             if len(page) < _PART:
                 break
             after = page[-1][0].ref
@@ -187,11 +198,11 @@ class Ingestion:
 
 
 def _few(
-    ready: Sequence[Prepared], vectors: Sequence[bytes] | None
-) -> Iterator[tuple[Sequence[Prepared], Sequence[bytes] | None]]:
+    entries: Sequence[Entry], vectors: Sequence[bytes] | None
+) -> Iterator[tuple[Sequence[Entry], Sequence[bytes] | None]]:
     """Yield what is stored at a time, with its vectors: once also where there is nothing."""
-    for at in range(0, max(1, len(ready)), _PUT):
-        yield ready[at : at + _PUT], None if vectors is None else vectors[at : at + _PUT]
+    for at in range(0, max(1, len(entries)), _PUT):
+        yield entries[at : at + _PUT], None if vectors is None else vectors[at : at + _PUT]
 
 
 def entries_of(task: Task, chunks: Sequence[Chunk], known: Mapping[str, Entry]) -> list[Entry]:

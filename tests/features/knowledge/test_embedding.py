@@ -125,9 +125,9 @@ async def test_another_model_takes_over_while_the_old_index_is_searched(
     copied: list[int] = []
     copy = indexing.copied
 
-    def copy_twice(session: Any, job: Any, **of: Any) -> None:
-        copied.append(len(of["entries"]))
-        copy(session, job, **of)
+    def copy_twice(session: Any, entries: Any, **of: Any) -> None:
+        copied.append(len(entries))
+        copy(session, entries, **of)
 
     swaps, swap = [False], indexing.swap
     monkeypatch.setattr(indexing, "copied", copy_twice)

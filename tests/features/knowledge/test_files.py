@@ -141,9 +141,9 @@ async def test_others_come_in_between_what_is_stored(filled: Filled, monkeypatch
         finally:
             at_once -= 1
 
-    def puts(session: Session, **given: Any) -> None:
-        sizes.append(len(given["part"].entries))
-        putting(session, **given)
+    def puts(session: Session, entries: Any, **given: Any) -> None:
+        sizes.append(len(entries))
+        putting(session, entries, **given)
 
     monkeypatch.setattr(Database, "write_apart", writes)
     monkeypatch.setattr(indexing, "put", puts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -46,6 +46,8 @@ REINDEX: Final = "knowledge_reindex"
 SPEED_UP: Final = "knowledge_speed_up"
 _store, _file = table_of(KnowledgeStore), table_of(KnowledgeFile)
 _PAGE: Final = 1_000
+Pair: TypeAlias = tuple[Prepared, bytes | None]
+"""An entry, and its vector, where it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +114,17 @@ def begin(
     return store["index_key"], store["model"]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Some chunks of a file: those that are new or have changed, the vector of each, and how many are as they were."""
-
-    entries: Sequence[Prepared]
-    vectors: Sequence[bytes] | None
-    unchanged: int
-
-
-def put(session: Session, job: Job, task: Task, index: int, part: Part) -> None:
-    """Store chunks of a file, and count them. Raises JobLost: nobody wants them any more, or not there."""
+def put(session: Session, pairs: Sequence[Pair], *, job: Job, task: Task, index: int, unchanged: int) -> None:
+    """Store chunks of a file, those that are new or have changed, and count them and how many are as they were. Raises
+    JobLost: nobody wants them any more, or not there."""
     # What an attempt before has stored already is none.
-    _locked(session, job, task, index, progress=bool(part.entries))
-    add(session, index, part.entries, part.vectors)
-    _set(session, task, done=_file.c.done + len(part.entries) + part.unchanged)
+    _locked(session, job, task, index, progress=bool(pairs))
+    _add(session, index, pairs)
+    _set(session, task, done=_file.c.done + len(pairs) + unchanged)
+
+
+def _add(session: Session, index: int, pairs: Sequence[Pair]) -> None:
+    add(session, index, [entry for entry, _ in pairs], [vector for _, vector in pairs])
 
 
 def take_out(session: Session, job: Job, task: Task, index: int, refs: Sequence[str]) -> None:
@@ -246,18 +244,15 @@ def begin_rebuild(session: Session, job: Job, model: str | None) -> Rebuild | No
     return Rebuild(store["id"], store["index_key"], new, _changes(session, store["index_key"]))
 
 
-def copied(
-    session: Session, job: Job, rebuild: Rebuild, entries: Sequence[Prepared], vectors: Sequence[bytes] | None
-) -> None:
+def copied(session: Session, pairs: Sequence[Pair], *, job: Job, rebuild: Rebuild) -> None:
     """Store entries of the old index in the new one, but for those of files that are gone. Raises JobLost."""
     query = sa.select(_store.c.next_key).where(_store.c.id == rebuild.store_key).with_for_update(key_share=True)
     next_key = session.connection().execute(query).scalar()
     hold(session, job, progress=True)
     if next_key != rebuild.new:
         raise JobLost("the vector store is not embedded anew any more")
-    there = {each.ref for each in read_entries(session, rebuild.old, refs=[each.ref for each in entries])}
-    pairs = [(each, None if vectors is None else vectors[at]) for at, each in enumerate(entries) if each.ref in there]
-    add(session, rebuild.new, [entry for entry, _ in pairs], [vector for _, vector in pairs])
+    there = {each.ref for each in read_entries(session, rebuild.old, refs=[entry.ref for entry, _ in pairs])}
+    _add(session, rebuild.new, [each for each in pairs if each[0].ref in there])
 
 
 def take_out_of(session: Session, job: Job, index: int, refs: Sequence[str]) -> None:
