@@ -25,7 +25,7 @@ _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 _CALM: Final = 0.01
 """Seconds in which nobody has used a database who is in the middle of a run that only computes."""
-_MOST_PAUSES: Final = 10
+_MOST_PAUSES: Final = 5
 T = TypeVar("T")
 
 DEFAULT_URL = "sqlite:///drsai.db"
@@ -121,7 +121,7 @@ class Database:
         return await self._backend.write_apart(fn)
 
     async def calm(self) -> None:
-        """Return once no coroutine has used the database for 10 ms, after 0.1 s at the latest.
+        """Return once no coroutine has used the database for 10 ms, after 50 ms at the latest.
 
         For what has time: a run reads and writes several times within milliseconds, and if there were something long
         to wait for at each of them, it would take many times as long.
