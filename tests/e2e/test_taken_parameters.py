@@ -35,6 +35,12 @@ def settings(path: Path, claude: AnthropicServer, default: str = "claude", **mor
     own = {"provider": "anthropic", "model": "claude-test", "endpoint": claude.base_url.removesuffix("/v1"), **more}
     profiles = {"claude": own, "gpt": {"model": "gpt-4o"}, "both": {**own, "fallback": ["gpt"]}}
     profiles["rules"] = {"model": "gpt-4o", "routes": [{"use": "claude", "language": "ru"}]}
+    # AutoGen knows nothing of this one, and so not what it can do.
+    profiles |= {"qwen": {"model": "qwen-own"}, "claude, qwen": {**own, "fallback": ["qwen"]}}
+    profiles["qwen, gpt"] = {"model": "qwen-own", "fallback": ["gpt"]}
+    unable = {"model": "qwen-own", "can": {"structured_output": False}}
+    profiles |= {"unable": unable, "unable, gpt": {**unable, "fallback": ["gpt"]}}
+    profiles["claude, unable"] = {**own, "fallback": ["unable"]}
     file = path / "models.json"
     file.write_text(json.dumps({"default": default, "profiles": profiles}))
     return {"models": file, "model": None}
@@ -69,6 +75,31 @@ async def test_a_form_is_asked_of_a_model_that_takes_one(
     assert (len(claude.requests), [each.body["response_format"] for each in model.requests]) == (0, [form])
     await service.http.post(URL, json={**given, "response_format": {"type": "text"}})
     assert (len(claude.requests), len(model.requests)) == (1, 1)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=["json_object", "json_schema"])
+async def test_a_form_is_asked_of_models_of_which_nothing_is_known(
+    serve: Serve, claude: AnthropicServer, model: ModelServer, tmp_path: Path, form: dict[str, Any]
+) -> None:
+    for default in ("claude, qwen", "qwen, gpt"):
+        service = await serve({"lone": lone}, **settings(tmp_path, claude, default))
+        answer = await service.http.post(URL, json={"model": "lone", "messages": ASKED, "response_format": form})
+        assert (answer.status_code, len(claude.requests)) == (200, 0)
+        assert (model.requests[-1].model, model.requests[-1].body["response_format"]) == ("qwen-own", form)
+
+
+@pytest.mark.parametrize("default", ["unable, gpt", "claude, unable"])
+async def test_a_form_is_asked_of_who_is_said_to_be_unable_where_there_is_nobody_else(
+    serve: Serve, claude: AnthropicServer, model: ModelServer, tmp_path: Path, default: str
+) -> None:
+    service = await serve({"lone": lone}, **settings(tmp_path, claude, default))
+    given = {"model": "lone", "messages": ASKED, "response_format": SCHEMA}
+    assert (await service.http.post(URL, json=given)).status_code == 200
+    asked = "gpt-4o" if default == "unable, gpt" else "qwen-own"
+    assert (claude.requests, [(each.model, each.body["response_format"]) for each in model.requests]) == (
+        [],
+        [(asked, SCHEMA)],
+    )
 
 
 @pytest.mark.parametrize("form", FORMS, ids=["json_object", "json_schema"])

@@ -197,7 +197,8 @@ class ProfileClient(ChatCompletionClient):
             await _sleep(wait, call.options.get("cancellation_token"))
 
     def _candidates(self, call: ModelCall) -> list[Target]:
-        """Return who is asked, in order. Who cannot do what is asked is left out, if there is anybody who can."""
+        """Return who is asked, in order. Who takes no form of the answer is left out where one is asked for; who cannot
+        do what is asked, if there is anybody who can."""
         first = self._targets[0]
         messages, options, _ = call
         tools: Sequence[Tool | ToolSchema] = options.get("tools", ())
@@ -209,11 +210,12 @@ class ProfileClient(ChatCompletionClient):
             chain = self._targets if use is None else self._routed[use]
         if self._asker.rules.switches.off:
             chain = self._left_on(chain)
-        able = [each for each in chain if each.can(messages, options)]
         name = "response_format"
-        if not able and form_asked(options) and name in self.takes_params and not any(name in e.takes for e in chain):
-            raise ParameterRefused.of(name)  # It was accepted, as others of its models take it.
-        return able or [*chain]
+        if form_asked(options) and name in self.takes_params:
+            chain = [each for each in chain if name in each.takes]
+            if not chain:
+                raise ParameterRefused.of(name)  # It was accepted, as others of its models take it.
+        return [each for each in chain if each.can(messages, options)] or [*chain]
 
     def _left_on(self, chain: Sequence[Target]) -> Sequence[Target]:
         """Return those that are not switched off, by the names of their profiles or models. Raises SwitchedOff: all

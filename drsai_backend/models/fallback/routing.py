@@ -84,22 +84,23 @@ def _fits(
     return rule.cost_over is None or (price is not None and tokens() * price.prompt / 1e6 > rule.cost_over)
 
 
-def form_asked(options: Mapping[str, object]) -> object:
+def form_asked(options: Mapping[str, object]) -> str | None:
     """The form of the answer that a request asks for by `response_format`: `json_object` or `json_schema`; None: none,
     or text."""
     args = cast("Mapping[str, object]", options.get("extra_create_args") or {})
     given = args.get("response_format")
     kind = cast("Mapping[str, object]", given).get("type") if isinstance(given, Mapping) else None
-    return None if kind == "text" else kind
+    return kind if isinstance(kind, str) and kind != "text" else None
 
 
 def lacks(info: ModelInfo, messages: Sequence[LLMMessage], options: Mapping[str, object]) -> bool:
-    """Whether a request asks for something that a model cannot do."""
+    """Whether a request asks for something that a model cannot do, besides a `response_format`: that is sent to models
+    of which AutoGen knows nothing, too, as vLLM's."""
     if options.get("tools") and not info["function_calling"]:
         return True
-    output, form = options.get("json_output"), form_asked(options)
-    if (isinstance(output, type) or form == "json_schema") and not info.get("structured_output", False):
+    output = options.get("json_output")
+    if isinstance(output, type) and not info.get("structured_output", False):
         return True
-    if (output is True or form == "json_object") and not info["json_output"]:
+    if output is True and not info["json_output"]:
         return True
     return not info["vision"] and has_images(messages)

@@ -126,9 +126,10 @@ class Target:
             self.place["default"] = [providers.default_name, *where_of(self.client(None))]
 
     def can(self, messages: Sequence[LLMMessage], options: JsonObject) -> bool:
-        """Whether the model can do what a request asks for."""
-        takes_form = "response_format" in self.takes or not form_asked(options)
-        return takes_form and not lacks(self.info, messages, options)
+        """Whether the model can do what a request asks for. A form of the answer it cannot give if the profile says
+        so."""
+        said = {"json_object": self.profile.can.json_output, "json_schema": self.profile.can.structured_output}
+        return said.get(form_asked(options) or "") is not False and not lacks(self.info, messages, options)
 
     def client(self, api_key: SecretStr | None) -> ChatCompletionClient:
         """The model's client, with a request's own key where that is sent there."""
