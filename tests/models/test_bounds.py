@@ -12,7 +12,14 @@ from typing import Any
 import openai
 import pytest
 from autogen_core import FunctionCall
-from autogen_core.models import CreateResult, RequestUsage, UserMessage
+from autogen_core.models import (
+    AssistantMessage,
+    CreateResult,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    RequestUsage,
+    UserMessage,
+)
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -20,6 +27,7 @@ from hypothesis import strategies as st
 from drsai_backend.errors import EndpointFailed
 from drsai_backend.models import RunModelClient
 from drsai_backend.models.answer import ReasonedResult
+from drsai_backend.models.calls.run_client import AgentCalls
 from drsai_backend.models.endpoints.bounded import AnswerBounds, AnswerLength, bounded
 from drsai_backend.models.endpoints.message_rules import MessageRules
 from tests.models.conftest import MakeFactory
@@ -265,6 +273,23 @@ class TestAnthropic:
         server.script(None, lambda _: Raw(body(), EVENTS))
         _, result = await streamed(client(), tools=[TOOL])
         assert (result.content, result.finish_reason) == ("", "length")
+
+    @pytest.mark.parametrize("thought", ["Hm. " * 500, "我想。" * 200])
+    @pytest.mark.parametrize("streams", [True, False])
+    async def test_a_thought_that_is_too_long_is_not_sent_back(self, asked: Any, thought: str, streams: bool) -> None:
+        """Its signature says that it is another one."""
+        server, make = asked
+        calls, client = [ToolCall("add", {"a": 1}, id="t1")], make().with_steps(AgentCalls(speaker="a"))
+        server.script(None, [Reply("", calls, reasoning=thought), "2"])
+        options: Any = {"tools": [TOOL], "extra_create_args": {"thinking": {"type": "adaptive"}}}
+        result = (await streamed(client, **options))[1] if streams else await client.create(HELLO, **options)
+        assert isinstance(result, ReasonedResult)
+        assert (result.signed, thought.startswith(str(result.reasoning))) == (None, True)
+        done = FunctionExecutionResult(content="2", name="add", call_id="t1", is_error=False)
+        called = AssistantMessage(content=[FunctionCall("t1", '{"a": 1}', "add")], source="a")
+        told = [*HELLO, called, FunctionExecutionResultMessage(content=[done])]
+        assert (await client.create(told, **options)).content == "2"
+        assert not server.refused
 
     async def test_a_whole_answer(self, asked: Any) -> None:
         server, client = asked

@@ -99,9 +99,11 @@ class CallNotes:
         whole. To be asked before `bounded`."""
         if not self.signed:
             return []
-        length = sum(len(text) for block in self.signed for text in block.values())
+        text = "".join([text for block in self.signed for text in block.values()])
         is_cut = self.length is not None and self.length.is_thought_cut
-        return [] if is_cut or length > self.bounds.thought else self.signed
+        if is_cut or len(text.encode(errors="replace")) > self.bounds.thought:
+            self.signed = []  # Also for the run's client, which asks after that of the attempt at a profile's model.
+        return self.signed
 
     def spent(self, result: CreateResult) -> tuple[RequestUsage, Mapping[str, int]]:
         """Return what a call has used, and the details of it: of the answer, and of attempts before it as far as their
