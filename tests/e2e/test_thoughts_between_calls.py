@@ -260,6 +260,24 @@ async def test_claudes_thoughts_are_told_and_sent_back_as_they_were(
     assert not claude.refused
 
 
+async def test_what_claude_says_beside_calls_is_kept_where_its_thoughts_are_left_out(
+    serve: Serve, claude: AnthropicServer, tmp_path: Path
+) -> None:
+    """Of what it thinks there is the signature alone (`display: omitted`)."""
+    service = await serve({"streams": team, "whole": whole}, **profile_of(claude, tmp_path))
+    for agent in ("streams", "whole"):
+        claude.script(None, [Reply(BESIDE, [ToolCall("add", {"a": 1, "b": 2}, id="c1")], reasoning=""), "It is 3."])
+        given = await service.http.post("/v1/chat/completions", json={"model": agent, "messages": ASKED})
+        assert given.status_code == 200, given.text
+        [called] = _called(claude.requests[-1])
+        assert [each["type"] for each in called] == ["thinking", "text", "tool_use"], agent
+        assert (called[0]["signature"], called[1]["text"]) == ("signed:0", BESIDE)
+        run = (await service.http.get("/v1/runs", params={"limit": 1})).json()["data"][0]["run_id"]
+        steps = (await service.http.get(f"/v1/runs/{run}/steps")).json()["data"]
+        assert steps[0]["thought"] == BESIDE
+    assert not claude.refused
+
+
 @pytest.mark.parametrize("kind", ["enabled", "adaptive"])
 async def test_claude_goes_on_where_its_thoughts_are_not_known(
     serve: Serve, claude: AnthropicServer, tmp_path: Path, kind: str

@@ -198,14 +198,15 @@ async def _marked_stream(stream: AsyncIterator[object], notes: CallNotes) -> Asy
 
 
 def _mark_thought(answer: Message, notes: CallNotes) -> None:
-    """The same of a whole answer: where it calls tools, its thoughts go into its text."""
+    """The same of a whole answer: where it calls tools, its thoughts go into its text. AutoGen's client takes blocks of
+    thoughts, be they empty, for all that is said beside calls."""
     blocks = cast("list[object] | None", vars(answer).get("content")) or []
     notes.signed = [each for block in blocks if (each := _thinking_of(block)) is not None]
-    thought = "".join([each.get("thinking") or "" for each in notes.signed])
-    if thought and any(getattr(block, "type", None) == "tool_use" for block in blocks):
+    if notes.signed and any(getattr(block, "type", None) == "tool_use" for block in blocks):
         others = [block for block in blocks if _thinking_of(block) is None]
-        text = TextBlock.model_construct(type="text", text=f"{OPEN}{thought}{CLOSE}", citations=None)
-        answer.content = cast("Any", [text, *others])
+        if thought := "".join([each.get("thinking") or "" for each in notes.signed]):
+            others.insert(0, TextBlock.model_construct(type="text", text=f"{OPEN}{thought}{CLOSE}", citations=None))
+        answer.content = cast("Any", others)
 
 
 def _thinking_of(block: object) -> JsonObject | None:
