@@ -274,6 +274,20 @@ async def test_a_pause_can_be_taken_back(make: Make) -> None:
     assert (await handle.wait()).status is RunStatus.COMPLETED
 
 
+async def test_a_pause_that_is_taken_back_leaves_the_message_that_steers(make: Make) -> None:
+    crew = Crew()
+    crew.bob.hold()
+    drsai = await make({"crew": crew}, **QUICK)
+    await drsai.engine.start(*request("x"))
+    await turns(drsai, 1)
+    steered = await drsai.engine.start(*request("rather y", on_busy="steer"))
+    await drsai.engine.pause(Principal(), "t")
+    await drsai.engine.resume(Principal(), "t")
+    crew.bob.release()
+    assert (await steered.wait()).status is RunStatus.COMPLETED
+    assert sources(await thread_of(drsai)) == ["user", "ann", "bob", "user", "eve"]
+
+
 async def test_a_message_to_a_paused_run_goes_on_with_it(make: Make, where: int) -> None:
     crew = Crew()
     workers = await two(make, crew)

@@ -35,6 +35,8 @@ MAX_QUEUED: Final = 1000
 """Inputs that may wait in a thread's queue."""
 # A run is asked for one thing at a time; the stronger wish stays.
 _STRENGTH = {"steer": 0, "pause": 1, "cancel": 2}
+_steers: Final = sa.exists().where(queue.c.thread_key == thread.c.id, queue.c.policy == "steer").correlate(thread)
+"""Whether a message waits that is to be handed to the run that is live."""
 
 
 @dataclass(slots=True)
@@ -71,7 +73,9 @@ def ask(session: Session, head: ThreadHead, control: str) -> bool:
 def withdraw(session: Session, head: ThreadHead, control: str) -> bool:
     """Take back what a live run was asked for and has not done yet. False: it is too late."""
     live = (*still_has(head), thread.c.status == RunStatus.RUNNING)
-    change = sa.update(thread).where(*live, thread.c.control == control).values(control=None)
+    # The stronger wish took the place of this one.
+    steered = sa.case((_steers, "steer"), else_=None)
+    change = sa.update(thread).where(*live, thread.c.control == control).values(control=steered)
     return session.connection().execute(change).rowcount == 1
 
 
@@ -226,8 +230,7 @@ def _unqueue(_: str) -> sa.ClauseElement:
     # Counted, for one of them may have been taken out of the queue since it was read.
     queued = sa.select(sa.func.count()).where(queue.c.thread_key == thread.c.id).scalar_subquery()
     # One that has come since they were read is taken up at the next boundary.
-    left = sa.exists().where(queue.c.thread_key == thread.c.id, queue.c.policy == "steer")
-    control = sa.case((sa.and_(thread.c.control == "steer", sa.not_(left)), None), else_=thread.c.control)
+    control = sa.case((sa.and_(thread.c.control == "steer", sa.not_(_steers)), None), else_=thread.c.control)
     return sa.update(thread).where(thread.c.id == sa.bindparam("key")).values(queued=queued, control=control)
 
 
