@@ -246,10 +246,9 @@ def join_writes(lease: Lease, taken: Sequence[tuple[str, int]]) -> list[Step]:
     return [*steps, (_unqueue, {"key": lease.key})]
 
 
-@Prepared
-def _release(_: str) -> sa.ClauseElement:
-    free = sa.update(thread).where(*statements.LEASED).values(lease_owner=None, lease_expires_at=None)
-    return free.returning(thread.c.id)
+_freed: Final = sa.update(thread).values(lease_owner=None, lease_expires_at=None).returning(thread.c.id)
+_release = Prepared(lambda _: _freed.where(*statements.HELD))
+_leave = Prepared(lambda _: _freed.where(*statements.LEASED))
 
 
 def release(session: Session, lease: Lease, progress: Progress, steps: Sequence[StepRow] = ()) -> None:
@@ -257,7 +256,7 @@ def release(session: Session, lease: Lease, progress: Progress, steps: Sequence[
     flight and what the run has used so far.
 
     Raises:
-        LeaseLost: the thread is another worker's now.
+        LeaseLost: the thread is another worker's now, or has moved on.
     """
     rest = step_writes(lease, steps)
     rest += [(statements.spent, progress.values(lease.run_id, utcnow())), *progress.also]
@@ -272,7 +271,7 @@ def leave(session: Session, lease: Lease) -> None:
         LeaseLost: the thread is another worker's now, or the run is over.
     """
     connection = session.connection()
-    if run_guarded(connection, (_release, lease.guard), ()) is None:
+    if run_guarded(connection, (_leave, lease.guard), ()) is None:
         raise lease.lost()
     again = sa.case((run.c.retry_turn == lease.turn, run.c.retries + 1), else_=1)
     counted = sa.update(run).where(run.c.run_id == lease.run_id).values(retries=again, retry_turn=lease.turn)

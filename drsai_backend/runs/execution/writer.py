@@ -265,15 +265,21 @@ class RunWriter:
 
     async def hand_over(self) -> None:
         """Give the lease back although the run is not over."""
-        # A turn that was cut is repeated: what is known of it is kept. One that may be stored has none.
-        lease, steps = self.lease, () if self._in_doubt else self.steps.unstored()
-        progress = self.progress()
         try:
-            await self.database.write(lambda session: release(session, lease, progress, steps))
+            try:
+                # A turn that was cut is repeated: what is known of it is kept. One that may be stored has none.
+                await self._release(() if self._in_doubt else self.steps.unstored())
+            except LeaseLost:
+                if await self._resolve_doubt():  # It was stored, with its calls.
+                    await self._release(())
         except LeaseLost:
             return
         except DatabaseError as error:
             log.warning("a lease was not handed over and will run out: %s", error.message, extra=self.fields)
+
+    async def _release(self, steps: Sequence[Step]) -> None:
+        lease, progress = self.lease, self.progress()
+        await self.database.write(lambda session: release(session, lease, progress, steps))
 
     def show_moved(self, code: str, text: str) -> None:
         """The run is not over, but it is not here any more."""

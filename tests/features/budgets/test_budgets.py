@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -373,10 +374,9 @@ async def test_a_call_that_is_cut_off_counts(make: Make, model: ModelServer, str
     assert (await asking(drsai).chat("more")).status_code == 429
 
 
-async def test_a_turn_counts_once_when_a_stop_meets_its_commit(make: Make, model: ModelServer) -> None:
-    """Its calls are stored with it, although the run was stopped before it heard of that."""
+async def committing(drsai: DrSai, model: ModelServer) -> asyncio.Task[Any]:
+    """A request to `pair` whose first turn is being committed."""
     model.script(None, lambda request: Reply("Fine.", prompt_tokens=100, completion_tokens=10, delay=0.3))
-    drsai = await make({"pair": pair}, budget_user={"tokens_day": 100_000})
     asked = asyncio.create_task(asking(drsai).chat(model="pair"))
 
     async def is_asked() -> bool:
@@ -387,6 +387,32 @@ async def test_a_turn_counts_once_when_a_stop_meets_its_commit(make: Make, model
     while (await used(drsai))[0] < CALL:
         slow.done.clear()
         await slow.done.wait()
+    return asked
+
+
+async def test_a_turn_counts_once_when_a_shutdown_meets_its_commit(make: Make, model: ModelServer) -> None:
+    budget = {"tokens_day": 100_000}
+    other = await make({"pair": pair}, budget_user=budget)
+    drsai = await make({"pair": pair}, budget_user=budget, shutdown_grace_seconds=0)
+    await committing(drsai, model)
+    await drsai.close()
+    for key in await other.engine.sweep():
+        await other.engine.look_at(key)
+
+    async def is_over() -> bool:
+        [run] = (await other.user("ann", tenant="acme").list_runs("t")).items
+        return run.status is RunStatus.COMPLETED
+
+    await until(is_over)
+    [run] = (await other.user("ann", tenant="acme").list_runs("t")).items
+    assert run.usage is not None
+    assert (await used(other))[0] == run.usage["total_tokens"] == len(model.requests) * CALL == 2 * CALL
+
+
+async def test_a_turn_counts_once_when_a_stop_meets_its_commit(make: Make, model: ModelServer) -> None:
+    """Its calls are stored with it, although the run was stopped before it heard of that."""
+    drsai = await make({"pair": pair}, budget_user={"tokens_day": 100_000})
+    asked = await committing(drsai, model)
     ann = drsai.user("ann", tenant="acme")
     await ann.stop("t")
     assert (await asked).status_code == 200
