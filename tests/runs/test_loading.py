@@ -13,7 +13,17 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel.owner import ThreadName
-from drsai_backend.errors import Conflict, Forbidden, InvalidRequest, NotFound, OtherModel, ThreadBusy, UnknownModel
+from drsai_backend.errors import (
+    Conflict,
+    Forbidden,
+    IllegalTransition,
+    InvalidRequest,
+    NotFound,
+    OtherModel,
+    RunFailed,
+    ThreadBusy,
+    UnknownModel,
+)
 from drsai_backend.runs.requests import InputMessage
 from drsai_backend.runs.threads.loading import Load
 from tests.support.scripted import ScriptedClient
@@ -240,3 +250,23 @@ def test_the_synchronous_twin(database_url: str) -> None:
         assert sync.clear_history("t").team is None
         assert sync.list_messages("t") == []
     assert len(ears.heard[0]) == 5
+
+
+async def test_a_run_that_failed_before_is_not_retried(make: Make) -> None:
+    """Its agents would hear nothing of what was loaded."""
+    failing = True
+
+    def answer(messages: Sequence[Any], _: Any) -> str:
+        if failing:
+            raise RuntimeError("no")
+        return f"{len(messages)} messages"
+
+    drsai = await make({"ann": lambda: AssistantAgent("ann", ScriptedClient(answer))})
+    with pytest.raises(RunFailed):
+        await drsai.run("ann", "Hello.", thread_id="t")
+    await drsai.load_history("t", TALK)
+    failing = False
+    with pytest.raises(IllegalTransition, match="nothing to retry"):
+        await drsai.retry("t")
+    # The system message, two of before, what was loaded, and this one.
+    assert (await drsai.run("ann", "And?", thread_id="t")).text == "7 messages"

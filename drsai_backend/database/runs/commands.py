@@ -280,10 +280,13 @@ def leave(session: Session, lease: Lease) -> None:
 
 def revive(session: Session, head: ThreadHead) -> bool:
     """Make a run that is paused, or has failed, one that nobody runs, so that some worker resumes it. False: it is not
-    so any more, or the thread does not stand where the run has left it: it was rewound, or is a fork."""
+    so any more, or the thread does not stand where the run has left it: it was rewound, is a fork, or, of a run that
+    has failed, messages were loaded since, of which its agents would not hear."""
     connection = session.connection()
     verb, control = RETRY if head.status is RunStatus.ERROR else RESUME, "steer" if head.queued else None
     left = sa.exists().where(run.c.run_id == head.run_id, run.c.epoch == head.epoch)
+    if verb is RETRY:
+        left = left.where(run.c.last_seq == thread.c.last_seq)
     there = (*still_has(head), thread.c.status == head.status, left)
     values = {"status": verb(head.status, RunStatus.RUNNING), "revision": thread.c.revision + 1, "control": control}
     values |= {"updated_at": utcnow(), "error_message": None}
