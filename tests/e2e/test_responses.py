@@ -211,6 +211,19 @@ async def test_items_that_are_only_named(serve: Serve, model: ModelServer) -> No
     assert error.value.param == "input[1].id"
 
 
+async def test_all_items_of_a_conversation_may_be_named(serve: Serve, model: ModelServer) -> None:
+    """An approval, too: its question and its answer are not shown again."""
+    service = await serve({"assistant": clerk})
+    model.script(None, [Reply(tool_calls=[ToolCall("pay", {"euros": 5})]), "Done.", "Fine."])
+    first = await create(service, "Pay five.")
+    answer: Any = {"type": "mcp_approval_response", "approval_request_id": first.output[-1].id, "approve": True}
+    second = await create(service, [answer])
+    came = (await service.client.responses.input_items.list(second.id)).data
+    named = [{"type": "item_reference", "id": each.id} for each in (*first.output, *came, *second.output)]
+    given: Any = [{"role": "user", "content": "Pay five."}, *named, {"role": "user", "content": "Thanks."}]
+    assert (await create(service, given)).output_text == "Fine."
+
+
 async def test_in_the_background(serve: Serve, model: ModelServer) -> None:
     service = await serve()
     model.script(None, lambda _: Reply("slowly", delay=0.3))

@@ -181,6 +181,36 @@ async def test_file_search_of_responses(opened: Opened, model: ModelServer, stre
         ]
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize("include", [[], ["file_search_call.results"]])
+async def test_a_search_that_was_given_out_may_be_sent_back(
+    opened: Opened, model: ModelServer, include: Any, by_name: bool
+) -> None:
+    """`input += response.output` is how OpenAI's clients keep a history, and by references it is the same."""
+    _, client = await opened(None)
+    model.script(None, [Reply(tool_calls=[ToolCall("file_search", {"queries": ["leave"]})]), "30 days.", "Yes.", "So."])
+    tools: Any = [{"type": "file_search", "vector_store_ids": ["vs_1"]}]
+    given: Any = [{"role": "user", "content": "How long?"}]
+    first = await client.responses.create(model="ann", input=given, tools=tools, include=include)
+    assert [each.type for each in first.output] == ["file_search_call", "message"]
+    references = [{"type": "item_reference", "id": each.id} for each in first.output]
+    given += references if by_name else first.output
+    given.append({"role": "user", "content": "Is it paid?"})
+    assert (await client.responses.create(model="ann", input=given, tools=tools)).output_text == "Yes."
+    said = [each["content"] for each in model.requests[-1].messages if each["role"] in ("user", "assistant")]
+    assert [each for each in said if each] == ["How long?", "30 days.", "Is it paid?"]
+    if not by_name:
+        assert (await client.post("/responses/compact", body={"model": "ann", "input": first.to_dict()["output"]},
+                                  cast_to=object))  # fmt: skip
+        made = await client.conversations.create(items=first.to_dict()["output"])  # type: ignore[arg-type]
+        kept, _ = [each async for each in client.conversations.items.list(made.id, order="asc")]
+        assert {**kept.to_dict(), "id": ""} == {
+            name: value for name, value in {**first.output[0].to_dict(), "id": ""}.items() if value is not None
+        }
+        answer = await client.responses.create(model="ann", input="So?", conversation=made.id, tools=tools)
+        assert answer.output_text
+
+
 async def test_the_events_of_several_searches_are_in_order(opened: Opened, model: ModelServer) -> None:
     _, client = await opened(None)
     calls = [ToolCall("file_search", {"queries": [each]}) for each in ("leave", "flights", "desks")]

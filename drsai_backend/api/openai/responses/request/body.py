@@ -89,6 +89,15 @@ class ReasoningItem(Said):
     content: list[JsonObject] | None = None
 
 
+class SearchCallItem(Wire):
+    """A search in files that was given out. The answer after it has said what came of it."""
+
+    type: Literal["file_search_call"]
+    status: str | None = Field(default=None, max_length=64)
+    queries: list[str] | None = None
+    results: list[JsonObject] | None = None
+
+
 class ReferenceItem(Wire):
     """An item that was given out, by its id."""
 
@@ -137,12 +146,14 @@ Item: TypeAlias = Annotated[
     | ReferenceItem
     | ApprovalRequestItem
     | ApprovalResponseItem
-    | CompactionItem,
+    | CompactionItem
+    | SearchCallItem,
     Field(discriminator="type"),
 ]
 Items: TypeAlias = Annotated[list[Item], Field(fail_fast=True, max_length=MAX_ITEMS), BeforeValidator(_typed)]
 SaidItem: TypeAlias = Annotated[
-    MessageItem | FunctionCallItem | CustomCallItem | CallOutputItem | ReasoningItem, Field(discriminator="type")
+    MessageItem | FunctionCallItem | CustomCallItem | CallOutputItem | ReasoningItem | SearchCallItem,
+    Field(discriminator="type"),
 ]
 SaidItems: TypeAlias = Annotated[list[SaidItem], Field(fail_fast=True), BeforeValidator(_typed)]
 """Items that can be put into a conversation by themselves."""
@@ -261,7 +272,7 @@ class CompactBody(InputBody):
 _GONE: Final = "is not supported; leave it out"
 TEXTS: Final[dict[str, str]] = {
     "input.type": "is not an item that is taken here; it must be message, function_call, function_call_output, "
-    "custom_tool_call, custom_tool_call_output, reasoning, item_reference, mcp_approval_request, "
+    "custom_tool_call, custom_tool_call_output, reasoning, file_search_call, item_reference, mcp_approval_request, "
     "mcp_approval_response or compaction, and a part of a message input_text, output_text, refusal, input_image, "
     "input_file, input_audio, audio_url or video_url",
     "tools.type": "must be 'function', 'custom', or the type of a hosted tool, which is left aside",

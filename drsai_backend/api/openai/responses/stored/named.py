@@ -31,7 +31,8 @@ from drsai_backend.runs import Engine
 
 _READ_TOGETHER: Final = 5
 """Responses that are read in one go: each may be long, and a transaction does not last long."""
-_NOT_AGAIN: Final = ("rs", "mcpr")
+_NOT_AGAIN: Final = ("rs", "fs", "mcpr", "mcpa")
+"""What the ids of other items begin with that are given out: models are not shown them again."""
 _SHOWN_AGAIN: Final[dict[str, type[MessageItem | FunctionCallItem | CustomCallItem | CallOutputItem]]] = {
     "message": MessageItem,
     "function_call": FunctionCallItem,
