@@ -268,7 +268,9 @@ def add_memory(
     memory_id, at = replaces or f"mem_{secrets.token_hex(12)}", utcnow()
     if same or replaces is not None:
         # What another memory says already needs no version of this one.
-        end_memory(session, owner, replaces or memory_id, "update", new.valid_from or at)
+        # Said again in other respects, it was true until now; by something newer, until that was said.
+        until = None if is_itself and new.valid_from == same[0]["valid_from"] else new.valid_from or at
+        end_memory(session, owner, replaces or memory_id, "update", until)
         _forget_past(session, owner)
         if same and not is_itself:
             return _info(same[0])

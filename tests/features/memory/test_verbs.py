@@ -83,6 +83,9 @@ async def test_what_changes_by_its_importance_or_kind_keeps_who_said_it_and_when
             assert {**changed, **change} == changed
             assert {name: changed[name] for name in same} == {name: before[name] for name in same}
             before = changed
+        _, *over = await memory.history(ANN, path.removeprefix("/v1/memories/"))
+        # Each was true until it was said anew.
+        assert [each.valid_to for each in over] == [each.expired_at for each in over]
         other = (await http.patch(path, json={"text": "The user lives\nin  Hamburg."})).json()
         assert (other["text"], other["origin"], other["sources"]) == ("The user lives in Hamburg.", "api", [])
         assert other["valid_from"] > before["valid_from"]
