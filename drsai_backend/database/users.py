@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
@@ -40,7 +40,8 @@ from drsai_backend.datamodel import (
     table_of,
     utcnow,
 )
-from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.audit import PROGRAM, Action, Actor
+from drsai_backend.datamodel.base import UTCDateTime
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.page import Page, cut
 
@@ -71,6 +72,7 @@ _KINDS: Final = {
 """What the rows of a table are called where they are counted; others go by the name of their table."""
 
 _thread = table_of(Thread)
+_entry = table_of(AuditEntry).c
 _OF_ASKERS: Final = (table_of(RunWebhook), table_of(WebhookDelivery))
 """Their rows go with a thread, and belong to whoever asked for them, which need not be the thread's owner."""
 _OF_THREADS: Final = {"messages": table_of(AutoGenMessage), "runs": table_of(Run)}
@@ -140,31 +142,54 @@ def owns_anything(session: Session, owner: Owner, hooks: Hooks = NO_HOOKS) -> bo
     )
 
 
-def left_of_deleted(session: Session, hooks: Hooks = NO_HOOKS) -> list[Owner]:
-    """Return users of whom rows are left though they were deleted in the last 30 days, and who have nothing that is
-    newer: a process of an earlier release has deleted them, which does not know all tables. Whoever has something
-    newer has come back, and what is left is theirs."""
-    entry = table_of(AuditEntry).c
-    told = (entry.action == Action.USER_DELETED, entry.at > utcnow() - _LOOKED_BACK)
-    gone = sa.select(entry.tenant, entry.owner, sa.func.max(entry.at).label("at")).where(*told)
-    last = gone.group_by(entry.tenant, entry.owner).subquery().c
+def left_of_deleted(session: Session, hooks: Hooks = NO_HOOKS) -> list[tuple[Owner, datetime]]:
+    """Return users of whom rows are left though they were deleted in the last 30 days, and since when they are gone: a
+    process of an earlier release has deleted them, which does not know all tables. Whoever has a thread or something
+    newer, or got one of their threads back, is not gone: what is there is theirs."""
+    told = (
+        _entry.action == Action.USER_DELETED,
+        _entry.at > utcnow() - _LOOKED_BACK,
+        # Their keys end before they are exported and anything is deleted, and it may stay at that.
+        _entry.detail["api_keys"].as_string().is_(None),
+    )
+    gone = sa.select(_entry.tenant, _entry.owner, sa.func.max(_entry.at).label("at")).where(*told)
+    last = gone.group_by(_entry.tenant, _entry.owner).subquery().c
+    is_left = _any_row((*loose_tables().values(), *hooks.tables), operator.le, last.tenant, last.owner, last.at)
+    is_back = _is_back(hooks, last.tenant, last.owner, last.at)
+    query = sa.select(last.tenant, last.owner, last.at).where(is_left, ~is_back)
+    rows = session.connection().execute(query.order_by(last.tenant, last.owner))
+    return [(Owner(row.tenant, row.owner), row.at) for row in rows]
 
-    def any_row(tables: Iterable[sa.Table], compared: Callable[[Any, Any], Any]) -> sa.ColumnElement[bool]:
-        times = ((table, table.c.get("created_at", table.c.get("used_at"))) for table in tables)
-        return sa.or_(
-            *(
-                sa.exists().where(table.c.tenant == last.tenant, table.c.user_id == last.owner, compared(time, last.at))
-                for table, time in times
-                if time is not None
-            )
-        )
 
+def delete_left(session: Session, owner: Owner, gone_at: datetime, hooks: Hooks = NO_HOOKS) -> bool:
+    """Delete a part of what `left_of_deleted` has found of a user. False: nothing is left, or they are back."""
+    values = (owner.tenant, owner.user_id, sa.literal(gone_at, UTCDateTime()))
+    if session.execute(sa.select(_is_back(hooks, *values))).scalar_one():
+        return False
+    return bool(delete_part(session, owner, PROGRAM, hooks)[0])
+
+
+def _is_back(hooks: Hooks, tenant: Any, user: Any, gone_at: Any) -> sa.ColumnElement[bool]:
+    # An earlier release deletes all threads. One that is imported is as old as it was.
+    has_thread = sa.exists().where(_thread.c.tenant == tenant, _thread.c.user_id == user)
+    imported = (_entry.action == Action.THREAD_IMPORTED, _entry.at > gone_at)
+    was_imported = sa.exists().where(_entry.tenant == tenant, _entry.owner == user, *imported)
     # What jobs of theirs have made since says nothing of them.
     own = (table for name, table in owned_tables().items() if name not in _MADE_BY_JOBS)
-    is_back = any_row((*own, *hooks.tables), operator.gt)
-    is_left = any_row((*loose_tables().values(), *hooks.tables), operator.le)
-    query = sa.select(last.tenant, last.owner).where(is_left, ~is_back)
-    return [Owner(*row) for row in session.connection().execute(query.order_by(last.tenant, last.owner))]
+    return sa.or_(has_thread, was_imported, _any_row((*own, *hooks.tables), operator.gt, tenant, user, gone_at))
+
+
+def _any_row(
+    tables: Iterable[sa.Table], compared: Callable[[Any, Any], Any], tenant: Any, user: Any, gone_at: Any
+) -> sa.ColumnElement[bool]:
+    times = ((table, table.c.get("created_at", table.c.get("used_at"))) for table in tables)
+    return sa.or_(
+        *(
+            sa.exists().where(table.c.tenant == tenant, table.c.user_id == user, compared(time, gone_at))
+            for table, time in times
+            if time is not None
+        )
+    )
 
 
 def threads_of(session: Session, owner: Owner, *, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:

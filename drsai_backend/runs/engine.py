@@ -43,9 +43,8 @@ from drsai_backend.database.calls import Calls
 from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.retention import delete_thread, prune, rules
 from drsai_backend.database.runs.steps import drop_left
-from drsai_backend.database.users import delete_part, left_of_deleted
+from drsai_backend.database.users import delete_left, left_of_deleted
 from drsai_backend.datamodel import Right
-from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.definitions.policy import DefinitionPolicy
 from drsai_backend.definitions.stored.store import StoredDefinitions
@@ -482,10 +481,9 @@ class Engine(StoredThreads):
         await self.files.sweep()
         if (left := await self.db.database.write(drop_left)) > 0:
             log.warning("%d steps were left behind by turns that are over, and are deleted", left)
-        for owner in await self.db.database.read(partial(left_of_deleted, hooks=self.hooks)):
+        for owner, gone_at in await self.db.database.read(partial(left_of_deleted, hooks=self.hooks)):
             log.warning("a user was deleted by an earlier release, which has left rows: they are deleted")
-            rest = partial(delete_part, owner=owner, actor=PROGRAM, hooks=self.hooks)
-            while (await self.db.database.write(rest))[0]:
+            while await self.db.database.write(partial(delete_left, owner=owner, gone_at=gone_at, hooks=self.hooks)):
                 pass
         total = 0
         for rule in rules(self._settings.retention_days, self._settings.retention):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -54,7 +55,7 @@ from drsai_backend.features.knowledge.base import NewStore
 from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.memory.base import NewMemory
 from drsai_backend.features.memory.extension import Memory
-from drsai_backend.state.portable import import_thread
+from drsai_backend.state.portable import export_thread, import_thread
 from tests.support.commands import Commands
 from tests.support.every_row import add_row, add_thread, of_parents, tables_of_threads
 from tests.support.teams.crew import Asker, Crew
@@ -445,3 +446,56 @@ async def test_what_an_earlier_release_has_left_of_users_whom_it_has_deleted_goe
             found = await drsai.database.read(lambda session, query=query: [*session.execute(query).scalars()])
             assert found == ["bob", "carl"], table.name
         assert await drsai.database.read(left_of_deleted) == []
+
+
+async def test_whose_export_fails_keeps_all_but_the_keys(make: Make) -> None:
+    """Only the keys are deleted before it, and what is left is no leftover of an earlier release."""
+    drsai = await make({"crew": Crew()}, **LATE)
+    await drsai.keys.create(Owner("acme", "root"), ["admin"])
+    drsai.keys.stale_seconds = 0
+    ann, bob = (Owner("acme", name) for name in ("ann", "bob"))
+    await drsai.user("ann", tenant="acme").run("crew", "Hello.", thread_id="t")
+    for owner in (ann, bob):
+        await drsai.keys.create(owner, ["user"])
+        await drsai.extension(Memory).add(owner, NewMemory(text="Tea is good."))
+
+    async def fail() -> None:
+        # Another process keeps house while all is exported.
+        await drsai.engine.prune()
+        raise InvalidRequest("the disk is full", param="export")
+
+    before = {owner: await count(drsai, owner) | {"apikey": 0} for owner in (ann, bob)}
+    for owner in (ann, bob):
+        with pytest.raises(InvalidRequest, match="disk is full"):
+            await drsai.users.delete(owner, export=fail)
+    await drsai.engine.prune()
+    assert {owner: await count(drsai, owner) for owner in (ann, bob)} == before
+    # What is repeated goes on.
+    assert (await drsai.users.delete(ann))["threads"] == 1
+    assert set((await count(drsai, ann)).values()) == {0}
+
+
+async def test_whose_thread_is_imported_again_is_back(make: Make) -> None:
+    """A thread is as old as it was, wherever it is imported."""
+    drsai = await make({"crew": Crew()}, **LATE)
+    drsai.keys.stale_seconds = 0
+    caller, name = drsai.user("ann", tenant="acme"), ANN.thread("t")
+    await caller.run("crew", "Hello.", thread_id="t")
+    data = await drsai.database.read(lambda session: export_thread(session, name))
+    await drsai.users.delete(ANN)
+    await drsai.database.write(lambda session: import_thread(session, data, tenant="acme"))
+    before = await count(drsai, ANN)
+    await drsai.engine.prune()
+    assert await count(drsai, ANN) == before
+    assert before["thread"] == 1
+    # Neither does a memory go that an earlier release has left, once the thread is deleted.
+    await drsai.extension(Memory).add(ANN, NewMemory(text="Tea is good."))
+    told = partial(audit, actor=PROGRAM, action=Action.USER_DELETED, subject="ann", owner=ANN, detail={"threads": 1})
+    await caller.delete_thread("t")
+    await drsai.database.write(told)
+    await drsai.database.write(lambda session: import_thread(session, data, tenant="acme"))
+    await caller.delete_thread("t")
+    before = await count(drsai, ANN)
+    await drsai.engine.prune()
+    assert await count(drsai, ANN) == before
+    assert sum(before.values()) > 0
