@@ -34,6 +34,7 @@ from drsai_backend.datamodel import (
     AuditEntry,
     AutoGenMessage,
     Run,
+    RunStatus,
     RunWebhook,
     Thread,
     WebhookDelivery,
@@ -42,6 +43,7 @@ from drsai_backend.datamodel import (
 )
 from drsai_backend.datamodel.audit import PROGRAM, Action, Actor
 from drsai_backend.datamodel.base import UTCDateTime
+from drsai_backend.datamodel.lifecycle import WAITING
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.page import Page, cut
 
@@ -72,10 +74,11 @@ _KINDS: Final = {
 """What the rows of a table are called where they are counted; others go by the name of their table."""
 
 _thread = table_of(Thread)
+_run = table_of(Run)
 _entry = table_of(AuditEntry).c
 _OF_ASKERS: Final = (table_of(RunWebhook), table_of(WebhookDelivery))
 """Their rows go with a thread, and belong to whoever asked for them, which need not be the thread's owner."""
-_OF_THREADS: Final = {"messages": table_of(AutoGenMessage), "runs": table_of(Run)}
+_OF_THREADS: Final = {"messages": table_of(AutoGenMessage), "runs": _run}
 
 
 class UserSummary(BaseModel):
@@ -208,6 +211,20 @@ def busy_threads(session: Session, owner: Owner, *, limit: int = THREADS) -> dic
     for key, run_id in session.execute(waiting.order_by(queue.c.id).limit(ROWS)):
         queued[found[key]].append((key, run_id))
     return queued
+
+
+def runs_elsewhere(session: Session, owner: Owner, *, limit: int = THREADS) -> dict[str, Owner]:
+    """Runs that are not over, or wait in a queue, which a user has begun on threads of others: whose thread it is, by
+    `run_id`."""
+    # In the words of the partial indexes.
+    runs = _run.c.status == sa.literal_column(f"'{RunStatus.RUNNING}'")
+    is_open = sa.or_(runs, _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING]))
+    is_queued = sa.exists().where(queue.c.run_id == _run.c.run_id)
+    mine = (_thread.c.tenant == owner.tenant, _run.c.principal["user_id"].as_string() == owner.user_id)
+    query = sa.select(_run.c.run_id, _thread.c.user_id).join(_thread, _thread.c.id == _run.c.thread_key)
+    query = query.where(is_open, *mine, sa.or_(_run.c.status != RunStatus.CREATED, is_queued))
+    rows = session.execute(query.order_by(_run.c.id).limit(limit))
+    return {row.run_id: Owner(owner.tenant, row.user_id) for row in rows}
 
 
 def delete_part(

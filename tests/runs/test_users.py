@@ -222,6 +222,37 @@ async def test_runs_in_any_process_are_stopped_first(make: Make) -> None:
     assert result.status is RunStatus.COMPLETED
 
 
+async def test_runs_on_threads_of_others_are_stopped_too(make: Make) -> None:
+    """Those under way, paused, waiting and queued; what others run there goes on."""
+    crew, pausing = Crew(), Crew()
+    crew.ann.hold()
+    pausing.ann.hold()
+    teams = {"crew": crew, "pausing": pausing, "asker": Asker()}
+    held = {**QUICK, "lease_seconds": 30}  # A busy machine is to take no run away.
+    here, there = await make(teams, **held), await make(teams, **held)
+    ann, bob = here.user("ann", tenant="acme"), here.user("bob", tenant="acme", owner="ann")
+    own = await ann.run("asker", "x", thread_id="own")
+    for thread_id, team in {"live": "crew", "paused": "pausing", "waits": "asker"}.items():
+        await ann.load_history(thread_id, [{"role": "user", "content": "Hello."}], model=team)
+        await ann.share_thread(thread_id, with_user="bob", right="write")
+    live = await there.user("bob", tenant="acme", owner="ann").start("crew", "x", thread_id="live")
+    queued = [await each.start("crew", "later", thread_id="live", background=True) for each in (bob, ann)]
+    await crew.ann.asked.wait()
+    paused = await bob.start("pausing", "x", thread_id="paused")
+    await pausing.ann.asked.wait()
+    await bob.pause("paused")
+    pausing.ann.release()
+    assert (await paused.wait()).status is RunStatus.PAUSED
+    waits = await bob.run("asker", "x", thread_id="waits")
+    assert waits.status is RunStatus.AWAITING_INPUT
+    await here.users.delete(Owner("acme", "bob"))
+    for run_id in (live.run_id, queued[0].run_id, paused.run_id, str(waits.run_id)):
+        assert (await ann.get_run(run_id)).status is RunStatus.STOPPED
+    assert (await ann.get_run(str(own.run_id))).status is RunStatus.AWAITING_INPUT
+    crew.ann.release()
+    assert (await asyncio.wait_for(queued[1].wait(), 30)).status is RunStatus.COMPLETED
+
+
 async def test_their_keys_stop_working(make: Make) -> None:
     here, there = await make({"crew": Crew()}), await make({"crew": Crew()})
     await here.keys.create(Owner("acme", "root"), ["admin"])

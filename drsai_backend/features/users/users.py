@@ -3,7 +3,8 @@
 1. The keys are deleted. They stop working at once here, and in all other processes once `ApiKeys.stale_seconds` are
    over, for which the deletion waits: from then on nobody adds anything as this user, except programs, and those whom a
    token or an application of one's own still lets in.
-2. Live runs are stopped, in whatever process, and what waits in their queues is dropped.
+2. Live runs are stopped, in whatever process, and what waits in their queues is dropped; on threads of others all runs
+   that they have begun, those that are paused or wait included.
 3. Threads and rows are deleted in parts, each a transaction with an entry of the audit log: the sum of the entries is
    what was deleted, whoever was killed in between. Nothing is remembered of how far it went: to repeat it deletes the
    rest.
@@ -17,14 +18,21 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import Principal
 from drsai_backend.config import Settings
 from drsai_backend.database.hooks import EndedRun
 from drsai_backend.database.runs.commands import drop_queued
-from drsai_backend.database.users import UserSummary, busy_threads, delete_part, list_users, owns_anything
+from drsai_backend.database.users import (
+    UserSummary,
+    busy_threads,
+    delete_part,
+    list_users,
+    owns_anything,
+    runs_elsewhere,
+)
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
@@ -32,6 +40,9 @@ from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import Conflict, DatabaseUnavailable, DrSaiError, NotFound, ThreadBusy
 from drsai_backend.page import Page
 from drsai_backend.runs.engine import Engine
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
 
 _PATIENCE: Final = 60.0
 """Seconds that a deletion waits for live runs to end, of which none ends."""
@@ -119,7 +130,8 @@ class Users:
             raise DatabaseUnavailable("the response cache cannot be reached; try again") from error
 
     async def _stop_all(self, owner: Owner) -> bool:
-        """Stop the user's live runs, and drop what waits behind them. False: there were none.
+        """Stop the user's live runs, and drop what waits behind them; and their runs on threads of others, those that
+        wait too. False: there were none.
 
         Raises:
             ThreadBusy: for a minute none of them has ended.
@@ -127,19 +139,34 @@ class Users:
         database, who = self._engine.db.database, Principal(owner.user_id, owner.tenant)
         before: set[str] = set()
         until, any_live = time.monotonic() + _PATIENCE, False
-        while busy := await database.read(partial(busy_threads, owner=owner)):
-            if before - busy.keys():
+        while found := await database.read(partial(_found, owner=owner)):
+            busy, elsewhere = found
+            names = {f"on thread {name!r}" for name in busy} | {f"{run_id!r}" for run_id in elsewhere}
+            if before - names:
                 until = time.monotonic() + _PATIENCE
             elif any_live and time.monotonic() > until:
-                raise ThreadBusy(f"a run of theirs on thread {min(busy)!r} does not end; try again", param="user_id")
-            any_live, before = True, {*busy}
+                raise ThreadBusy(f"a run of theirs {min(names)} does not end; try again", param="user_id")
+            any_live, before = True, names
             for thread_id, key, run_id in ((name, *each) for name, queued in busy.items() for each in queued):
                 ended = EndedRun(owner.thread(thread_id), key, run_id, 0, RunStatus.STOPPED)
                 await database.write(partial(drop_queued, ended=ended, reason=_STOPPED, hooks=self._engine.hooks))
-            await asyncio.gather(*(self._cancel(who, thread_id) for thread_id in busy))
+            await asyncio.gather(
+                *(self._cancel(self._engine.cancel(who, thread_id)) for thread_id in busy),
+                # Their threads' owners may do it, whatever becomes of the shares.
+                *(
+                    self._cancel(self._engine.cancel_run(Principal(user, tenant), run_id, by=owner.user_id))
+                    for run_id, (tenant, user) in elsewhere.items()
+                ),
+            )
             await asyncio.sleep(_LOOK)
         return any_live
 
-    async def _cancel(self, who: Principal, thread_id: str) -> None:
+    async def _cancel(self, cancelling: Awaitable[object]) -> None:
         with contextlib.suppress(NotFound, Conflict):  # It has ended, or is about to.
-            await self._engine.cancel(who, thread_id)
+            await cancelling
+
+
+def _found(session: Session, owner: Owner) -> tuple[dict[str, list[tuple[int, str]]], dict[str, Owner]] | None:
+    """What `busy_threads` and `runs_elsewhere` find; None: nothing."""
+    found = busy_threads(session, owner), runs_elsewhere(session, owner)
+    return found if any(found) else None
