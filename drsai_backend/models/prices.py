@@ -51,12 +51,14 @@ class Price(_Strict):
 
 class Prices(_Strict):
     """A list of prices. Of those that fit a call, one for its profile wins over one for all, a name over a pattern, the
-    longer pattern over the shorter, and of equal ones that which began last."""
+    longer pattern over the shorter, and of equal ones an override, or else that which began last."""
 
     currency: str = Field(
         default="USD", pattern=r"^[A-Z]{3}$", description="Of all of them, and of all that is stored."
     )
     prices: list[Price]
+    _overrides: int = PrivateAttr(default=0)
+    """How many of the first ones are overrides."""
     _found: dict[tuple[str, str, date], Price | None] = PrivateAttr(default_factory=dict)
 
     def cost_of(self, call: Mapping[str, object], at: datetime) -> int | None:
@@ -76,24 +78,32 @@ class Prices(_Strict):
     def price_of(self, model: str, profile: str, day: date) -> Price | None:
         """Return the price of a model on a day; None: none is known."""
         fits = (
-            each
-            for each in self.prices
+            (_rank(each, model, place < self._overrides), each)
+            for place, each in enumerate(self.prices)
             if each.profile in (None, profile)
             and (each.since is None or each.since <= day)
             and fnmatchcase(model, each.model)
         )
-        return max(fits, key=lambda each: _rank(each, model), default=None)
+        best = max(fits, key=lambda each: each[0], default=None)
+        return None if best is None else best[1]
+
+    def overridden(self, prices: Sequence[Price]) -> Prices:
+        """Return the list with prices before its own, that win over equal ones of it."""
+        made = Prices(currency=self.currency, prices=[*prices, *self.prices])
+        made._overrides = len(prices)
+        return made
 
 
-def _rank(price: Price, model: str) -> tuple[bool, bool, int, date]:
-    return price.profile is not None, price.model == model, len(price.model), price.since or date.min
+def _rank(price: Price, model: str, is_override: bool) -> tuple[bool, bool, int, bool, date]:
+    since = price.since or date.min
+    return price.profile is not None, price.model == model, len(price.model), is_override, since
 
 
 def load_prices(path: Path | None, overrides: Sequence[Mapping[str, object]] = ()) -> Prices:
     """Return the prices of a YAML or JSON file; None: those that come along.
 
     Args:
-        overrides: prices in the form of the file, that win over equal ones of it.
+        overrides: prices in the form of the file, that win over equal ones of it, whenever these began.
 
     Raises:
         ConfigurationError: it cannot be read, or a field cannot be used; the message names file and field.
@@ -111,4 +121,4 @@ def load_prices(path: Path | None, overrides: Sequence[Mapping[str, object]] = (
     except ValidationError as error:
         wrong = "; ".join(f"{each.place}: {each.text}" for each in explain(error))
         raise ConfigurationError(f"DRSAI_PRICE_OVERRIDES: {wrong}") from None
-    return Prices(currency=prices.currency, prices=[*own, *prices.prices])
+    return prices.overridden(own)

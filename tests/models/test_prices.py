@@ -55,6 +55,23 @@ def test_the_nearest_price_wins() -> None:
         assert cost(of, day, model="dated") == wanted * unit
 
 
+def test_an_override_wins_over_the_same_models_whenever_their_price_began(tmp_path: Path) -> None:
+    path = tmp_path / "prices.yaml"
+    path.write_text(
+        "prices: [{model: m, from: 2026-01-01, prompt: 5}, {model: m, from: 2026-06-01, prompt: 6},"
+        " {model: 'm*', prompt: 1}]"
+    )
+    june, unit = datetime(2026, 6, 1, tzinfo=UTC), 100_000_000
+    for own, now, then in (
+        ([{"model": "m", "prompt": 2}], 2, 2),
+        ([{"model": "m", "from": "2026-05-01", "prompt": 2}], 5, 2),
+        ([{"model": "m", "prompt": 2}, {"model": "m", "from": "2026-05-01", "prompt": 3}], 2, 3),
+        ([{"model": "m*", "prompt": 2}], 5, 6),
+    ):
+        of = load_prices(path, own)
+        assert (cost(of), cost(of, june)) == (now * unit, then * unit), own
+
+
 def test_the_list_that_comes_along() -> None:
     of = load_prices(None)
     for model, prompt in {
