@@ -35,7 +35,7 @@ def upgrade(
     _print(database, extensions, as_json=as_json)
 
 
-@app.command()
+@app.command(context_settings={"ignore_unknown_options": True})  # -1 is none
 def downgrade(
     revision: Annotated[str, typer.Argument(help="Where to: a revision, -1 for one step, or base.")],
     database_url: DatabaseUrl = None,

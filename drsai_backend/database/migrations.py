@@ -49,7 +49,9 @@ def upgrade(database_url: str, revision: str = "head", extensions: Iterable[Sche
     it serves this one, too.
 
     Raises:
-        DatabaseUnavailable: the database cannot be reached, or another process holds the upgrade lock.
+        DatabaseUnavailable: the database cannot be reached, its file cannot be made, or another process holds the
+            upgrade lock.
+        InvalidRequest: no such revision can be reached from the present one.
         SchemaOutdated: the schema was made by a later version of this package.
         ConfigurationError: a table of an extension is there already, and its migrations have not made it.
         DatabaseError: a migration failed; nothing was changed by it.
@@ -125,7 +127,7 @@ def check_schema(database: Database | str, extensions: Iterable[Schema] = ()) ->
         found, needed = current(database, schema), head(schema)
         if serves(found, schema):
             continue
-        if found is not None and found not in {script.revision for script in _scripts(schema).walk_revisions()}:
+        if found is not None and not _knows(schema, found):
             raise _unknown_revision(schema, found)
         if schema is not CORE:
             now = f"the tables {schema.whose} are at {found}" if found else f"the database has no tables {schema.whose}"
@@ -259,8 +261,13 @@ def _migrate(url: str, command: Literal["upgrade", "downgrade"], revision: str, 
         raise DatabaseUnavailable("another process is upgrading the database") from error
     except alembic.util.CommandError as error:
         found = current(url, schema)
-        if revision != "head" or not serves(found, schema):
+        if revision == "head" and serves(found, schema):
+            return
+        if found is not None and not _knows(schema, found):
             raise _unknown_revision(schema, found) from error
+        raise InvalidRequest(f"the schema is not changed: {error}", param="revision") from error
+    except OSError as error:
+        raise DatabaseUnavailable(f"{parsed.database} cannot be made or changed: {error.strerror}") from error
 
 
 def _refuse_taken(connection: sa.Connection, schema: Schema) -> None:
@@ -280,6 +287,10 @@ def _scripts(schema: Schema) -> ScriptDirectory:
     from alembic.script import ScriptDirectory
 
     return ScriptDirectory.from_config(_config(None, schema))
+
+
+def _knows(schema: Schema, revision: str) -> bool:
+    return revision in {script.revision for script in _scripts(schema).walk_revisions()}
 
 
 def _folder() -> Path:
@@ -308,7 +319,7 @@ def _revision_of(connection: sa.Connection, schema: Schema) -> str | None:
     return connection.scalar(sa.select(version).select_from(sa.table(schema.version_table)))
 
 
-def _unknown_revision(schema: Schema, found: str | None) -> SchemaOutdated:
+def _unknown_revision(schema: Schema, found: str) -> SchemaOutdated:
     if found == UNFINISHED:
         return SchemaOutdated(
             "the database is a copy that was not finished: `drsai db copy FROM TO --again` empties it and begins anew"

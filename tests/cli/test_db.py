@@ -41,6 +41,28 @@ def test_up_and_down(commands: Commands, tmp_path: Path, empty_url: str) -> None
     assert db("upgrade", head).stdout == upgraded.stdout
 
 
+def test_one_step_back(commands: Commands, tmp_path: Path, empty_url: str) -> None:
+    assert commands.run("db", "upgrade", "0010", "--database-url", empty_url, cwd=tmp_path).wait() == 0
+    stepped = commands.run("db", "downgrade", "-1", "--yes", "--database-url", empty_url, cwd=tmp_path)
+    assert stepped.wait() == 0, stepped.stderr
+    assert ": 0009; this version needs" in stepped.stdout
+    wrong = commands.run("db", "downgrade", "-99", "--yes", "--database-url", empty_url, cwd=tmp_path)
+    assert wrong.wait() == 1
+    assert "99" in wrong.stderr
+    assert "later version" not in wrong.stderr
+    misspelt = commands.run("db", "downgrade", "--jso", "--database-url", empty_url, cwd=tmp_path)
+    assert "there is no revision '--jso'" in misspelt.stderr
+
+
+def test_a_file_that_cannot_be_made(commands: Commands, tmp_path: Path) -> None:
+    nowhere, source = "sqlite:////proc/nope/x.db", f"sqlite:///{tmp_path}/from.db"
+    migrations.upgrade(source)
+    for arguments in (("upgrade", "--database-url", nowhere), ("copy", source, nowhere)):
+        command = commands.run("db", *arguments, cwd=tmp_path)
+        assert command.wait() == 1
+        assert command.stderr == "Error: /proc/nope/x.db cannot be made or changed: No such file or directory\n"
+
+
 def test_a_revision_that_is_not_there(commands: Commands, tmp_path: Path) -> None:
     command = commands.run("db", "upgrade", "nonsense", cwd=tmp_path)
     assert command.wait() == 1

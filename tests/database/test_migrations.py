@@ -27,7 +27,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.database import Database, DatabaseManager, migrations, schemas
 from drsai_backend.datamodel import RunStatus, Thread
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import ConfigurationError, DatabaseError, DatabaseUnavailable, SchemaOutdated
+from drsai_backend.errors import ConfigurationError, DatabaseError, DatabaseUnavailable, InvalidRequest, SchemaOutdated
 from tests.database.tables import Note
 from tests.support.commands import Command, Commands, clean_environment
 from tests.support.threads import settings
@@ -156,6 +156,29 @@ def test_a_schema_of_a_later_version(empty_url: str):
     for call in (migrations.ensure_schema, migrations.upgrade):
         with pytest.raises(SchemaOutdated, match="later version"):
             call(empty_url)
+
+
+def test_a_step_that_is_not_there_is_refused_in_those_words(empty_url: str):
+    with pytest.raises(InvalidRequest, match="-1"):
+        migrations.downgrade(empty_url, "-1")
+    migrations.upgrade(empty_url, "0010")
+    for call, revision in (
+        (migrations.downgrade, "0020"),
+        (migrations.downgrade, "-99"),
+        (migrations.upgrade, "+99"),
+    ):
+        with pytest.raises(InvalidRequest, match=revision.strip("-+")):
+            call(empty_url, revision)
+        assert migrations.current(empty_url) == "0010"
+    migrations.downgrade(empty_url, "-1")
+    assert migrations.current(empty_url) == "0009"
+
+
+def test_a_file_that_cannot_be_made():
+    with pytest.raises(
+        DatabaseUnavailable, match=r"/proc/nope/x\.db cannot be made or changed: No such file or directory"
+    ):
+        migrations.upgrade("sqlite:////proc/nope/x.db")
 
 
 LATER = """
