@@ -17,6 +17,7 @@ from drsai_backend import AssistantAgent, DrSai, RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import Run, Thread, TurnStep, table_of, utcnow
 from drsai_backend.runs import RunStarted
+from drsai_backend.runs.engine import Engine
 from tests.support.scripted import ScriptedClient
 from tests.support.teams.crew import Asker, Crew
 from tests.support.threads import (
@@ -383,6 +384,35 @@ async def test_steps_of_a_turn_that_was_given_up_by_hand_do_not_spoil_the_next_r
     team.asks = False
     result = await drsai.run("crew", "y", thread_id="t")
     assert result.status is RunStatus.COMPLETED
+
+
+async def test_a_long_deletion_of_what_is_over_holds_up_no_sweep(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ends, is_begun = list[Engine](), list[Engine](), asyncio.Event()
+
+    async def prune(engine: Engine) -> int:
+        begun.append(engine)
+        is_begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ends.append(engine)
+        return 0
+
+    monkeypatch.setattr(Engine, "prune", prune)
+    crew = Crew()
+    drsai = await make({"crew": crew}, **QUICK)
+    async with asyncio.timeout(30):
+        await is_begun.wait()
+    crew.bob.hold()
+    await drsai.engine.start(*request())
+    await turns(drsai, 1)
+    await disown(drsai)
+    await attempt(drsai, 2)
+    crew.bob.release()
+    assert (await ended(drsai)).status is RunStatus.COMPLETED
+    assert (len(begun), ends) == (1, [])
+    await drsai.close()
+    assert ends == begun
 
 
 async def test_steps_that_a_turn_has_left_behind_are_swept(make: Make, caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,7 @@ class Sweeper:
 
     Args:
         recovery: finds what wants a look, and does it.
-        prune: deletes what is over; called once in an hour.
+        prune: deletes what is over; called once in an hour, beside the sweeps, as it may take long.
         seconds: between two sweeps; ten times as many where another process tells this one what there is to do.
     """
 
@@ -32,6 +32,7 @@ class Sweeper:
         self._prune = prune
         self._seconds = seconds
         self._task: asyncio.Task[None] | None = None
+        self._pruning: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Sweep now, and from now on in a task."""
@@ -40,11 +41,13 @@ class Sweeper:
         self._task = asyncio.create_task(self._sweep_for_ever())
 
     async def stop(self) -> None:
-        """Sweep no more. Does nothing where it does not."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
+        """Sweep and prune no more. Does nothing where it does not."""
+        tasks = [each for each in (self._task, self._pruning) if each is not None]
+        for each in tasks:
+            each.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._task = self._pruning = None
 
     async def _sweep(self) -> None:
         keys = await self._recovery.sweep()
@@ -63,11 +66,20 @@ class Sweeper:
                     continue
                 swept = time.monotonic()
                 await self._sweep()
-                if self._recovery.waker is None and time.monotonic() - pruned > _PRUNE_SECONDS:
+                is_pruning = self._pruning is not None and not self._pruning.done()
+                if self._recovery.waker is None and not is_pruning and time.monotonic() - pruned > _PRUNE_SECONDS:
                     pruned = time.monotonic()
-                    await self._prune()
+                    self._pruning = asyncio.create_task(self._prune_once())
             except DrSaiError as error:
                 log.warning("no sweep: %s", error.message)
             except Exception:
                 # Without sweeps, runs would be left lying.
                 log.exception("a sweep failed")
+
+    async def _prune_once(self) -> None:
+        try:
+            await self._prune()
+        except DrSaiError as error:
+            log.warning("what is over is not deleted now: %s", error.message)
+        except Exception:
+            log.exception("the deletion of what is over failed")
