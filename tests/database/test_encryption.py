@@ -19,11 +19,11 @@ from drsai_backend.database import Database, DatabaseManager, encryption, migrat
 from drsai_backend.database.migrations import connecting
 from drsai_backend.database.moving import move_tenant
 from drsai_backend.database.text_keys import TextKeys
-from drsai_backend.datamodel import AutoGenMessage, SingleTask, Tasks, table_of
+from drsai_backend.datamodel import AutoGenMessage, Run, SingleTask, Tasks, table_of
 from drsai_backend.datamodel.encrypted import EncryptedJson, texts_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, Conflict, DatabaseError, DrSaiError, InvalidRequest
-from drsai_backend.features.all_runs.base import Wanted
+from drsai_backend.features.all_runs.base import Order, Wanted
 from drsai_backend.features.knowledge.base import NewFile, NewStore
 from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.memory.base import NewMemory
@@ -302,7 +302,7 @@ async def test_a_text_that_looks_like_ciphertext_is_one_once_all_is_encrypted(ma
 async def test_what_no_database_finds_is_refused(make: Make) -> None:
     drsai = await make(OLD)
     await live(drsai)
-    for field in ("error", "error_code", "text", "tool"):
+    for field in ("error", "text", "tool"):
         with pytest.raises(InvalidRequest, match="DRSAI_ENCRYPTION_KEYS") as caught:
             await drsai.all_runs.list(Wanted(**{field: "model"}))
         assert caught.value.param == field
@@ -317,6 +317,45 @@ async def test_what_no_database_finds_is_refused(make: Make) -> None:
     failed = await drsai.all_runs.list(Wanted(status=RunStatus.ERROR, team="lamp"))
     assert [MARKER in (each.error_message or "") for each in failed.items] == [True]
     assert [group.runs for group in await drsai.all_runs.errors()] == [1]
+
+
+async def test_failed_runs_are_found_by_their_code(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    drsai = await make(OLD)
+    user, every = drsai.user("ann", tenant="acme"), drsai.all_runs
+    broken = list[str]()
+    for number in range(3):
+        with pytest.raises(DrSaiError):
+            await user.run("lamp", f"break {MARKER}", thread_id=f"broken {number}")
+        broken.append((await user.list_runs(f"broken {number}")).items[0].run_id)
+    row, given_up = table_of(Run), "The run was given up: its processes were killed."
+    for run_id in broken[:2]:
+        await drsai.database.write(
+            lambda session, run_id=run_id: session.execute(
+                sa.update(row).where(row.c.run_id == run_id).values(error_message=given_up)
+            )
+        )
+
+    async def ids(code: str, order: Order = "newest", limit: int = 20) -> list[str]:
+        found, after = list[str](), None
+        while True:
+            page = await every.list(Wanted(error_code=code), order=order, after=after, limit=limit)
+            found += [each.run_id for each in page.items]
+            if (after := page.next) is None:
+                return found
+
+    monkeypatch.setattr("drsai_backend.features.all_runs.said.MOST_RUNS", 2)
+    for limit in (1, 2, 20):
+        assert await ids("given_up", limit=limit) == broken[1::-1]
+        assert await ids("model_error", limit=limit) == broken[2:]
+    assert sorted(await ids("given_up", "slow", 1)) == sorted(broken[:2])
+    assert await ids("model_timeout") == []
+    assert [each.error_code for each in await every.errors(Wanted(error_code="given_up"))] == ["given_up"]
+    wanted = Wanted(error_code="given_up")
+    found = await every.steer_all("retry", wanted, limit=1, dry_run=True)
+    assert (found.found, [each.run_id for each in found.runs]) == (2, broken[:1])
+    done = await every.steer_all("retry", wanted)
+    assert {each.run_id: each.outcome for each in done.runs} == dict.fromkeys(broken[:2], "done")
+    assert (await every.steer_all("cancel", wanted, dry_run=True)).found == 0
 
 
 def test_a_text_opens_where_it_belongs_and_nowhere_else() -> None:

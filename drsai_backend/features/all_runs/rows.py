@@ -39,7 +39,7 @@ from drsai_backend.features.all_runs.base import (
     Wanted,
 )
 from drsai_backend.json_types import JsonObject
-from drsai_backend.page import Page, read_cursor
+from drsai_backend.page import Page, cut, read_cursor
 from drsai_backend.runs.failures import GIVEN_UP, code_of
 from drsai_backend.runs.threads.queries import IS_WAITING, NEWEST, of_status
 
@@ -96,6 +96,8 @@ def list_runs(
         cursor, query = Cursor(columns, pattern), sa.select(found)
     if is_said:
         page = said.read_page(session, cursor, query, of, after, limit)
+    elif (code := _hidden_code(session, of)) is not None:
+        page = _read_page(session, cursor, query, code, after, limit)
     else:
         page = cursor.page(session, query, after, limit)
     if order == "slow" and page.next is not None:
@@ -120,7 +122,8 @@ def _one(session: Session, query: Query, run_id: str, tenant: str | None) -> Jso
 def _query(
     session: Session, of: Wanted, tenant: str | None, at: datetime, *more: sa.ColumnElement[Any]
 ) -> tuple[Query, bool]:
-    """The runs that are wanted, live ones as they are at that moment, and whether their age sorts them by an index."""
+    """The runs that are wanted, live ones as they are at that moment, and whether their age sorts them by an index.
+    Where texts are encrypted, those that have failed with whatever code: `_hidden_code`."""
     is_short = of.status in _SHORT
     by_thread = not is_short and (of.user is not None or of.thread is not None or _is_small(session, tenant))
     dialect = session.get_bind().dialect.name
@@ -129,11 +132,12 @@ def _query(
         # PostgreSQL knows who has few; SQLite would take the index of threads for whomever.
         return (column if by_thread or dialect == "postgresql" else column + "") == value
 
-    for name in ("error", "error_code", "text", "tool"):
-        if getattr(of, name) is not None and keys_of(session.get_bind().dialect) is not None:
+    is_encrypted = keys_of(session.get_bind().dialect) is not None
+    for name in ("error", "text", "tool"):
+        if getattr(of, name) is not None and is_encrypted:
             raise InvalidRequest(
                 f"{name} cannot be searched: texts are encrypted (DRSAI_ENCRYPTION_KEYS), and no "
-                "database finds words in them; look with status, team and since",
+                "database finds words in them; look with status, error_code, team and since",
                 param=name,
             )
     has_failed, ran = of_status(RunStatus.ERROR), _milliseconds(dialect, at)
@@ -143,7 +147,7 @@ def _query(
         (of.thread, lambda name: whose(_t.thread_id, name)),
         (of.team, _r.team.__eq__),
         (of.status, of_status),
-        (of.error_code, lambda code: sa.and_(has_failed, _has_code(code))),
+        (of.error_code, lambda code: has_failed if is_encrypted else sa.and_(has_failed, _has_code(code))),
         (of.error, lambda text: sa.and_(has_failed, _r.error_message.icontains(text, autoescape=True))),
         (of.since, _r.created_at.__ge__),
         (of.until, _r.created_at.__lt__),
@@ -152,6 +156,24 @@ def _query(
     columns = (_r.id, *(_r[name] for name in _NAMES), *_WHOSE, ran.label("milliseconds"), *more)
     joined = sa.select(*columns).join(_thread, _r.thread_key == _t.id)
     return joined.where(*terms), not (is_short or by_thread)
+
+
+def _hidden_code(session: Session, of: Wanted) -> str | None:
+    """The code of an error that is looked for where no query finds it, as texts are encrypted."""
+    return None if keys_of(session.get_bind().dialect) is None else of.error_code
+
+
+def _read_page(
+    session: Session, cursor: Cursor, query: Query, code: str, after: str | None, limit: int
+) -> Page[JsonObject]:
+    """Read a page of the failed runs of a query, those with the code out of the first 1,000. Raises as
+    `Cursor.behind`."""
+    rows = [*session.connection().execute(cursor.sorted(query, after).limit(said.MOST_RUNS + 1)).mappings()]
+    looked = [dict(row) for row in rows[: said.MOST_RUNS]]
+    page = cut([row for row in looked if code_of(row["error_message"]) == code], limit, cursor.place)
+    if page.next is None and len(looked) < len(rows):
+        return page.model_copy(update={"next": cursor.place(looked[-1])})
+    return page
 
 
 def _is_small(session: Session, tenant: str | None) -> bool:
@@ -205,11 +227,13 @@ def errors(session: Session, of: Wanted, tenant: str | None, limit: int) -> list
     """Return in which ways runs of which teams have failed, the most frequent first; of the newest 100,000."""
     query, _ = _query(session, replace(of, status=RunStatus.ERROR), tenant, utcnow())
     query = query.with_only_columns(_r.error_message, _r.created_at, _r.team, _r.run_id)
-    groups: dict[tuple[str, str], ErrorGroup] = {}
+    groups, hidden = dict[tuple[str, str], ErrorGroup](), _hidden_code(session, of)
     rows = session.connection().execute(query.order_by(_r.created_at.desc(), _r.id.desc()).limit(MOST_COUNTED))
     for row in rows:
         text, at = row.error_message or "", row.created_at
         code = code_of(text) or ""
+        if hidden is not None and code != hidden:
+            continue
         if (group := groups.get((code, row.team))) is None:
             named = {"error_code": code, "team": row.team, "run_id": row.run_id, "error_message": text}
             group = groups[code, row.team] = ErrorGroup(**named, runs=0, first_at=at, last_at=at)
@@ -232,14 +256,20 @@ def note(session: Session, verb: Verb, run_id: str, tenant: str | None, actor: A
 
 
 def changeable(session: Session, verb: Verb, of: Wanted, tenant: str | None, limit: int) -> tuple[int, list[AnyRun]]:
-    """Return how many of the wanted runs a verb can change, and the first ones, by their statuses and ages."""
+    """Return how many of the wanted runs a verb can change, and the first ones, by their statuses and ages. Where texts
+    are encrypted, those with a code are looked for among the 100,000 oldest that have failed."""
     connection, count, found = session.connection(), 0, list[AnyRun]()
     statuses, more = _CHANGES[verb]
     for status in statuses:
         if of.status in (None, status):
             query = _query(session, replace(of, status=status), tenant, utcnow())[0].where(more)
-            counted = query.limit(MOST_COUNTED - count).subquery()
-            count += connection.execute(sa.select(sa.func.count()).select_from(counted)).scalar_one()
+            if (code := _hidden_code(session, of)) is not None:
+                texts = query.with_only_columns(_r.id, _r.error_message).order_by(_r.id + 0).limit(MOST_COUNTED)
+                ids = [row.id for row in connection.execute(texts) if code_of(row.error_message) == code]
+                count, query = count + len(ids), query.where(_r.id.in_(ids[:limit]))
+            else:
+                counted = query.limit(MOST_COUNTED - count).subquery()
+                count += connection.execute(sa.select(sa.func.count()).select_from(counted)).scalar_one()
             rows = connection.execute(query.order_by(_r.id + 0).limit(limit - len(found))).mappings()
             found += [_shown(dict(row)) for row in rows]
     return count, found
