@@ -165,7 +165,8 @@ class _Servers:
 
     def _signalled(self, number: int) -> None:
         if number == _HANGUP:
-            self._to_replace = [*self._alive]
+            # Also the one that is not ready yet: it may have read the files as they were before.
+            self._to_replace = [each for each in self._alive if not each.is_retired]
         elif self._is_stopping:
             for each in self._alive:
                 each.process.kill()
@@ -187,7 +188,7 @@ class _Servers:
         if server is self._next:
             self._next = None
             # Those that died meanwhile are replaced by it, or by others.
-            if old := next((each for each in self._to_replace if each in self._alive), None):
+            if old := next((each for each in self._to_replace if each in self._alive and each is not server), None):
                 self._to_replace.remove(old)
                 old.is_retired = True
                 old.keeper.close()

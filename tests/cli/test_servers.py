@@ -76,6 +76,31 @@ def test_sighup_replaces_all_while_requests_are_answered(commands: Commands, tmp
     assert server.wait() == 0
 
 
+def test_sighup_while_those_of_before_still_answer(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TEAMS)
+    with ModelServer(lambda _: Reply("word " * 40, chunk_delay=0.2)) as model:
+        environment = {"OPENAI_BASE_URL": model.base_url}
+        options = ("--port", "0", "--workers", "2")
+        server = commands.start("serve", "mine.py", *options, cwd=tmp_path, env=environment)
+        url, before = server.base_url(), alone(server, 2)
+        body = {"model": "pair", "stream": True, "messages": [{"role": "user", "content": "Hello."}]}
+        with httpx.stream("POST", f"{url}/chat/completions", json=body, timeout=60) as stream:
+            pieces = stream.iter_bytes()
+            next(pieces)
+            server.kill(signal.SIGHUP)
+            until(lambda: server.stderr.count("is ready") == 4 and len(of(server)) == 3)
+            between = of(server)
+            assert len(between & before) == 1, "one still answers"
+            server.kill(signal.SIGHUP)
+            until(lambda: server.stderr.count("is ready") == 6)
+        until(lambda: not of(server) & between)
+        time.sleep(1)
+        assert len(of(server)) == 2
+        assert server.stderr.count("is ready") == 6
+        server.kill(signal.SIGTERM)
+        assert server.wait() == 0
+
+
 def test_those_that_are_to_be_replaced_die_before(commands: Commands, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(TEAMS)
     server = commands.start("serve", "mine.py", "--port", "0", "--workers", "2", cwd=tmp_path)
