@@ -153,7 +153,7 @@ def _in_one(column: sa.ColumnElement[Any]) -> sa.Function[bytes]:
     return sa.func.string_agg(column, sa.literal(b""), type_=sa.LargeBinary)
 
 
-def _any(name: str) -> sa.ColumnElement[Any]:
+def any_of(name: str) -> sa.ColumnElement[Any]:
     """One of those that are given: as an array, so that it is one statement, however many they are, which is planned
     once."""
     return sa.any_(sa.bindparam(name, type_=sa.ARRAY(sa.BigInteger)))
@@ -167,7 +167,7 @@ _THERE: Final = (
         _in_one(sa.func.int4send(sa.func.octet_length(_posting.c.postings))),
         _in_one(_posting.c.postings),
     )
-    .where(_posting.c.term == _any("terms"), _posting.c.index_id == _any("indexes"))
+    .where(_posting.c.term == any_of("terms"), _posting.c.index_id == any_of("indexes"))
     .group_by(_posting.c.term, _posting.c.index_id)
     .order_by(_posting.c.term, _posting.c.index_id)
 )

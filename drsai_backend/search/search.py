@@ -19,7 +19,7 @@ from drsai_backend.errors import InvalidRequest
 from drsai_backend.search.base import MAX_FOUND, MAX_INDEXES, MAX_QUERY, Found, Hit, Mode, Query
 from drsai_backend.search.columns import Columns, attributes_of
 from drsai_backend.search.filters import Filter, passes
-from drsai_backend.search.frequent import Frequent
+from drsai_backend.search.frequent import Frequent, any_of
 from drsai_backend.search.fusion import fused
 from drsai_backend.search.hnsw import LARGE
 from drsai_backend.search.indexes import unit
@@ -40,7 +40,11 @@ _index, _entry = table_of(SearchIndex), table_of(SearchEntry)
 _INDEXES: Final = sa.select(_index).where(_index.c.id.in_(sa.bindparam("indexes", expanding=True)))
 _HITS: Final = sa.select(
     _entry.c.number, _entry.c.ref, _entry.c.family, _entry.c.text, _entry.c.attributes, _entry.c.place
-).where(_entry.c.index_id == sa.bindparam("of"), _entry.c.number.in_(sa.bindparam("numbers", expanding=True)))
+).where(_entry.c.index_id == sa.bindparam("of"))
+_NUMBERED: Final = {
+    "sqlite": _HITS.where(_entry.c.number.in_(sa.bindparam("numbers", expanding=True))),
+    "postgresql": _HITS.where(_entry.c.number == any_of("numbers")),
+}
 
 
 class Search:
@@ -152,9 +156,10 @@ def _first(scores: Mapping[Place, float], most: int) -> dict[Place, float]:
 def _read(session: Session, scores: Mapping[Place, float]) -> dict[Place, Hit]:
     """Return the entries at these places, with their scores."""
     found: dict[Place, Hit] = {}
+    numbered = _NUMBERED[session.get_bind().dialect.name]
     for index in {place.of for place in scores}:
         numbers = [place.number for place in scores if place.of == index]
-        for number, *values in session.connection().execute(_HITS, {"of": index, "numbers": numbers}):
+        for number, *values in session.connection().execute(numbered, {"of": index, "numbers": numbers}):
             place = Place(index, number)
             ref, family, text, attributes, where = values
             found[place] = Hit(index, ref, family, text, scores[place], attributes, where)

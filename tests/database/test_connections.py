@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database import Database
 from drsai_backend.database.backends.postgres import PostgresBackend
 from drsai_backend.database.backends.prepared import Prepared, run_guarded
+from drsai_backend.datamodel import UserInput
 from drsai_backend.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
 from tests.database.functions import add, names
 from tests.support.postgres import connect
@@ -170,6 +171,21 @@ async def test_a_broken_connection_is_replaced(postgres_url: str):
         async with Database(postgres_url) as other:
             await other.write(lambda session: session.execute(sa.text(f"SELECT pg_terminate_backend({pid})")))
         assert await database.read(lambda session: session.scalar(sa.text("SELECT pg_backend_pid()"))) != pid
+
+
+async def test_what_is_prepared_on_a_connection_stays_behind_reads(migrated_postgres: str):
+    def ask(session: Session) -> int:
+        prepared = session.connection().exec_driver_sql("SELECT count(*) FROM pg_prepared_statements").scalar_one()
+        session.add(UserInput(user_id="u", thread_id="of a read"))  # Of which nothing becomes.
+        return prepared
+
+    async with Database(migrated_postgres, pool_size=1) as database:
+        for number in range(10):
+            await database.write(add(f"{number}"))
+        assert await database.read(ask) > 0
+        assert [await database.read(ask) > 0 for _ in range(10)] == [True] * 10
+        assert "of a read" not in await database.read(names)
+        assert [database.read_sync(ask) > 0 for _ in range(10)][-1]
 
 
 async def test_a_file_that_cannot_be_opened(tmp_path: Path):

@@ -274,7 +274,11 @@ def _takes_no_writes(session: Session, error: BaseException) -> bool:
 
 def _read(session: Session, fn: Callable[[Session], T]) -> T:
     try:
-        return fn(session)
+        result = fn(session)
+        session.expunge_all()
+        # A ROLLBACK would have psycopg forget what it has prepared on the connection.
+        session.commit()
+        return result
     except _TRANSLATED as error:
         if is_lost(error):
             session.invalidate()
