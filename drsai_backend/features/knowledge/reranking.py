@@ -15,6 +15,8 @@ from pydantic import BaseModel
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.knowledge.base import NO_RANKERS, Passage
 from drsai_backend.models.calls.json_answers import answer_json
+from drsai_backend.models.fallback.asker import Asker
+from drsai_backend.models.fallback.client import ProfileClient
 
 if TYPE_CHECKING:
     from drsai_backend.datamodel.owner import Owner
@@ -48,6 +50,14 @@ def check_ranker(models: ModelClientFactory | None, ranker: str | None) -> None:
         raise InvalidRequest(text, param="ranking_options.ranker")
 
 
+def check_on(models: ModelClientFactory | None, ranker: str, owner: Owner) -> None:
+    """Raise SwitchedOff: all is, or the owner's tenant, or each model of the ranker's."""
+    if models is not None and models.switches.off:
+        models.switches.check(owner.tenant, "all", "")
+        if isinstance(client := models.create(ranker), ProfileClient):
+            client.bound(Asker(owner, rules=models.rules)).check_on()
+
+
 async def reranked(
     host: Host, owner: Owner, ranker: str, queries: Sequence[str], passages: Sequence[Passage]
 ) -> tuple[list[Passage], list[str]]:
@@ -60,7 +70,8 @@ async def reranked(
     assert models is not None, "the ranker was checked"
     try:
         async with asyncio.timeout(_SECONDS):
-            answer = await answer_json(models.create(ranker), models.rules, count, _PROMPT, text, (_Order, _FORM))
+            asker = Asker(owner, rules=models.rules, caches=False)
+            answer = await answer_json(models.create(ranker), asker, count, _PROMPT, text, (_Order, _FORM))
     except Exception as error:  # noqa: BLE001 - whatever the client of a model raises
         log.warning("passages were not ranked by %r: %s", ranker, type(error).__name__)
         answer = None

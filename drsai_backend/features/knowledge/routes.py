@@ -16,7 +16,7 @@ from drsai_backend.api.http.parameters import FileId, Limit, new_router
 from drsai_backend.database.hooks import Asked
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.features.knowledge.base import NO_RANKERS, FileStatus, NewStore, Question, StoreFile
-from drsai_backend.features.knowledge.reranking import check_ranker
+from drsai_backend.features.knowledge.reranking import check_on, check_ranker
 from drsai_backend.features.knowledge.rows.stores import Listing
 from drsai_backend.features.knowledge.wire import (
     BATCH,
@@ -127,6 +127,7 @@ def store_routes(knowledge: Knowledge, bodies: Bodies) -> APIRouter:
         if ranking.ranker not in NO_RANKERS:
             check_ranker(knowledge.host.models, ranking.ranker)
             who.require(Scope.CHAT)  # A model is asked.
+            check_on(knowledge.host.models, ranking.ranker, who.owner)
             await knowledge.host.calls.charge(Asked(who.owner, who.key_id))
         return json_response(findings_object(await knowledge.search(who.owner, [vector_store_id], question)))
 

@@ -31,6 +31,7 @@ from drsai_backend.features.memory.base import (
 from drsai_backend.features.memory.checks import asks_to_forget, check_text, own_words, why_not_held
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.calls.json_answers import answer_json
+from drsai_backend.models.fallback.asker import Asker
 
 if TYPE_CHECKING:
     from drsai_backend.database.calls import Calls
@@ -217,7 +218,8 @@ class Extractor:
         each = {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
         properties: JsonObject = {name: {"type": "array", "items": each}}
         client, count = self._models.create(self._model), partial(self._calls.store, owner, KIND)
-        answer = await answer_json(client, self._models.rules, count, prompt, text, (form, properties))
+        asker = Asker(owner, rules=self._models.rules, caches=False)
+        answer = await answer_json(client, asker, count, prompt, text, (form, properties))
         if answer is None:
             log.warning("what the model has said of memories is no JSON: nothing is learnt")
         return answer or form()

@@ -11,14 +11,15 @@ from pydantic import BaseModel, ValidationError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.calls.run_client import RunModelClient, takes_parameter
 from drsai_backend.models.endpoints.answers import CallRecord, UsageMeter
-from drsai_backend.models.endpoints.message_rules import MessageRules
+from drsai_backend.models.fallback.asker import Asker
+from drsai_backend.models.fallback.client import asking_for
 
 M = TypeVar("M", bound=BaseModel)
 
 
 async def answer_json(
     client: ChatCompletionClient,
-    rules: MessageRules,
+    asker: Asker,
     count: Callable[[CallRecord], Awaitable[None]],
     prompt: str,
     text: str,
@@ -28,7 +29,7 @@ async def answer_json(
 
     Args:
         client: asks it.
-        rules: which parameters endpoints take, as of `ModelClientFactory`.
+        asker: for whom it asks, and what is known of endpoints.
         count: stores what the call has used.
         prompt: says what is wanted, and of what form.
         text: what it is about; data of whomever.
@@ -38,11 +39,13 @@ async def answer_json(
         The answer; None: it is not of that form.
 
     Raises:
+        SwitchedOff: the model is, in their tenant or in all.
         Exception: what the model client raises.
     """
     kind, properties = form
     made: list[CallRecord] = []
-    asking = RunModelClient(client, meter=UsageMeter(each=made.append), rules=rules)
+    meter = UsageMeter(each=made.append, tenant="" if asker.owner is None else asker.owner.tenant)
+    asking = RunModelClient(asking_for(client, asker), meter=meter, rules=asker.rules)
     messages: list[LLMMessage] = [SystemMessage(content=prompt), UserMessage(content=text, source="user")]
     options: dict[str, Any] = {}
     if asking.model_info.get("structured_output") and takes_parameter(asking, "response_format"):

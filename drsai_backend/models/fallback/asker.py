@@ -15,12 +15,14 @@ class Asker:
     """Whose request it is, and what their client was told.
 
     Attributes:
-        owner: whose answers are found in the cache, by tenant, and whose the new ones are; None: nothing is cached.
+        owner: whose answers are found in the cache, by tenant, and whose the new ones are; their tenant's switches
+            count. None: nothing is cached.
         seed: another seed has answers of its own; None: the profile's.
         form: which messages the model takes; None: the profile's word, or what is known of its endpoint.
         rules: what is known of endpoints in this process.
         files: has the recordings of its messages, for models that hear; None: none are passed on.
         thread_owner: whose files those may be besides; None: the thread is the owner's.
+        caches: whether answers may come out of the cache, and be kept there.
     """
 
     owner: Owner | None = None
@@ -29,6 +31,7 @@ class Asker:
     rules: MessageRules = field(default_factory=MessageRules)
     files: Files | None = None
     thread_owner: Owner | None = None
+    caches: bool = True
 
     def seed_of(self, profile: Profile) -> int:
         """The seed of a request to a profile."""

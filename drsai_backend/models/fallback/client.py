@@ -157,7 +157,7 @@ class ProfileClient(ChatCompletionClient):
     def _of_target(self, target: Target, call: ModelCall, course: _Course) -> Items:
         """Return what one model answers, out of the cache if it is there; nothing, and the reason in `course`, if it
         does not."""
-        rule, cache, owner = target.profile.cache, self._cache, self._asker.owner
+        rule, cache, owner = target.profile.cache, self._cache, self._asker.owner if self._asker.caches else None
         if cache is not None and rule is not None and owner is not None and self._continues is None:
             key = request_key(self._place(target), call.messages, call.options)
             if key is not None:
@@ -253,6 +253,10 @@ class ProfileClient(ChatCompletionClient):
         """The same client with a request's own key, for those of its models that it is for."""
         return ProfileClient(self._targets, self._routed, self._cache, self._asker, api_key)
 
+    def check_on(self) -> None:
+        """Raise SwitchedOff: all of its models are, for whom it asks."""
+        self._left_on(self._targets)
+
     def bound(self, asker: Asker) -> ProfileClient:
         """The same client, asking for somebody."""
         return ProfileClient(self._targets, self._routed, self._cache, asker, self._api_key)
@@ -296,6 +300,11 @@ class ProfileClient(ChatCompletionClient):
         """Return a component that is this profile again, inside a team factory."""
         provider = "drsai_backend.models.DefaultModelClient"
         return ComponentModel(provider=provider, component_type="model", config={"model": self.profile})
+
+
+def asking_for(client: ChatCompletionClient, asker: Asker) -> ChatCompletionClient:
+    """Return the client, asking for somebody if it is a profile's."""
+    return client.bound(asker) if isinstance(client, ProfileClient) else client
 
 
 def _wait_for(failure: Failure, attempt: int) -> float | None:

@@ -25,6 +25,8 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DrSaiError, RunFailed
 from drsai_backend.models import ModelClientFactory, RunModelClient, UsageMeter
 from drsai_backend.models.endpoints.answers import CallRecord
+from drsai_backend.models.fallback.asker import Asker
+from drsai_backend.models.fallback.client import asking_for
 from drsai_backend.runs.failures import safe_message
 from drsai_backend.runs.requests import Ask, InputMessage
 from drsai_backend.runs.side_calls.housekeeping import Housekeeping
@@ -88,12 +90,9 @@ class SideCalls:
         code = "answered"
         try:
             async with asyncio.timeout(self._settings.task_seconds), self._places.of(owner):
-                client = RunModelClient(
-                    self._models.create(self._settings.task_model, ask.api_key),
-                    params=ask.params,
-                    meter=meter,
-                    rules=self._models.rules,
-                )
+                model = self._models.create(self._settings.task_model, ask.api_key)
+                asker = Asker(owner, rules=self._models.rules, caches=False)
+                client = RunModelClient(asking_for(model, asker), params=ask.params, meter=meter, rules=asker.rules)
                 options = {} if form is None else {"extra_create_args": {"response_format": form}}
                 result = await client.create(_as_model_messages(ask.messages), **options)
         except asyncio.CancelledError:

@@ -12,6 +12,8 @@ import pytest
 
 from drsai_backend import DrSai
 from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.features.knowledge.base import Question
+from drsai_backend.features.knowledge.extension import Knowledge
 from tests.api.conftest import openai_client
 from tests.features.knowledge.conftest import QUICK, Filled
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
@@ -29,7 +31,9 @@ def model() -> Iterator[ModelServer]:
 @pytest.fixture
 async def drsai(database_url: str, tmp_path: Path, model: ModelServer) -> AsyncIterator[DrSai]:
     file = tmp_path / "models.yaml"
-    file.write_text(json.dumps({"profiles": {"judge": {"model": "gpt-4o"}}}))
+    profiles: dict[str, Any] = {"judge": {"model": "gpt-4o"}, "other": {"model": "gpt-4o-mini"}}
+    profiles["both"] = {"model": "gpt-4o", "fallback": ["other"]}
+    file.write_text(json.dumps({"profiles": profiles}))
     given = settings(
         **QUICK, database_url=database_url, models=file, OPENAI_BASE_URL=model.base_url, OPENAI_API_KEY="k"
     )
@@ -94,6 +98,38 @@ async def test_a_search_that_a_model_ranks_needs_what_a_chat_needs(
         await search(client, "nobody")
     assert await search(client, "none") == 3, "no model is asked"
     assert len(model.requests) == 1
+
+
+async def test_a_ranker_that_is_off_is_not_asked(
+    client: openai.AsyncOpenAI, filled: Filled, drsai: DrSai, model: ModelServer
+) -> None:
+    """Over the API that is a refusal, which is charged nothing. Others hear it in a note."""
+    store, _ = await filled(TEXTS)
+    model.script(None, lambda _: Reply('{"order": [2]}'))
+    await drsai.limits.set("user", "anonymous", requests=2)
+    owner, knowledge = Principal("anonymous").owner, drsai.extension(Knowledge)
+
+    async def search(ranker: str) -> int:
+        options: Any = {"ranker": ranker}
+        return len((await client.vector_stores.search(store, query="leave", ranking_options=options)).data)
+
+    off: list[tuple[Any, str]] = [("all", ""), ("tenant", owner.tenant), ("model", "judge"), ("model", "gpt-4o")]
+    for kind, name in off:
+        where = {"tenant": owner.tenant} if kind == "model" else {}
+        await drsai.switches.off(kind, name, message="Back at six.", **where)
+        with pytest.raises(openai.InternalServerError, match=r"Back at six\.") as refused:
+            await search("judge")
+        assert refused.value.code == "switched_off"
+        if kind == "model":
+            found = await knowledge.search(owner, ["filled"], Question(queries=["leave"], ranker="judge"))
+            assert any("The ranker 'judge' gave no usable answer" in note for note in found.notes)
+        if name != "gpt-4o":
+            await drsai.switches.on(kind, name, **where)
+    assert not model.requests
+    assert await search("both") == 3
+    await drsai.switches.on("model", "gpt-4o", tenant=owner.tenant)
+    assert await search("judge") == 3
+    assert [each.model for each in model.requests] == ["gpt-4o-mini", "gpt-4o"]
 
 
 async def test_an_agent_has_a_ranker(

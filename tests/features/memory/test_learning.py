@@ -6,8 +6,10 @@ import json
 from collections.abc import Callable
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from autogen_agentchat.teams import RoundRobinGroupChat
 
@@ -24,6 +26,7 @@ from tests.features.memory.scripted import FIND, SURE, YEAR
 from tests.support.asks import asks
 from tests.support.model_server import Failure, ModelServer
 from tests.support.scripted import ScriptedClient
+from tests.support.threads import until
 
 BOB = Owner("default", "bob")
 TABLE = table_of(StoredMemory)
@@ -99,6 +102,32 @@ async def held(drsai: DrSai) -> None:
             config = (await drsai.database.read(lambda s, query=query: s.execute(query))).scalar_one()
             assert config["source"] == "user"
             assert plain(source.quote) in plain(text_of(config))
+
+
+@pytest.mark.parametrize(
+    ("name", "off"), [("gpt-4o", "gpt-4o"), ("learns", "learns"), ("learns", "gpt-4o")], ids=["plain", "profile", "its"]
+)
+async def test_nothing_is_learnt_by_a_model_that_is_off(
+    make: Callable[..., DrSai], model: ModelServer, tmp_path: Path, name: str, off: str
+) -> None:
+    """In the tenant alone. It is learnt later."""
+    file = tmp_path / "models.json"
+    file.write_text(json.dumps({"profiles": {"learns": {"model": "gpt-4o"}}}))
+    jobs = table_of(WorkJob)
+    failed = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.error.is_not(None))
+    async with make(memory_model=name, models=file) as drsai:
+
+        async def is_refused() -> bool:
+            return bool(await drsai.database.read(lambda session: session.execute(failed).scalar_one()))
+
+        await drsai.switches.off("model", off, tenant="default", message="Back at six.")
+        await run_as(drsai, Principal("bob", "acme"), "I live in Lisbon.")
+        await learnt(drsai)
+        assert await current(drsai, Owner("acme", "bob")) == ["The user lives in Lisbon."]
+        model.requests.clear()
+        await run_as(drsai, Principal("ann"), "I live in Lisbon.")
+        await until(is_refused)
+        assert not [each for each in model.requests if FIND in each.system]
 
 
 async def test_only_known_people_who_want_it(make: Callable[..., DrSai]) -> None:

@@ -90,6 +90,21 @@ async def test_a_profile_goes_on_to_its_next_model(make: Make, model: ModelServe
     assert failed.value.run_code == "switched_off"
 
 
+async def test_titles_go_by_what_is_off_in_the_tenant(make: Make, model: ModelServer, tmp_path: Path) -> None:
+    """Of a profile, too, by the name of its model."""
+    profiles = {"fast": {"model": "quick-1"}, "both": {"model": "quick-1", "fallback": ["spare"]}}
+    file = tmp_path / "models.json"
+    file.write_text(json.dumps({"profiles": {**profiles, "spare": {"model": "slow-1"}}}))
+    drsai = await make(models=file, task_model="fast")
+    await drsai.switches.off("model", "quick-1", tenant="acme", message=GONE)
+    titled = await asking(drsai).chat(housekeeping=True)
+    assert (titled.status_code, titled.json()["error"]["message"]) == (503, GONE)
+    assert (await asking(drsai, tenant="other").chat(housekeeping=True)).status_code == 200
+    both = await make(models=file, task_model="both")
+    assert (await asking(both).chat(housekeeping=True)).status_code == 200
+    assert [each.model for each in model.requests] == ["quick-1", "slow-1"]
+
+
 async def test_a_tool_that_is_off_is_neither_offered_nor_called(make: Make, model: ModelServer) -> None:
     drsai = await make({"looking": looking})
     await drsai.switches.off("tool", "look", tenant="acme", message=GONE)
