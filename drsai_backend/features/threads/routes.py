@@ -4,6 +4,7 @@ and asks, and what can be done about it. Those of others do not exist here."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -304,9 +305,12 @@ def _steering_routes(web: Web) -> APIRouter:
         results = None if body.results is None else [each.output(n) for n, each in enumerate(body.results)]
         answer = Answer(body.id, body.text, body.decision, body.reason, body.arguments, results)
         said = None if key is None else fingerprint_of(request, body)
-        handle = await engine.answer(who, thread, answer, origin=Origin(key, fingerprint=said))
-        if body.stream:
-            return await _follow_run(web, request, Scope.CHAT, who, handle.run_id, position)
+        with ExitStack() as held:
+            if body.stream:
+                held.enter_context(web.access.streaming(who))  # Before the answer is stored.
+            handle = await engine.answer(who, thread, answer, origin=Origin(key, fingerprint=said))
+            if body.stream:
+                return await _follow_run(web, request, Scope.CHAT, who, handle.run_id, position, held)
         response = json_response(run_object(await engine.run_answered(handle)), 202)
         response.raw_headers.extend(run_headers(handle.thread_id, handle.run_id))
         return response
@@ -385,14 +389,21 @@ def _run_routes(web: Web) -> APIRouter:
     return router
 
 
-async def _follow_run(
-    web: Web, request: Request, scope: Scope, who: Principal, run_id: str, after: Position | None
+async def _follow_run(  # noqa: PLR0913 - each is another thing
+    web: Web,
+    request: Request,
+    scope: Scope,
+    who: Principal,
+    run_id: str,
+    after: Position | None,
+    counted: ExitStack | None = None,
 ) -> Response:
-    """Return what a run tells after a position, to its end, while the request has the scope."""
+    """Return what a run tells after a position, to its end, while the request has the scope. `counted`: the stream, as
+    one that counts already; it is taken over."""
     engine = web.engine
     run, owner = await engine.find_run(who, run_id)
     over = after is not None and after.n == ENDED and run.status not in (RunStatus.CREATED, RunStatus.RUNNING)
     log, headers = engine.follow_run(who, run_id, after), run_headers(run.thread_id, run.run_id)
     still = still_reads(engine, owner.thread(run.thread_id), request, scope, who)
-    held = web.access.streaming(who)
+    held = web.access.streaming(who) if counted is None else counted.pop_all()
     return LogResponse(log, RunFrames(run.thread_id, after).told, log_stream(held, headers, still, web.ping), over=over)

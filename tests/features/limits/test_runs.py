@@ -181,6 +181,31 @@ async def test_so_many_streams_are_open(make: Make) -> None:
     assert not drsai.limits._streams
 
 
+async def test_an_answer_for_whose_stream_there_is_no_room_is_not_taken(make: Make) -> None:
+    """What waits for it goes on waiting, and takes it when there is room."""
+    drsai = await make({"crew": Asker()}, limit_user={"streams": 1})
+    ann, user = asking(drsai), drsai.user("ann", tenant="acme")
+    await user.run("crew", "x", thread_id="a")
+    request = (await user.get_thread("a")).input_request
+    assert request is not None
+    answer = {"id": request["id"], "text": "This.", "stream": True}
+    reading = asyncio.create_task(ann.http.get("/v1/threads/a/events"))
+
+    async def is_open() -> bool:
+        return drsai.limits._streams.total() == 1
+
+    await until(is_open)
+    assert (await ann.http.post("/v1/threads/a/input", json=answer)).status_code == 429
+    assert (await user.get_thread("a")).status == "awaiting_input"
+    # Without a stream it needs no room; what cannot be taken gives its room back.
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    assert (await ann.http.post("/v1/threads/a/input", json={**answer, "id": "other"})).status_code == 409
+    taken = await ann.http.post("/v1/threads/a/input", json=answer)
+    assert (taken.status_code, "This." in taken.text) == (200, True), taken.text
+    assert not drsai.limits._streams
+
+
 async def test_a_process_takes_so_many(make: Make) -> None:
     crew = Crew()
     crew.ann.hold()
