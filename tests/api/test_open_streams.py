@@ -118,6 +118,23 @@ async def test_a_stream_is_cut(
         assert len(heard) > len(answer.text)
 
 
+async def test_an_answer_in_a_thread_that_is_shared_no_longer(database_url: str) -> None:
+    """Bob has steered ann's run, and hears it: until he may not read her thread."""
+    async with _world(database_url) as world, asyncio.timeout(30):
+        await world.drsai.user("ann", tenant="acme").share_thread("t", with_user="bob", right="write")
+        headers = {"Authorization": f"Bearer {world.keys['bob'].key.get_secret_value()}"}
+        asked = {**ASKED, "thread_id": "t", "thread_owner": "ann", "on_busy": "steer"}
+        reading = asyncio.create_task(world.http.post("/v1/chat/completions", json=asked, headers=headers))
+        await world.begun.acquire()
+        await asyncio.sleep(0.3)
+        assert not reading.done()
+        await _unshare(world)
+        answer = await reading
+        assert answer.status_code == 200, answer.text
+        assert "no thread 't'" in answer.text
+        assert (await world.drsai.user("ann", tenant="acme").get_thread("t")).status == "running"
+
+
 async def test_a_key_that_expires(database_url: str) -> None:
     async with _world(database_url) as world, asyncio.timeout(30):
         world.keys["ann"] = await world.drsai.keys.create(ANN, ["user"], expires_in=timedelta(seconds=2))

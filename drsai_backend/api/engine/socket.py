@@ -16,15 +16,18 @@ from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import Discriminator, Field, TypeAdapter
+from starlette.requests import Request
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body
 from drsai_backend.api.engine.errors import with_detail
 from drsai_backend.api.engine.tasks import ExecuteBody, Tasks, begun, state_of
+from drsai_backend.api.events import still_reads
 from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.errors import Overloaded, error_body
 from drsai_backend.api.http.sockets import Opened, SocketClosed, SocketSession
-from drsai_backend.errors import DrSaiError
+from drsai_backend.api.http.stream import Still
+from drsai_backend.errors import DatabaseUnavailable, DrSaiError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.steps.events import Mark
 
@@ -64,6 +67,8 @@ class TaskSession(SocketSession):
         super().__init__(opened)
         self._tasks = tasks
         self._told: dict[str, asyncio.Task[None]] = {}
+        self._shared: dict[str, Still] = {}
+        """What looks whether a task of somebody else's that is told of may still be read, by its id."""
 
     async def answer(self, caller: Principal | None, body: JsonObject, about: JsonObject) -> None:
         """See `SocketSession.answer`."""
@@ -80,6 +85,18 @@ class TaskSession(SocketSession):
             each.cancel()
         await asyncio.gather(*telling, return_exceptions=True)
 
+    async def look(self) -> None:
+        """See `SocketSession.look`. A task that is not shared any more is told of no longer."""
+        for task_id, still in [*self._shared.items()]:
+            async with self.telling({"task_id": task_id}):
+                try:
+                    await still()
+                except DatabaseUnavailable:
+                    return  # Nothing can be withdrawn now.
+                except DrSaiError:
+                    await self._stop(task_id)
+                    raise
+
     async def _act(self, who: Principal, asked: _Execute | _Resume | _Cancel | _Ping) -> None:
         tasks = self._tasks
         match asked:
@@ -91,10 +108,13 @@ class TaskSession(SocketSession):
             case _Resume():
                 who.require(Scope.THREADS_READ)
                 mark = None if asked.after is None else Mark.parse(asked.after)
-                run, _ = await tasks.find(who, asked.task_id)
+                run, name = await tasks.find(who, asked.task_id)
                 await self._stop(asked.task_id)
                 self._check_room()
                 await self.write(begun(run))
+                if name.owner != who.owner:
+                    asking = Request(self.asking)
+                    self._shared[asked.task_id] = still_reads(tasks.engine, name, asking, Scope.THREADS_READ, who)
                 self._follow(who, asked.task_id, mark)
             case _Cancel():
                 who.require(Scope.RUNS_CANCEL)
@@ -114,6 +134,7 @@ class TaskSession(SocketSession):
     async def _stop(self, task_id: str) -> None:
         """Tell no more of a task."""
         telling = self._told.pop(task_id, None)
+        self._shared.pop(task_id, None)
         if telling is not None:
             telling.cancel()
             await asyncio.wait({telling})
@@ -128,6 +149,7 @@ class TaskSession(SocketSession):
         finally:
             if self._told.get(task_id) is asyncio.current_task():
                 del self._told[task_id]
+                self._shared.pop(task_id, None)
 
     async def _tell_all(self, who: Principal, about: JsonObject, after: Mark | None) -> None:
         is_last, task_id = False, about["task_id"]

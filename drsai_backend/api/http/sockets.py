@@ -84,6 +84,9 @@ class SocketSession:
         """Return what is told at regular times, whatever else is."""
         raise NotImplementedError
 
+    async def look(self) -> None:
+        """Look again, as often as the key is, whether the client may still be told of what they are told of."""
+
     async def close(self) -> None:
         """The connection has ended."""
 
@@ -149,6 +152,7 @@ class SocketSession:
             await asyncio.sleep(stream.CHECK_SECONDS)
             try:
                 await self.access.check_again(self.asking, Scope.CHAT, self._opened.caller)
+                await self.look()
             except (Unauthenticated, InsufficientScope) as error:
                 await self.end(error)
                 return

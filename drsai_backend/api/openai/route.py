@@ -14,11 +14,13 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from fastapi.routing import APIRoute
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from drsai_backend.access.principal import Principal, Scope
+from drsai_backend.api.events import still_reads
 from drsai_backend.api.http.errors import InternalError, RunMoved
 from drsai_backend.api.http.json import json_response
 from drsai_backend.api.http.parameters import check_query
@@ -197,7 +199,7 @@ class RunRoute(APIRoute):
             except InvalidRequest:
                 await named()  # One with a key may have been served before its model was deleted; this one was not.
                 raise
-        still = partial(self._access.check_again, scope, self.scope, caller)
+        still = partial(self._look_again, scope, caller, who, handle)
         if handle is None:
             await exchange.aside(scope, receive, send, self._ping, still)
             return
@@ -228,6 +230,16 @@ class RunRoute(APIRoute):
             return
         response.raw_headers.extend(headers)
         await response(scope, receive, send)
+
+    async def _look_again(
+        self, scope: ASGIScope, caller: Principal | None, who: Principal, handle: Handle | None
+    ) -> None:
+        """Raise where who reads an answer may not do so any more: their key is revoked, or the share taken back of
+        somebody else's thread that they have written to."""
+        if handle is None or handle.name.owner == who.owner:
+            await self._access.check_again(scope, self.scope, caller)
+        else:
+            await still_reads(self._engine, handle.name, Request(scope), self.scope, who)()
 
     async def _whole(self, exchange: Exchange, handle: Handle, receive: Receive, *, is_keyed: bool) -> Response:
         writer = exchange.whole(handle)

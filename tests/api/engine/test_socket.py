@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from drsai_backend.api.engine import socket as endpoint
+from drsai_backend.api.http import stream
 from tests.api.engine.conftest import World
 from tests.api.engine.test_tasks import begun_as
 from tests.support.websocket import Refused, Socket, connected
@@ -148,3 +149,24 @@ async def test_a_heartbeat_while_there_is_nothing_to_say(world: World, monkeypat
     monkeypatch.setattr(route.endpoint, "heartbeat", 0.02)  # type: ignore[attr-defined]
     async with opened(world) as socket:
         assert [(await socket.hear())["type"] for _ in range(2)] == ["heartbeat", "heartbeat"]
+
+
+async def test_a_task_that_is_shared_no_longer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told of no more; the connection is for other tasks still."""
+    monkeypatch.setattr(stream, "CHECK_SECONDS", 0.05)
+    world.model.hold()
+    ann = world.drsai.user("ann", tenant="acme")
+    async with opened(world) as hers, opened(world, "bob@acme") as socket:
+        await hers.say(ADD)
+        begun = await hers.hear()
+        for _ in range(2):  # A share that is given again is looked after again.
+            await ann.share_thread(begun["conversation_id"], with_user="bob")
+            await socket.say({"type": "resume", "task_id": begun["task_id"]})
+            await heard(socket, "step_start")
+            await ann.unshare_thread(begun["conversation_id"], with_user="bob")
+            error = await socket.hear()
+            assert (error["type"], error["status"], error["task_id"]) == ("error", 404, begun["task_id"])
+        world.model.release()
+        assert (await heard(hers))[-1]["status"] == "success"
+        await socket.say({"type": "ping"})
+        assert (await socket.hear())["type"] == "pong"
