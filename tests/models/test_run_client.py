@@ -280,6 +280,22 @@ async def _time(client: RunModelClient) -> float:
     return (time.thread_time() - started) / 1000
 
 
+async def test_an_answered_call_is_not_counted_again_as_cut_off(
+    server: ModelServer, stock: OpenAIChatCompletionClient
+) -> None:
+    """As of an agent that keeps the stream of an answer which it has read."""
+    meter = UsageMeter()
+    stream = RunModelClient(stock, meter=meter).create_stream(HELLO)
+    async for item in stream:
+        if isinstance(item, CreateResult):
+            break
+    used = meter.as_dict()
+    meter.cut_off()
+    assert (meter.calls, meter.as_dict()) == (1, used)
+    await stream.aclose()
+    assert meter.calls == 1
+
+
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 async def test_details_of_usage_add_up_over_the_answers_of_a_call_in_text(
     server: ModelServer, factory: MakeFactory, stream: bool

@@ -406,7 +406,10 @@ class RunModelClient(ChatCompletionClient):
             each(AnsweredCall(**record) if exchange is None else AnsweredCall(**record, exchange=exchange))
 
     def _count_unanswered(self, call: _Call, is_cut: bool) -> None:
-        """Count a call that came to no answer, if it has used anything."""
+        """Count a call that came to no answer, if it has used anything. One that is answered is still under way while
+        whoever has its answer keeps its stream."""
+        if call.is_counted:
+            return
         usage, details = call.unanswered(is_cut)
         if usage.prompt_tokens or usage.completion_tokens:
             self._count(call, None, usage, details)
