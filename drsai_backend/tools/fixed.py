@@ -98,5 +98,7 @@ def _wrong(parameters: JsonObject, arguments: Mapping[str, object]) -> Iterator[
         if name not in known:
             listed = f" (there are {', '.join(known)})" if known else ""
             yield name, f"the tool has no such parameter{did_you_mean(name, known) or listed}"
-        elif wrong := problems_in({"$defs": parameters.get("$defs", {}), **known[name]}, value):
+            continue
+        part: JsonObject = known[name] if isinstance(known[name], dict) else {"allOf": [known[name]]}  # true or false
+        if wrong := problems_in({"$defs": parameters.get("$defs", {}), **part}, value):
             yield name, f"is no value of this parameter: {wrong[0]}"

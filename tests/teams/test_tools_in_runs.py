@@ -16,8 +16,9 @@ from drsai_backend import Depends, DrSaiAgent, RunContext, ToolError, ToolRun, t
 from drsai_backend.access.principal import Principal
 from drsai_backend.teams.replay.steps import ToolFinished, ToolPartial, ToolStarted
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
-from drsai_backend.tools import Approval, Proceed, ToolCall, current_tool_run, log_calls
+from drsai_backend.tools import Approval, Proceed, ToolCall, ToolIdentity, ToolOptions, current_tool_run, log_calls
 from drsai_backend.tools import idempotent as may_repeat
+from drsai_backend.tools.classes import ClassTool
 from drsai_backend.tools.results import text_result
 from tests.support.repeated import Story
 from tests.support.scripted import Answer, ScriptedClient
@@ -265,6 +266,29 @@ async def test_a_person_approves_what_the_rule_says(amount: int, questions: int)
     assert [question.kind for question in story.questions] == ["approval"] * questions
     assert [question.by for question in story.questions] == (["user:bob"] if amount > 100 else [None] * questions)
     assert story.said[-1]["content"] == f"paid {amount}"
+
+
+async def test_a_rule_sees_parameters_of_which_nothing_is_said() -> None:
+    seen: list[Any] = []
+
+    def rule(arguments: dict[str, Any]) -> bool:
+        seen.append(arguments)
+        return True
+
+    class Whatever:
+        """Take anything."""
+
+        parameters: Any = {"properties": {"any": True, "how": {"type": "string", "default": "so"}}}
+        options = ToolOptions(requires_approval=rule)
+
+        async def call(self, arguments: dict[str, Any], run: ToolRun) -> str:
+            return str(sorted(arguments.items()))
+
+    build = team(calls(("take", '{"any": [1]}')), tools=[ClassTool(ToolIdentity("take"), Whatever())])
+    story = await Story(build, answer=lambda question: "approve").run()
+    assert [question.kind for question in story.questions] == ["approval"]
+    assert seen[0] == {"any": [1], "how": "so"}
+    assert story.said[-1]["content"] == "[('any', [1]), ('how', 'so')]"
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,23 @@ def test_what_the_tool_does_not_take(arguments: Any, text: str) -> None:
         FixedTool(send, arguments)
 
 
+class Whatever:
+    """Take anything, or nothing."""
+
+    parameters = {"properties": {"any": True, "none": False}}
+
+    async def call(self, arguments: dict[str, Any], run: ToolRun) -> str:
+        return str(arguments)
+
+
+def test_a_parameter_of_which_nothing_is_said_takes_anything() -> None:
+    """Its schema is `true`."""
+    made = FixedTool(ClassTool(ToolIdentity("any"), Whatever()), {"any": [1]})
+    assert asyncio.run(said(made)) == "{'any': [1]}"
+    with pytest.raises(ConfigurationError, match=r"arguments\.none: is no value of this parameter"):
+        FixedTool(ClassTool(ToolIdentity("any"), Whatever()), {"none": 1})
+
+
 def test_approvals_are_added_and_never_taken() -> None:
     by = Approval("role:treasurer")
     assert FixedTool(send, {}, by).options.approval({}) == by

@@ -446,11 +446,11 @@ def _arguments(text: str, schema: Mapping[str, object]) -> str:
         and "=" not in text
     ):
         return (
-            _dumped({name: _typed(each, properties[name]) for name, each in zip(required, values, strict=True)}) or text
+            _dumped({name: _typed(each, properties.get(name)) for name, each in zip(required, values, strict=True)})
+            or text
         )
     if len(required) == 1 and required[0] in properties and value is None:
-        kind = properties[required[0]]
-        return _dumped({required[0]: _typed(text, cast("JsonObject", kind) if isinstance(kind, dict) else {})}) or text
+        return _dumped({required[0]: _typed(text, properties[required[0]])}) or text
     return text
 
 
@@ -482,19 +482,19 @@ def _pairs(text: str, properties: Mapping[str, object]) -> JsonObject:
             break
         name = _known(pair[1], cast("Mapping[str, JsonObject]", properties))
         if name is not None and name not in found:
-            kind = properties[name]
-            found[name] = _typed(pair[2].strip(), cast("JsonObject", kind) if isinstance(kind, dict) else {})
+            found[name] = _typed(pair[2].strip(), properties[name])
     return found
 
 
-def _typed(value: object, schema: Mapping[str, object]) -> object:
-    """A text as what the schema asks for; quotes around it are dropped."""
+def _typed(value: object, schema: object) -> object:
+    """A text as what the schema asks for; quotes around it are dropped. `true`, or none, asks for nothing."""
     if not isinstance(value, str):
         return value
     text = value.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
         text = text[1:-1]
-    if schema.get("type") in ("integer", "number", "boolean", "array", "object"):
+    kind = cast("JsonObject", schema).get("type") if isinstance(schema, dict) else None
+    if kind in ("integer", "number", "boolean", "array", "object"):
         parsed = _repaired(text)
         return text if parsed is None else parsed
     return text

@@ -94,8 +94,9 @@ class Call:
     def _checked(self) -> JsonObject:
         """The arguments that the tool gets, as JSON, for a rule to look at: a tool takes "true" for true, and has
         defaults. Those that it refuses are as the model gave them."""
-        parts = cast("Mapping[str, JsonObject]", self.tool.parameters.get("properties", {}))
-        defaults = {key: part["default"] for key, part in parts.items() if part.get("default") is not None}
+        parts = cast("Mapping[str, JsonObject | bool]", self.tool.parameters.get("properties", {}))
+        said = {key: part.get("default") for key, part in parts.items() if isinstance(part, dict)}
+        defaults = {key: default for key, default in said.items() if default is not None}
         try:
             return defaults | _plain(self.tool.check(self.arguments))
         except Exception:  # noqa: BLE001 - a type's own check may raise anything; the call tells the model

@@ -363,3 +363,11 @@ def test_a_long_answer_comes_as_it_is_made() -> None:
     shown = [stream.feed(piece) for piece in ("Final Answer: ", "a" * 30, "b" * 30, "c")]
     assert "".join(shown[:3]) == "a" * 30 + "b" * 30
     assert shown[3] == "c"
+
+
+def test_a_parameter_of_which_nothing_is_said_takes_a_text() -> None:
+    """Its schema is `true`, or it is required and has none."""
+    schema: Any = {"properties": {"a": True, "b": {"type": "integer"}}, "required": ["a", "b"]}
+    assert parse_step("Action: f\nAction Input: x, 2", {"f": schema}).arguments == '{"a": "x", "b": 2}'
+    schema["required"] = ["a", "c"]
+    assert parse_step("Action: f\nAction Input: x, 2", {"f": schema}).arguments == '{"a": "x", "c": "2"}'
