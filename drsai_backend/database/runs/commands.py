@@ -79,6 +79,19 @@ def withdraw(session: Session, head: ThreadHead, control: str) -> bool:
     return session.connection().execute(change).rowcount == 1
 
 
+def keep_paused(session: Session, head: ThreadHead) -> bool:
+    """Have a paused run stay so until somebody resumes it, whatever it was paused for. False: it is not paused any
+    more."""
+    connection = session.connection()
+    # The thread's row first, as everybody who resumes the run.
+    paused = (*still_has(head), thread.c.status == RunStatus.PAUSED)
+    change = sa.update(thread).where(*paused).values(revision=thread.c.revision + 1)
+    if connection.execute(change).rowcount != 1:
+        return False
+    connection.execute(sa.update(run).where(run.c.run_id == head.run_id).values(stop_code=None))
+    return True
+
+
 def _stronger(control: str) -> sa.Case[str | None]:
     weaker = [name for name, strength in _STRENGTH.items() if strength < _STRENGTH[control]]
     return sa.case((sa.or_(thread.c.control.is_(None), thread.c.control.in_(weaker)), control), else_=thread.c.control)

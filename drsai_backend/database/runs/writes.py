@@ -278,7 +278,7 @@ def end_run(session: Session, lease: Lease, end: EndWrite, hooks: Hooks = NO_HOO
         "waits_for": end.waits_for,
         "new_point": end.point,
         "new_reason": end.stop_reason,
-        "new_code": end.stop_code,
+        "new_code": None if end.stop_code is not None and _pauses(session, lease, end) else end.stop_code,
         "new_finish": end.finish,
         "new_ending": end.ending,
         "new_turn": moved.turn,
@@ -312,6 +312,15 @@ def end_run(session: Session, lease: Lease, end: EndWrite, hooks: Hooks = NO_HOO
         hooks.tell_end(session, EndedRun(lease.name, lease.key, lease.run_id, lease.epoch, end.status))
         moved.queued = _still_queued(session, lease, end, moved.queued, hooks)
     return moved
+
+
+def _pauses(session: Session, lease: Lease, end: EndWrite) -> bool:
+    """Whether somebody has asked for the pause that a run ends with: then it stays paused, whatever it came to."""
+    if end.status is not RunStatus.PAUSED:
+        return False
+    # Who asks after this finds it paused.
+    asked = sa.select(thread.c.control).where(thread.c.id == lease.key).with_for_update()
+    return session.connection().execute(asked).scalar() == "pause"
 
 
 def _still_queued(session: Session, lease: Lease, end: EndWrite, queued: int, hooks: Hooks) -> int:

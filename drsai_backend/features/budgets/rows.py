@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step
 from drsai_backend.database.runs.commands import revive
-from drsai_backend.database.runs.reads import read_head_of
+from drsai_backend.database.runs.reads import read_head_of, read_run
 from drsai_backend.database.upserts import Insert, insert_into
 from drsai_backend.datamodel import BudgetRule, BudgetState, Run, RunStatus, Thread, table_of
 from drsai_backend.datamodel.audit import Action
@@ -244,11 +244,14 @@ def taken(session: Session, keys: Collection[tuple[str, str]]) -> dict[tuple[str
 
 
 def resume(session: Session, run: PausedRun) -> bool:
-    """Make a run that was found paused one that nobody runs. False: it was resumed or ended meanwhile."""
-    head = read_head_of(session, run.thread_key)
+    """Make a run that was found paused one that nobody runs. False: it was resumed or ended meanwhile, or somebody has
+    paused it."""
+    # The thread's row first: what is read then of its run is as who paused it has left it.
+    session.connection().execute(sa.select(_thread.c.id).where(_thread.c.id == run.thread_key).with_for_update())
+    head, row = read_head_of(session, run.thread_key), read_run(session, run.run_id)
     if head is None or (head.run_id, head.epoch, head.status) != (run.run_id, run.epoch, RunStatus.PAUSED):
         return False
-    return revive(session, head)
+    return row is not None and row["stop_code"] == BudgetReached.code and revive(session, head)
 
 
 def forget_before(session: Session, period: str) -> int:

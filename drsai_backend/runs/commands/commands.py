@@ -14,7 +14,7 @@ from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.hooks import EndedRun, Hooks
-from drsai_backend.database.runs.commands import NewInput, ask, drop_queued, enqueue, revive, withdraw
+from drsai_backend.database.runs.commands import NewInput, ask, drop_queued, enqueue, keep_paused, revive, withdraw
 from drsai_backend.database.runs.loaded import append_messages
 from drsai_backend.database.runs.log import thread_of_run
 from drsai_backend.database.runs.reads import (
@@ -27,7 +27,7 @@ from drsai_backend.database.runs.reads import (
 )
 from drsai_backend.database.runs.values import StoredInput, StoredWithRequest
 from drsai_backend.datamodel import RunStatus
-from drsai_backend.datamodel.lifecycle import IDLE, SUSPENDED
+from drsai_backend.datamodel.lifecycle import BUSY, IDLE, SUSPENDED
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import Conflict, Forbidden, IllegalTransition, InvalidRequest, NotFound, ThreadBusy
 from drsai_backend.runs.audited import started_as
@@ -159,20 +159,22 @@ class Commands:
             await self.cancel(ended.name, by=by, run_id=run_id)
 
     async def pause(self, name: ThreadName, run_id: str | None = None) -> None:
-        """Ask the live run to pause at its next turn boundary. It is no error when it is paused already. `run_id`:
-        which run it must be.
+        """Ask the live run to pause at its next turn boundary. One that is paused already, for whatever reason, stays so
+        until somebody resumes it. `run_id`: which run it must be.
 
         Raises:
             NotFound: there is no such thread.
             IllegalTransition: no run is live, or another one.
         """
-        head = await self._head_of(name, run_id)
-        if head.status is RunStatus.PAUSED:
-            return
-        if head.status is not RunStatus.RUNNING or not await self._db.database.write(
-            lambda session: ask(session, head, "pause")
-        ):
-            raise IllegalTransition(f"thread {name.thread_id!r} is {head.status.value}: only a live run can be paused")
+        for _ in range(_ATTEMPTS):
+            head = await self._head_of(name, run_id)
+            if head.status not in BUSY:
+                text = f"thread {name.thread_id!r} is {head.status.value}: only a live run can be paused"
+                raise IllegalTransition(text)
+            pause = keep_paused if head.status is RunStatus.PAUSED else partial(ask, control="pause")
+            if await self._db.database.write(partial(pause, head=head)):
+                return
+        raise Conflict(f"thread {name.thread_id!r} was changed again and again; try again", param="thread_id")
 
     async def resume(self, name: ThreadName, run_id: str | None = None) -> None:
         """Resume a paused run, or take a pause back that has not come yet. `run_id`: which run it must be.

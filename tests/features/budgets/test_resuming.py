@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 from sqlalchemy.orm import Session
 
-from drsai_backend import DrSai, RunStatus
+from drsai_backend import AssistantAgent, DrSai, RunContext, RunStatus
 from drsai_backend.datamodel import Run, WebhookDelivery, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.datamodel.switches import CLOSED, MOVING
@@ -22,7 +22,7 @@ from drsai_backend.features.budgets.rows import PausedRun
 from drsai_backend.models import ModelParams
 from tests.features.budgets.conftest import CALL, STATE, Make, asking, used
 from tests.features.budgets.test_budgets import pair
-from tests.support.model_server import ModelServer
+from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
 from tests.support.teams.crew import Crew
 from tests.support.threads import LATE, settings, until
 
@@ -126,6 +126,43 @@ async def test_what_a_person_has_paused_stays_paused(make: Make) -> None:
     await rest(drsai)
     assert (await ann.get_thread("t")).status is RunStatus.COMPLETED
     assert (await bob.get_thread("b")).status is RunStatus.PAUSED
+
+
+@pytest.mark.usefixtures("never")
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_what_a_person_has_paused_as_well_stays_paused(make: Make, model: ModelServer, when: str) -> None:
+    """In the turn in which its run comes to its budget, or once that has paused it."""
+
+    async def look(name: str) -> str:
+        """Look a name up."""
+        return name
+
+    def tooled(context: RunContext) -> AssistantAgent:
+        return AssistantAgent("ann", context.model_client(), tools=[look], reflect_on_tool_use=True)
+
+    def answer(request: ModelRequest) -> Reply:
+        is_told = request.messages[-1]["role"] == "tool"
+        calls = [] if is_told else [ToolCall("look", {"name": "x"})]
+        return Reply("Found." if is_told else "", tool_calls=calls, prompt_tokens=100, completion_tokens=10, delay=0.5)
+
+    async def is_asked() -> bool:
+        return len(model.requests) == 1
+
+    model.script(None, answer)
+    drsai = await make({"tooled": tooled}, budget_user={"tokens_day": 200})
+    ann = drsai.user("ann", tenant="acme")
+    handle = await ann.start("tooled", "x", thread_id="t", params=ModelParams(max_tokens=100))
+    if when == "before":
+        await until(is_asked)
+        await ann.pause("t")
+    assert (await handle.wait()).status is RunStatus.PAUSED
+    if when == "after":
+        await ann.pause("t")
+    await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=100_000)
+    assert await looking(drsai).look() == 0
+    await ann.resume("t")
+    await rest(drsai)
+    assert (await ann.get_thread("t")).status is RunStatus.COMPLETED
 
 
 @pytest.mark.usefixtures("never")
