@@ -126,7 +126,7 @@ class Run(Record, table=True):
     finished_at: datetime | None = Field(default=None, sa_type=UTCDateTime)
     epoch: int = counter("The thread's epoch when it was taken up last.")
     retries: int = counter("How often its worker has died since turn `retry_turn` was stored.")
-    retry_turn: int | None = None
+    retry_turn: int | None = Field(default=None, description="-1: it was retried or resumed, and nobody runs it yet.")
     background: bool = Field(default=False, sa_column_kwargs=by_database(sa.false()))
     joined: str | None = Field(default=None, description="The run that took this one's input up.")
     deadline: datetime | None = Field(

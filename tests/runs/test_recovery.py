@@ -172,6 +172,30 @@ async def test_recovery_fail_ends_it(make: Make, first: Any) -> None:
     assert (await other.run("crew", "y", thread_id="t")).status is RunStatus.COMPLETED
 
 
+@pytest.mark.parametrize("verb", ["resume", "retry"])
+async def test_what_another_process_makes_ready_was_not_cut(make: Make, verb: str) -> None:
+    """One that does not know the team itself."""
+    crew = Crew()
+    drsai = await make({"crew": crew}, **QUICK, recovery="fail")
+    other = await make({"other": Crew()}, **QUICK, recovery="fail")
+    crew.bob.hold()
+    await drsai.engine.start(*request())
+    await turns(drsai, 1)
+    if verb == "resume":
+        await drsai.pause("t")
+        crew.bob.release()
+        await reached(drsai, "paused")
+        await other.resume("t")
+    else:
+        rule, crew.bob.rule = crew.bob.rule, lambda *_: RuntimeError("no")
+        crew.bob.release()
+        await ended(drsai)
+        crew.bob.rule = rule
+        await other.retry("t")
+    thread = await ended(drsai)
+    assert (thread.status, sources(thread)) == (RunStatus.COMPLETED, ["user", "ann", "bob", "eve"])
+
+
 async def test_a_run_that_kills_every_worker_is_given_up(make: Make) -> None:
     """Two deaths make it suspect; from then on it is resumed while other suspects wait."""
     crew = Crew()

@@ -33,6 +33,9 @@ from drsai_backend.json_types import JsonObject
 
 MAX_QUEUED: Final = 1000
 """Inputs that may wait in a thread's queue."""
+REVIVED: Final = -1
+"""The turn of `Run.retry_turn`, which no run is in, of one that was made one that nobody runs, until a worker takes it:
+none has died of it, or was cut in it."""
 # A run is asked for one thing at a time; the stronger wish stays.
 _STRENGTH = {"steer": 0, "pause": 1, "cancel": 2}
 _steers: Final = sa.exists().where(queue.c.thread_key == thread.c.id, queue.c.policy == "steer").correlate(thread)
@@ -305,7 +308,7 @@ def revive(session: Session, head: ThreadHead) -> bool:
     values |= {"updated_at": utcnow(), "error_message": None}
     if connection.execute(sa.update(thread).where(*there).values(values)).rowcount != 1:
         return False
-    again = {"status": RunStatus.RUNNING, "usage_before": run.c.usage, "retries": 0}
+    again = {"status": RunStatus.RUNNING, "usage_before": run.c.usage, "retries": 0, "retry_turn": REVIVED}
     again |= {"finished_at": None, "error_message": None}
     connection.execute(sa.update(run).where(run.c.run_id == head.run_id).values(again))
     # Whoever was told of the failure is told how it ends now.

@@ -159,8 +159,8 @@ class Commands:
             await self.cancel(ended.name, by=by, run_id=run_id)
 
     async def pause(self, name: ThreadName, run_id: str | None = None) -> None:
-        """Ask the live run to pause at its next turn boundary. One that is paused already, for whatever reason, stays so
-        until somebody resumes it. `run_id`: which run it must be.
+        """Ask the live run to pause at its next turn boundary. One that is paused already, for whatever, stays so until
+        somebody resumes it. `run_id`: which run it must be.
 
         Raises:
             NotFound: there is no such thread.

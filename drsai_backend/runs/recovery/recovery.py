@@ -24,6 +24,7 @@ from drsai_backend.config import Settings
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.hooks import Hooks
 from drsai_backend.database.runs.commands import (
+    REVIVED,
     deadline_of,
     end_unheld,
     give_back,
@@ -209,7 +210,8 @@ class Recovery:
         deaths = 0 if run is None else self._deaths(head, run)
         # Deaths in processes of their own are counted there; that a run came to no end is stored wherever that was.
         known = deaths if self.suspects.isolate is None else deaths - self._has_failed(head)
-        if run is None or (self._settings.recovery == "fail" and head.lease_owner != self._worker_id):
+        was_cut = head.lease_owner != self._worker_id and (run is None or run["retry_turn"] != REVIVED)
+        if run is None or (self._settings.recovery == "fail" and was_cut):
             await self.end(head, RunStatus.ERROR, error=INTERRUPTED)
         elif known >= DEATHS + self._settings.max_attempts:
             reason = f"The run was given up: {known} times its process died in the same turn, or could not end the run."
@@ -233,8 +235,8 @@ class Recovery:
         return run["retries"] if run["retry_turn"] == head.turn else 0
 
     def hold_revived(self, session: Session, key: int) -> bool:
-        """Take a run in the transaction that made it one that nobody runs: others that find it with `recovery="fail"`
-        would end it."""
+        """Take a run in the transaction that made it one that nobody runs: others of a release before that find it with
+        `recovery="fail"` would end it."""
         head = read_head_of(session, key)
         return head is not None and hold(session, head, self._worker_id, _HOLD, 0)
 

@@ -81,8 +81,10 @@ async def test_it_needs_a_change_and_room(make: Make, model: ModelServer) -> Non
 
 
 @pytest.mark.usefixtures("never")
-async def test_a_setting_is_a_change(make: Make) -> None:
-    drsai = await make({"pair": pair})
+@pytest.mark.parametrize("recovery", ["continue", "fail"])
+async def test_a_setting_is_a_change(make: Make, recovery: str) -> None:
+    """What is resumed so was not cut."""
+    drsai = await make({"pair": pair}, recovery=recovery)
     await drsai.config.set({"budget_user": f"tokens_day={CALL + 20}"})
     assert (await asking(drsai).chat(**FEW)).json()["drsai"]["status"] == "paused"
     assert await looking(drsai).look() == 0
