@@ -402,11 +402,14 @@ async def test_the_state_after_a_turn_is_shown_to_its_owner_alone(make: Make, mo
         assert (await owner.get("/v1/threads/t/state?turn=0")).json()["state"] is None
         refused = await owner.get("/v1/threads/t/state?turn=99")
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "turn")
-        shared = await owner.post("/v1/threads/t/shares", json={"with_user": "bob", "right": "write"})
+        shared = await owner.post("/v1/threads/t/shares", json={"with_user": "bob", "right": "read"})
         assert shared.is_success
         assert (await bob.get("/v1/threads/t/turns?owner=anonymous")).is_success
         assert (await bob.get("/v1/threads/t/state?owner=anonymous")).status_code == 400
         assert (await bob.get("/v1/threads/t/state")).status_code == 404
+        # A fork of theirs is theirs, with its state.
+        assert (await bob.post("/v1/threads/t/fork?owner=anonymous", json={"thread_id": "f"})).is_success
+        assert (await bob.get("/v1/threads/f/state")).json()["state"] == now["state"]
         monkeypatch.setattr(travel_routes, "_LONGEST_STATE", 100)
         long = (await owner.get("/v1/threads/t/state?turn=1")).json()
         assert long["state"] is None

@@ -152,7 +152,7 @@ def routes(web: Web) -> APIRouter:
         turn: Annotated[int | None, Query(ge=0, le=_MOST, description="After this turn. Default: now.")] = None,
     ) -> Response:
         """What the agents of your own thread remember, or remembered after a turn: their saved state. With whom it is
-        shared is not shown it."""
+        shared sees that of a fork of theirs."""
         state = await engine.state(who, thread_id, Place(turn=turn))
         shown: JsonObject = {"object": "thread.state", "turn": turn, "reason": None}
         response = await run_in_threadpool(json_response, {**shown, "state": state})

@@ -246,7 +246,7 @@ class StoredThreads:
 
     async def state(self, who: Principal, thread_id: str, place: Place) -> JsonObject | None:
         """Return what the agents of a thread of the user's own remembered at a place, as `team.save_state()` did there.
-        None: nothing yet. With whom the thread is shared is not shown it.
+        None: nothing yet. With whom the thread is shared sees that of a fork of theirs, which has it too.
 
         Raises:
             NotFound: no such thread of the user.
