@@ -120,6 +120,17 @@ async def test_cors(engine: FakeEngine) -> None:
         assert failed.headers["access-control-allow-origin"] == "https://ui.example"
 
 
+async def test_cors_allows_the_methods_of_all_routes(engine: FakeEngine) -> None:
+    app = create_app(engine, FakeSettings(cors_origins=["https://ui.example"]), OPEN)
+    methods = {method for route in app.routes for method in getattr(route, "methods", None) or ()}
+    methods -= {"HEAD"}  # which no browser asks for first
+    async with over(app) as http:
+        for method in sorted(methods):
+            headers = {"Origin": "https://ui.example", "Access-Control-Request-Method": method}
+            preflight = await http.options("/v1/threads/t", headers=headers)
+            assert preflight.status_code == 200, (method, preflight.text)
+
+
 async def test_health(http: httpx.AsyncClient, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (await http.get("/healthz")).json() == {"status": "ok", "version": __version__}
     answers = await asyncio.gather(*(http.get("/readyz") for _ in range(20)))
