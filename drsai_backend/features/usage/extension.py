@@ -79,7 +79,7 @@ class Usage(Reports):
             table = csv.DictWriter(text, [*found[0]])
             table.writeheader()
             table.writerows(found)
-            yield "usage/calls.csv", text.getvalue().encode()
+            yield "calls.csv", text.getvalue().encode()
 
     # --- in the background --------------------------------------------------------------------------------------------
 

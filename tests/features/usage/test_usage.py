@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import httpx
 import pytest
@@ -15,10 +18,12 @@ from pydantic import SecretStr
 from drsai_backend import AssistantAgent, DrSai, RunContext
 from drsai_backend.access.principal import ROLES, Principal, Scope
 from drsai_backend.datamodel import UsageEntry, table_of, utcnow
+from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.usage.base import GROUPS, Counted, GroupBy, UsageSum
 from drsai_backend.runs.requests import Ask, InputMessage
+from drsai_backend.state.portable.archive import export_user
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
 from tests.support.threads import run_of, settings
 
@@ -216,13 +221,16 @@ async def test_sums_outlive_threads_and_users(drsai: DrSai) -> None:
     assert not any(nameless[name] for name in ("thread", "run", "turn", "agent", "number"))
 
 
-async def test_an_archive_has_a_users_calls(drsai: DrSai) -> None:
+async def test_an_archive_has_a_users_calls(drsai: DrSai, tmp_path: Path) -> None:
     await drsai.user("ann").run("plain", "Hello", thread_id="t")
-    usage = drsai.usage
-    [(name, data)] = await drsai.database.read(lambda session: [*usage.export_user(session, ANN)])
-    [row] = csv.DictReader(data.decode().splitlines())
-    assert (name, row["thread"], row["prompt_tokens"], row["cost"]) == ("usage/calls.csv", "t", "100", "1800")
-    assert not await drsai.database.read(lambda session: [*usage.export_user(session, BOB)])
+    for owner in (ANN, BOB):
+        path = tmp_path / f"{owner.user_id}.zip"
+        await asyncio.to_thread(export_user, drsai.files, owner, path, PROGRAM, drsai.engine.hooks)
+    with ZipFile(tmp_path / "ann.zip") as archive:
+        [row] = csv.DictReader(archive.read("usage/calls.csv").decode().splitlines())
+    assert (row["thread"], row["prompt_tokens"], row["cost"]) == ("t", "100", "1800")
+    with ZipFile(tmp_path / "bob.zip") as archive:
+        assert not [name for name in archive.namelist() if name.startswith("usage/")]
 
 
 async def test_nothing_is_stored_where_it_is_off(make: Callable[..., DrSai]) -> None:
