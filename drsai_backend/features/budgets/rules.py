@@ -61,6 +61,7 @@ class Rules(RuleVerbs[BudgetInfo]):
 
         Raises:
             InvalidRequest: one of these cannot be; `param` names it.
+            Conflict: a tenant's admin sets it, and 10,000 are set there already.
         """
         given = {
             "tokens_day": tokens_day,

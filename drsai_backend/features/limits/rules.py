@@ -55,6 +55,7 @@ class Rules(RuleVerbs[LimitInfo]):
 
         Raises:
             InvalidRequest: one of these cannot be; `param` names it.
+            Conflict: a tenant's admin sets it, and 10,000 are set there already.
         """
         given = {"requests": requests, "tokens": tokens, "runs": runs, "streams": streams}
         values = {measure: most for measure in MEASURES if (most := given[measure]) is not None}

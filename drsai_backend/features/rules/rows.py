@@ -12,13 +12,17 @@ from drsai_backend.database.audit import audit
 from drsai_backend.database.backends.prepared import Prepared
 from drsai_backend.database.pages import Cursor, given
 from drsai_backend.datamodel import utcnow
-from drsai_backend.datamodel.audit import Action, Actor
+from drsai_backend.datamodel.audit import Action, Actor, By
 from drsai_backend.datamodel.owner import Owner, ThreadName
+from drsai_backend.errors import Conflict
 from drsai_backend.features.rules.base import RuleInfo, Who, thread_of
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 
 R = TypeVar("R", bound=RuleInfo)
+
+MOST: Final = 10_000
+"""How many rules of a tenant its admins set: all processes read and know all of them."""
 
 LOCK: Final = Prepared(
     lambda _: sa.text(
@@ -57,9 +61,14 @@ class RuleRows(Generic[R]):
         return self._list.page(session, query, after, limit).map(self._told)
 
     def set(self, session: Session, who: Who, values: Mapping[str, int], actor: Actor) -> R:
-        """Set what somebody may have, in place of what was set before."""
+        """Set what somebody may have, in place of what was set before. Raises Conflict where a user sets it, and `MOST`
+        are set in the tenant already."""
         connection = session.connection()
         connection.execute(sa.delete(self._table).where(*self._of(who)))
+        if actor.by is By.USER:
+            of_tenant = sa.select(sa.func.count()).where(self._table.c.tenant == who.tenant)
+            if connection.execute(of_tenant).scalar_one() >= MOST:
+                raise Conflict(f"{MOST} are set in tenant {who.tenant!r} already: remove some")
         row = {**who._asdict(), **values, "at": utcnow()}
         made = connection.execute(sa.insert(self._table).values(**row).returning(*self._table.c)).mappings().one()
         audit(session, actor, self._set, *_subject(who), detail={**values})

@@ -130,7 +130,8 @@ class RuleVerbs(FollowedRules[R]):
         return await self.host.database.read(partial(self.stored.page, tenant=tenant, after=after, limit=limit))
 
     async def _put(self, kind: str, name: str, tenant: str, values: Mapping[str, int], actor: Actor) -> R:
-        """Set what somebody may have. Raises InvalidRequest where that is nobody."""
+        """Set what somebody may have. Raises InvalidRequest where that is nobody, and Conflict where a tenant's admin
+        sets it and there are too many."""
         who = self._who(kind, name, tenant)
         made = await self.host.database.act(partial(self.stored.set, who=who, values=values, actor=actor))
         await self._followed.refresh()

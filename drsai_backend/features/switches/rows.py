@@ -15,13 +15,15 @@ from drsai_backend.database.pages import Cursor, given
 from drsai_backend.datamodel import Switch, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor, By
 from drsai_backend.datamodel.switches import is_of_a_move
-from drsai_backend.errors import Forbidden
+from drsai_backend.errors import Conflict, Forbidden
 from drsai_backend.features.switches.base import SwitchInfo
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 
 _switch = table_of(Switch)
 _list: Final = Cursor((_switch.c.id,))
+MOST: Final = 10_000
+"""How many switches a tenant's operators switch off: all processes read and know all of them."""
 
 
 def changed(session: Session, known: object) -> tuple[object, Sequence[JsonObject] | None]:
@@ -40,10 +42,15 @@ def list_switches(session: Session, tenant: str | None, after: str | None, limit
 
 
 def switch_off(session: Session, target: Target, message: str, until: datetime | None, actor: Actor) -> SwitchInfo:
-    """Switch something off, in place of how it was before. Raises Forbidden as `switch_on` does."""
+    """Switch something off, in place of how it was before. Raises Forbidden as `switch_on` does, and Conflict where a
+    user does it, and `MOST` are off in the tenant already."""
     connection = session.connection()
     _check_own(session, target, actor)
     connection.execute(sa.delete(_switch).where(sa.or_(_of(target), sa.not_(_is_off()))))
+    if actor.by is By.USER:
+        of_tenant = sa.select(sa.func.count()).where(_switch.c.tenant == target.tenant)
+        if connection.execute(of_tenant).scalar_one() >= MOST:
+            raise Conflict(f"{MOST} switches are off in tenant {target.tenant!r} already: switch some on")
     row = {**target._asdict(), "message": message, "until": until, "at": utcnow()}
     made = connection.execute(sa.insert(_switch).values(**row).returning(*_switch.c)).mappings().one()
     detail = {"message": message, "until": None if until is None else until.isoformat()}

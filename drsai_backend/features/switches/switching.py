@@ -64,6 +64,7 @@ class Switching(Extension):
 
         Raises:
             InvalidRequest: one of these cannot be; `param` names it.
+            Conflict: a user does it, and 10,000 are off in their tenant already.
         """
         target = _target(kind, name, tenant)
         if not 1 <= len(clean_text(message, "message").strip()) <= LONGEST:

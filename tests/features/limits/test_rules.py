@@ -14,6 +14,7 @@ from drsai_backend.config import Settings
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.features.limits.base import Bound, Who
+from drsai_backend.features.rules import rows
 from tests.features.limits.conftest import STATE, Asking, Make, asking, use_up
 from tests.support.commands import Commands
 from tests.support.threads import until
@@ -164,6 +165,21 @@ async def test_admins_set_those_of_their_tenants_users_and_keys(make: Make) -> N
     assert (await http.delete("/v1/limits")).status_code == 400
     admin.who = Principal("ann", "acme", scopes=ROLES["operator"])
     assert (await http.get("/v1/limits")).status_code == 403
+
+
+async def test_admins_set_a_bounded_number(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All workers know all of them. What is set already can be changed, and programs are trusted."""
+    monkeypatch.setattr(rows, "MOST", 2)
+    drsai = await make()
+    admin = asking(drsai, "root", scopes=ROLES["admin"])
+    await drsai.limits.set("user", "bob", tenant="other", requests=5)
+    for name, status in (("ann", 200), ("bob", 200), ("carl", 409), ("ann", 200)):
+        answer = await admin.http.put("/v1/limits", json={"user": name, "requests": 5})
+        assert answer.status_code == status, answer.text
+    assert (await admin.http.delete("/v1/limits?of_user=bob")).is_success
+    assert (await admin.http.put("/v1/limits", json={"user": "carl", "requests": 5})).is_success
+    await drsai.limits.set("user", "dan", tenant="acme", requests=5)
+    assert len(await rules(drsai, "acme")) == 3
 
 
 async def test_they_go_with_their_user(make: Make) -> None:

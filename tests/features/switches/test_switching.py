@@ -16,7 +16,8 @@ from drsai_backend.access.principal import ROLES, Scope
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import CLI, Actor, By
 from drsai_backend.datamodel.switches import CLOSED, MOVING
-from drsai_backend.errors import DatabaseUnavailable, InvalidRequest
+from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest
+from drsai_backend.features.switches import rows
 from tests.features.switches.conftest import GONE, Make, asking, later_on
 from tests.support.commands import Commands
 from tests.support.threads import until
@@ -222,6 +223,20 @@ async def test_what_the_servers_operator_has_switched_off_stays_so(make: Make) -
     assert (await http.put(AT, json={**research, "message": "Mine."})).status_code == 200
     assert (await http.put(AT, json={**research, "message": "Mine again."})).status_code == 200
     assert (await http.delete(AT, params=research)).json()["deleted"]
+
+
+async def test_operators_of_a_tenant_switch_a_bounded_number_off(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All workers know all of them. What is off already can be changed, and programs are trusted."""
+    monkeypatch.setattr(rows, "MOST", 2)
+    drsai = await make()
+    await drsai.switches.off("team", "x", tenant="other", message="No.")
+    for name in ("x", "y", "x"):
+        await drsai.switches.off("team", name, tenant="acme", message="No.", actor=OLGA)
+    with pytest.raises(Conflict, match="2 switches"):
+        await drsai.switches.off("team", "z", tenant="acme", message="No.", actor=OLGA)
+    assert await switches(drsai, "acme") == [("team", "x", "acme"), ("team", "y", "acme")]
+    await drsai.switches.off("team", "z", tenant="acme", message="No.")
+    assert len(await switches(drsai, "acme")) == 3
 
 
 async def test_the_command_line_switches_for_a_server(
