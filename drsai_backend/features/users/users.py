@@ -167,6 +167,6 @@ class Users:
 
 
 def _found(session: Session, owner: Owner) -> tuple[dict[str, list[tuple[int, str]]], dict[str, Owner]] | None:
-    """What `busy_threads` and `runs_elsewhere` find; None: nothing."""
+    """Return what `busy_threads` and `runs_elsewhere` find; None: nothing."""
     found = busy_threads(session, owner), runs_elsewhere(session, owner)
     return found if any(found) else None
