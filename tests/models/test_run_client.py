@@ -7,6 +7,7 @@ import io
 import json
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import openai
@@ -19,6 +20,7 @@ from autogen_ext.models.replay import ReplayChatCompletionClient
 from PIL import Image as PILImage
 from pydantic import BaseModel
 
+from drsai_backend.errors import EndpointFailed
 from drsai_backend.models import ModelParams, RunModelClient, UsageMeter
 from drsai_backend.models.tokens import estimate_tokens
 from tests.models.conftest import MakeFactory
@@ -296,23 +298,57 @@ async def test_an_answered_call_is_not_counted_again_as_cut_off(
     assert meter.calls == 1
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_details_of_usage_add_up_over_the_answers_of_a_call_in_text(
-    server: ModelServer, factory: MakeFactory, stream: bool
-) -> None:
-    """A malformed answer is asked for again, which is part of the call."""
-    details = {"prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 2}}
-    malformed = Reply("Thought: Hm.\nAction:", details=details)
-    server.script(None, [malformed, malformed, Reply("Thought: Now.\nFinal Answer: 3", details=details)])
+DETAILS = {"prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 2}}
+MALFORMED = Reply("Thought: Hm.\nAction:", details=DETAILS)
+TOOL: Any = {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}
+SUM = [UserMessage(content="1 + 2?", source="user")]
+THRICE = {"prompt_tokens": 30, "completion_tokens": 15, "total_tokens": 45, "cached_tokens": 9, "reasoning_tokens": 6}
+
+
+async def in_text(client: Any, stream: bool) -> tuple[Any, UsageMeter]:
+    """What a model says whose tools are called by text, and what it has used. What it raises is said, too."""
     meter = UsageMeter()
-    client = RunModelClient(factory().create("m"), meter=meter).calling_in_text("text")
-    tool: Any = {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}
-    hello = [UserMessage(content="1 + 2?", source="user")]
-    if stream:
-        [*_, result] = [item async for item in client.create_stream(hello, tools=[tool])]
-    else:
-        result = await client.create(hello, tools=[tool])
+    asking = RunModelClient(client, meter=meter).calling_in_text("text")
+    try:
+        result = (await collect(asking, SUM, tools=[TOOL]))[-1] if stream else await asking.create(SUM, tools=[TOOL])
+    except EndpointFailed as error:
+        return error, meter
     assert isinstance(result, CreateResult)
-    assert (result.content, len(server.requests)) == ("3", 3)
-    used = meter.as_dict()
-    assert (used["prompt_tokens"], used["cached_tokens"], used["reasoning_tokens"]) == (30, 9, 6)
+    return result.content, meter
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("last", ["answer", "call", "malformed"])
+async def test_usage_adds_up_over_the_answers_of_a_call_in_text(
+    server: ModelServer, factory: MakeFactory, stream: bool, last: str
+) -> None:
+    """A malformed answer is asked for again, which is part of the call. Some models call a function then."""
+    replies = {
+        "answer": Reply("Thought: Now.\nFinal Answer: 3", details=DETAILS),
+        "call": Reply(tool_calls=[ToolCall("add", {}, id="c")], details=DETAILS),
+        "malformed": MALFORMED,
+    }
+    server.script(None, [MALFORMED, MALFORMED, replies[last]])
+    said, meter = await in_text(factory().create("m"), stream)
+    if last == "malformed":
+        assert "neither an action nor a final answer, 3 times" in str(said)
+    else:
+        assert said == ("3" if last == "answer" else [FunctionCall("c", "{}", "add")])
+    assert (len(server.requests), meter.calls, meter.as_dict()) == (3, 1, THRICE)
+
+
+async def test_a_call_in_text_that_is_stopped_when_it_is_made_again(server: ModelServer, factory: MakeFactory) -> None:
+    """What the endpoint has said of the first answer is no word of the second, which is estimated."""
+    server.script(None, [replace(MALFORMED, prompt_tokens=1000), Reply("never", hang=True)])
+    meter = UsageMeter()
+    asking = RunModelClient(factory().create("m"), meter=meter).calling_in_text("text")
+    running = asyncio.create_task(asking.create(SUM, tools=[TOOL]))
+    async with asyncio.timeout(20):
+        while len(server.requests) < 2:  # noqa: ASYNC110 - another thread serves
+            await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert meter.calls == 1
+    assert 1000 < meter.prompt_tokens < 1500
+    assert (meter.completion_tokens, meter.details) == (5, {"cached_tokens": 3, "reasoning_tokens": 2})

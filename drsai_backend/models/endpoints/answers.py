@@ -56,10 +56,11 @@ class Finish(NamedTuple):
 @dataclass(slots=True)
 class CallNotes:
     """What the endpoint has said of one call: `usage` has those of `DETAILS` that are not 0; `reported` the tokens of
-    prompt and answer, and `lost` both of attempts that came to nothing, where they were reported. `thoughts` are what
-    its agent's model has thought in this run beside calls of tools, by the ids of the calls; they are sent back to an
-    endpoint that wants them (`returns_thoughts`). `signed` are the thinking blocks of an answer of Anthropic's, and
-    `signed_before` those of answers before it, by the ids of their calls: its endpoints want them back as they were."""
+    prompt and answer, and `lost` both of attempts that came to nothing, and of answers that were asked for again, where
+    they were reported. `thoughts` are what its agent's model has thought in this run beside calls of tools, by the ids
+    of the calls; they are sent back to an endpoint that wants them (`returns_thoughts`). `signed` are the thinking
+    blocks of an answer of Anthropic's, and `signed_before` those of answers before it, by the ids of their calls: its
+    endpoints want them back as they were."""
 
     bounds: AnswerBounds = DEFAULT
     thoughts: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -141,6 +142,11 @@ class CallNotes:
         self.lost.update({"prompt_tokens": prompt, "completion_tokens": completion, **self.usage})
         self.usage, self.reported, self.signed, self.is_sent = {}, (0, 0), [], False
         self.service_tier = self.system_fingerprint = None
+
+    def asked_again(self) -> None:
+        """The answer is none that can be used, and is asked for anew: what it has used counts."""
+        self.failed()
+        self.is_sent = not self.by  # A profile's call may wait once more.
 
     def finish(self, result: CreateResult) -> Finish:
         """Return how the call finished. An endpoint that does not say why counts as one that was done."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import Final, cast
@@ -13,7 +12,6 @@ from autogen_core.models import (
     AssistantMessage,
     CreateResult,
     LLMMessage,
-    RequestUsage,
     UserMessage,
 )
 from autogen_core.tools import Tool, ToolSchema
@@ -81,8 +79,8 @@ class TextCalls:
 
     async def asked(self, notes: CallNotes, call: ModelCall) -> Items:
         """Make the call: thoughts between marks in front where it streams, then the answer, then the result, which has
-        calls where the text has. `notes`: of the call, which at its end have the details of all of its answers."""
-        usage, details = RequestUsage(prompt_tokens=0, completion_tokens=0), Counter[str]()
+        calls where the text has. `notes`: of the call; what answers have used that were asked for again is lost there,
+        and the result has its own usage alone."""
         shown = StepStream()
         left = REPAIRS
         while True:
@@ -98,9 +96,7 @@ class TextCalls:
                         yield piece
             if result is None:
                 return
-            usage = _sum(usage, result.usage)
-            details.update(notes.usage)
-            notes.usage = dict(details)
+            notes.reported = result.usage.prompt_tokens, result.usage.completion_tokens
             step = self._step(result)
             if step is None:
                 yield result
@@ -110,10 +106,10 @@ class TextCalls:
             if not step.is_malformed or not left or len(str(result.content)) > _LONGEST:
                 break
             left -= 1
-            notes.usage = {}
+            notes.asked_again()
             call = call._replace(messages=self._repairing(call.messages, result))
             shown.again()
-        made = _made(result, step, usage, self._tools)
+        made = _made(result, step, self._tools)
         text = made.content if isinstance(made.content, str) else None
         if call.streams and (piece := shown.close(text, made.thought or "")):
             yield piece
@@ -186,16 +182,7 @@ class TextCalls:
         ]
 
 
-def _sum(one: RequestUsage, other: RequestUsage) -> RequestUsage:
-    return RequestUsage(
-        prompt_tokens=one.prompt_tokens + other.prompt_tokens,
-        completion_tokens=one.completion_tokens + other.completion_tokens,
-    )
-
-
-def _made(
-    result: CreateResult, step: TextStep, usage: RequestUsage, tools: Sequence[Tool | ToolSchema]
-) -> CreateResult:
+def _made(result: CreateResult, step: TextStep, tools: Sequence[Tool | ToolSchema]) -> CreateResult:
     """The result as of a model that calls functions. Where no tool can be called any more, what it wrote is the answer.
 
     Raises:
@@ -212,4 +199,4 @@ def _made(
     else:
         thought = "\n".join(part for part in (result.thought or "", step.thought) if part) or None
         made = {"content": step.answer or step.thought or str(result.content), "thought": thought}
-    return result.model_copy(update={**made, "usage": usage})
+    return result.model_copy(update=made)

@@ -246,6 +246,22 @@ async def test_usage_of_an_attempt_that_broke_off_counts(server: ModelServer, mo
     assert meter.as_dict() == {"prompt_tokens": 40, "completion_tokens": 10, "total_tokens": 50, "cached_tokens": 4}
 
 
+@pytest.mark.parametrize("streams", [True, False])
+async def test_usage_of_an_answer_that_another_model_repairs_counts_once(
+    server: ModelServer, models: MakeModels, name: Name, streams: bool
+) -> None:
+    """Of a model whose tools are called by text: it is asked again, and is too busy."""
+    details = {"prompt_tokens_details": {"cached_tokens": 4}}
+    server.script(name("bad"), [Reply("Thought: Hm.\nAction:", details=details), Failure(429)])
+    server.script(name("good"), [Reply("Final Answer: 3", details=details)])
+    factory = models(fast={"model": name("bad"), "retries": 0, "fallback": ["spare"]}, spare={"model": name("good")})
+    meter = UsageMeter()
+    client = RunModelClient(factory.create("fast"), meter=meter).calling_in_text("text")
+    result = (await _streamed(client, tools=[TOOL]))[1] if streams else await client.create(ASKED, tools=[TOOL])
+    assert (result.content, meter.calls) == ("3", 1)
+    assert meter.as_dict() == {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30, "cached_tokens": 8}
+
+
 async def test_a_key_whose_limit_is_used_up_is_nobody_elses(
     server: ModelServer, models: MakeModels, name: Name
 ) -> None:
