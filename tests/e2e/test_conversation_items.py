@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from typing import Any
 
 import openai
+import PIL.Image
 import pytest
 
 from tests.e2e.conftest import Serve
@@ -86,3 +89,24 @@ async def test_a_conversation_that_begins_with_calls(serve: Serve, model: ModelS
         with pytest.raises(openai.BadRequestError, match="has begun") as refused:
             await conversations.items.create(made.id, items=[late])  # type: ignore[list-item]
         assert refused.value.param == "items[0].type"
+
+
+async def test_images_of_several_posts_may_be_larger_together_than_those_of_one(
+    serve: Serve, model: ModelServer
+) -> None:
+    """Each post was looked at by itself; what waits of them all stops no response."""
+    service = await serve({"assistant": lonely})
+    conversations = service.client.conversations
+    made = await conversations.create(items=[])
+    picture = io.BytesIO()
+    PIL.Image.new("1", (6000, 5000)).save(picture, "PNG")
+    url = f"data:image/png;base64,{base64.b64encode(picture.getvalue()).decode()}"
+    item: Any = {"role": "user", "content": [{"type": "input_image", "image_url": url}]}
+    with pytest.raises(openai.BadRequestError, match="pixels"):
+        await conversations.items.create(made.id, items=[item, item])
+    for _ in range(2):
+        await conversations.items.create(made.id, items=[item])
+    answer = await service.client.responses.create(model="assistant", input="What is it?", conversation=made.id)
+    assert answer.status == "completed"
+    assert [each.to_dict()["type"] async for each in conversations.items.list(made.id)] == ["message"] * 4
+    assert str(model.requests[-1].messages).count(url) == 2

@@ -122,8 +122,9 @@ Placed: TypeAlias = tuple[str, Item]
 """An item, and what names it in the request, as `input[0]`."""
 
 
-def read_items(items: Sequence[Placed]) -> ReadItems:
-    """The input that these items are. Decodes images, which takes a while.
+def read_items(items: Sequence[Placed], *, were_added: bool = False) -> ReadItems:
+    """The input that these items are. Decodes images, which takes a while, but for those of items that `were_added`
+    to a conversation: each was looked at with those that came with it, and together they may be larger.
 
     Raises:
         InvalidRequest: `param` names what cannot be used, as in `input[0].content[1].image_url`.
@@ -157,7 +158,8 @@ def read_items(items: Sequence[Placed]) -> ReadItems:
                 read.approval = item
             case _:
                 pass
-    images.check()
+    if not were_added:
+        images.check()
     return read
 
 

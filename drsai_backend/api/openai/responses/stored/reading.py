@@ -33,16 +33,17 @@ class ItemReader:
     bodies: Bodies
     max_items: int
 
-    async def read(self, given: Sequence[Placed]) -> ReadItems:
-        """The input that items are, none of which is only named. Raises as `items.read_items`."""
-        return await self.bodies.off_loop(partial(read_items, given)) if is_heavy(given) else read_items(given)
+    async def read(self, given: Sequence[Placed], *, were_added: bool = False) -> ReadItems:
+        """The input that items are, none of which is only named. Arguments and what is raised: `items.read_items`."""
+        reading = partial(read_items, given, were_added=were_added)
+        return await self.bodies.off_loop(reading) if is_heavy(given) else reading()
 
     async def waiting(self, place: Continued) -> ReadItems:
         """The items that were added to a conversation since its last run."""
         if not place.waiting:
             return ReadItems()
         body = InputBody.model_validate({"model": "-", "input": [each["item"] for each in place.waiting]})
-        read = await self.read(placed(body.input, "items"))
+        read = await self.read(placed(body.input, "items"), were_added=True)
         noted = {f"items[{at}]": each["item"].get(NOTED, {}) for at, each in enumerate(place.waiting)}
         read.messages = [
             replace(each, noted=noted.get(path, {})) for each, path in zip(read.messages, read.paths, strict=True)
