@@ -57,6 +57,18 @@ def with_parts(messages: Any) -> Iterator[tuple[int, JsonObject, list[object]]]:
                 pass
 
 
+DEEPEST: Final = 64
+"""Levels of objects and lists in what a client sends."""
+
+
+def is_deep(value: Any) -> bool:
+    """Return whether a JSON value has more than `DEEPEST` levels: what stores it takes some hundred at most."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [child for each in level for child in (*as_list(each), *as_object(each).values())]
+    return any(isinstance(each, dict | list) for each in level)
+
+
 MOST_ZEROS: Final = 1024 * 1024
 """Of one document: see `zeros_of`."""
 _UNSAFE: Final = re.compile(r"\{[^{}:!]*(?:[.\[]|[^{}:]*:[^{}]*(?:\{|[0-9]{4}))")

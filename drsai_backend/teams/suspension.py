@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.json_types import MOST_ZEROS, JsonObject, zeros_of
+from drsai_backend.json_types import DEEPEST, MOST_ZEROS, JsonObject, is_deep, zeros_of
 
 # How long a question asked in a thread may take to come out of the agent by itself.
 _PATIENCE = 0.2
@@ -283,10 +283,15 @@ def _rest(said: str, words: Sequence[str], *, bare: bool) -> str | None:
 
 
 def _arguments(text: str) -> JsonObject:
+    deep = InvalidRequest(f"edited arguments are nested deeper than {DEEPEST} levels", param="messages")
     try:
         arguments: object = json.loads(text)
     except ValueError:
         arguments = None
+    except RecursionError:
+        raise deep from None
+    if is_deep(arguments):
+        raise deep
     if not isinstance(arguments, dict) or zeros_of(text.encode(errors="replace")) > MOST_ZEROS:
         raise InvalidRequest('edited arguments must be a JSON object: edit {"name": value}', param="messages")
     return cast("JsonObject", arguments)

@@ -7,6 +7,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 import sqlalchemy as sa
 from autogen_agentchat.base import Response
@@ -17,12 +18,12 @@ from autogen_core.models import FunctionExecutionResultMessage
 from sqlalchemy.orm import Session
 
 from drsai_backend import Answer, AssistantAgent, DrSai, DrSaiAgent, RunStatus, Thread, requires_approval
-from drsai_backend.access.principal import Principal
+from drsai_backend.access.principal import ROLES, Principal
 from drsai_backend.datamodel import Run, utcnow
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.datamodel.switches import CLOSED
-from drsai_backend.errors import ConfigurationError, DrSaiError, Forbidden, NotFound
+from drsai_backend.errors import ConfigurationError, DrSaiError, Forbidden, InvalidRequest, NotFound
 from drsai_backend.runs import InputMessage
 from drsai_backend.runs.threads.queries import input_requests_query
 from drsai_backend.tools import Approval, approval_of, tool
@@ -381,3 +382,34 @@ async def test_what_waits_is_found_by_an_index(make: Make) -> None:
     assert "SCAN thread" not in shown.replace("SCAN threadshare", "")
     assert "SCAN run" not in shown
     assert await waiting(drsai, "bob", roles=["treasurer", "clerk"]) == [("ann", "t")]
+
+
+@pytest.mark.parametrize("levels", [64, 300, 20_000])
+async def test_arguments_that_are_nested_too_deeply(make: Make, levels: int) -> None:
+    """They are refused whichever way they come, before anything is stored, and the question waits on."""
+    drsai = await make({"crew": Till()})
+    question = await asked(drsai)
+    before = await stored(drsai)
+    deep = f'{{"amount": {"[" * levels}{"]" * levels}}}'
+    given = f'{{"id": "{question["id"]}", "decision": "edit", "arguments": {deep}}}'
+    message = {"role": "user", "content": f"edit {deep}"}
+    asking: list[tuple[str, Any]] = [
+        ("/v1/threads/t/input", {"content": given.encode()}),
+        ("/v1/threads/t/input", {"json": {"id": question["id"], "text": f"edit {deep}"}}),
+        ("/v1/chat/completions", {"json": {"model": "crew", "thread_id": "t", "messages": [message]}}),
+    ]
+    transport = httpx.ASGITransport(drsai.app(lambda _: Principal("ann", "acme", ROLES["user"])))
+    headers = {"content-type": "application/json"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as http:
+        for path, body in asking:
+            answer = await http.post(path, **body)
+            assert answer.status_code == 400, (path, answer.text)
+            assert "nested" in answer.text or "depth limit" in answer.text, (path, answer.text)
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    for each in (Answer(question["id"], f"edit {deep}"), Answer(question["id"], None, "edit", None, {"amount": value})):
+        with pytest.raises(InvalidRequest, match="nested"):
+            await drsai.user("ann", tenant="acme").answer("t", each)
+    assert await stored(drsai) == before
+    assert before.status is RunStatus.AWAITING_INPUT

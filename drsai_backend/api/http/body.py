@@ -22,9 +22,8 @@ from drsai_backend.api.http.checking import path_of
 from drsai_backend.api.http.errors import BodyTooLarge, MalformedJSON, Overloaded, UnsupportedMediaType
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.json_types import MOST_ZEROS, JsonObject, zeros_of
+from drsai_backend.json_types import DEEPEST, MOST_ZEROS, JsonObject, zeros_of
 
-_DEEPEST: Final = 64
 _MOST_VALUES: Final = 200_000
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _DEPTHS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
@@ -244,7 +243,7 @@ async def _drain(receive: Receive, limit: int) -> None:
 
 def _parse(body: bytearray) -> object:
     opening = body.count(b"[") + body.count(b"{")
-    brackets = _brackets(body) if opening > _DEEPEST or body.count(b",") > _MOST_VALUES else b""
+    brackets = _brackets(body) if opening > DEEPEST or body.count(b",") > _MOST_VALUES else b""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -253,7 +252,7 @@ def _parse(body: bytearray) -> object:
         raise InvalidRequest(
             f"the body's numbers have more than {MOST_ZEROS} zeros together, written out without exponents"
         )
-    if brackets and max(accumulate(memoryview(brackets.translate(_DEPTHS)).cast("b"))) > _DEEPEST:
+    if brackets and max(accumulate(memoryview(brackets.translate(_DEPTHS)).cast("b"))) > DEEPEST:
         _refuse(value, lambda _: None)
     if b"\\u0000" in body and b"\\u0000" in body.replace(b"\\\\", b""):
         _refuse(value, lambda item: "must not hold NUL characters" if isinstance(item, str) and "\0" in item else None)
@@ -309,9 +308,9 @@ def _refuse(value: object, fault: Callable[[object], str | None]) -> None:
             children += enumerate(cast(list[object], item))
         elif reason := fault(item):
             raise InvalidRequest(f"{_named(path)} {reason}", param=path_of(path) or None)
-        if len(path) >= _DEEPEST and isinstance(item, dict | list):
+        if len(path) >= DEEPEST and isinstance(item, dict | list):
             raise InvalidRequest(
-                f"{_named(path[:1])} is nested deeper than {_DEEPEST} levels", param=path_of(path[:1]) or None
+                f"{_named(path[:1])} is nested deeper than {DEEPEST} levels", param=path_of(path[:1]) or None
             )
         for key, child in children:
             if reason := fault(key):

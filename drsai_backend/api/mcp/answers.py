@@ -79,7 +79,7 @@ def decision_of(given: str, question: Mapping[str, object]) -> JsonObject:
     if given.lstrip().startswith("{") and zeros_of(given.encode(errors="replace")) <= MOST_ZEROS:
         try:
             fields = json.loads(given)
-        except ValueError:
+        except (ValueError, RecursionError):
             fields = None
         if isinstance(fields, dict):
             return cast(JsonObject, fields)

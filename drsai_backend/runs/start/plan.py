@@ -19,7 +19,7 @@ from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import JsonText
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest, OtherModel, StaleAnswer
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import DEEPEST, JsonObject, is_deep
 from drsai_backend.runs.history.digest import Conversation, seed_of
 from drsai_backend.runs.history.hidden import hidden_in
 from drsai_backend.runs.messages import first_new, new_messages, system_text
@@ -368,6 +368,8 @@ def _answer_to(question: JsonObject, answer: Answer) -> JsonObject:
         raise InvalidRequest(f"`decision` must be one of {', '.join(known)}", param="decision")
     if answer.decision == "edit" and answer.arguments is None:
         raise InvalidRequest("`arguments`, an object, are what the tool is to be called with", param="arguments")
+    if is_deep(answer.arguments):
+        raise InvalidRequest(f"`arguments` is nested deeper than {DEEPEST} levels", param="arguments")
     if answer.decision == "result" and answer.content is None:
         raise InvalidRequest("`text` is the result to continue with", param="text")
     return {
