@@ -129,3 +129,17 @@ async def test_what_anthropic_alone_knows_is_sent_as_it_is(
     [request] = claude.requests
     assert request.headers["anthropic-beta"] == "b"
     assert (request.body["top_k"], request.body["output_config"], request.body["metadata"]) == (5, {}, {})
+
+
+async def test_what_a_profile_says_in_vain_is_told(
+    serve: Serve, claude: AnthropicServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", "drsai.model")
+    own = {"temperature": 0.5, "frequency_penalty": 0.1, "top_k": 5, "response_format": {"type": "json_object"}}
+    service = await serve({"lone": lone}, **settings(tmp_path, claude, parameters=own))
+    for _ in range(2):
+        assert (await service.http.post(URL, json={"model": "lone", "messages": ASKED})).status_code == 200
+    told = [each.getMessage() for each in caplog.records if "left out" in each.getMessage()]
+    text = "profile claude: parameters that its model does not take are left out: frequency_penalty, response_format"
+    assert [each for each in told if "claude" in each] == [text]
+    assert {"frequency_penalty", "response_format"}.isdisjoint(claude.requests[-1].body)

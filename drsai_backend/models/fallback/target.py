@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -33,6 +34,7 @@ from drsai_backend.models.profiles.providers import Providers
 from drsai_backend.models.profiles.schema import Limits, Profile
 from drsai_backend.models.tokens import estimate_tokens
 
+log = logging.getLogger("drsai.model")
 _KEYS: Final = 64
 """Clients of requests' own keys that are kept at a time."""
 _OF_PLACE: Final = {"provider", "model", "api_version", "family", "parameters", "can", "messages"}
@@ -116,8 +118,10 @@ class Target:
         self._said = {key: value for key, value in said.items() if key != "response_format"}
         self.info: ModelInfo = self.client(None).model_info
         self.context_length: int | None = profile.limits.context or facts_of(self.client(None)).context_length
-        taken = (name for name in PARAMETERS if takes_parameter(self.client(None), name))
-        self.takes = frozenset(taken) - ({"reasoning_effort"} if profile.can.thinking is False else set())
+        taken = frozenset(name for name in PARAMETERS if takes_parameter(self.client(None), name))
+        if unsent := sorted(name for name in profile.parameters if name in PARAMETERS and name not in taken):
+            log.warning("profile %s: parameters that its model does not take are left out: %s", name, ", ".join(unsent))
+        self.takes = taken - ({"reasoning_effort"} if profile.can.thinking is False else set())
         # Answers that were kept before there was `audio` are given again.
         newer = None if profile.can.audio else {"can": {"audio"}}
         place = profile.model_dump(mode="json", include=_OF_PLACE, exclude=newer)
