@@ -169,6 +169,7 @@ class DrSai(Caller):
             watchers=made.watchers(),
             mcp=self.mcp,
             calls=host.calls,
+            is_worker=worker,
         )
         super().__init__(engine, Principal(by=by))
         self.audit = made.get(Audit)

@@ -116,6 +116,7 @@ class Engine(StoredThreads):
         watchers: are told what runs of this process tell.
         mcp: the operator's MCP servers and the connections to all. Not closed by the engine.
         calls: stores model calls beside runs.
+        is_worker: False: it takes up nothing that is stored; what is resumed or waits, workers run.
 
     Attributes:
         calls: stores model calls that are made beside runs, for features that count them.
@@ -141,6 +142,7 @@ class Engine(StoredThreads):
         watchers: Sequence[Watcher] = (),
         mcp: McpHost | None = None,
         calls: Calls | None = None,
+        is_worker: bool = True,
     ) -> None:
         database = db.database
         self._here = here = LiveRuns()
@@ -195,7 +197,8 @@ class Engine(StoredThreads):
         )
         self._starter = starter = RunStarter(services)
         self._loading = Loading(database, starter, catalog, hooks)
-        self._recovery = recovery = Recovery(db, catalog, starter, running, worker_id, settings, hooks, models.switches)
+        does = (running, worker_id, settings, hooks, models.switches, is_worker)
+        self._recovery = recovery = Recovery(db, catalog, starter, *does)
         self._commands = commands = Commands(
             db, starter, running, recovery, warm, self.webhooks, hooks, self._travel, self._loading
         )

@@ -15,7 +15,7 @@ from drsai_backend.datamodel import Run, RunStatus
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.errors import IllegalTransition, RunFailed, ThreadBusy
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
-from tests.support.threads import QUICK, Make, ended, queued, request, run_of, sources, thread_of
+from tests.support.threads import QUICK, Make, ended, head_of, queued, request, run_of, settings, sources, thread_of
 
 
 class Payer:
@@ -185,6 +185,26 @@ async def test_a_run_that_was_given_up(make: Make, server: ModelServer) -> None:
     await drsai.retry("t")
     assert (await ended(drsai)).status is RunStatus.COMPLETED
     assert payer.paid == [1, 2]
+
+
+async def test_a_process_that_is_no_worker_leaves_a_stored_agent_to_workers(
+    make: Make, server: ModelServer, database_url: str
+) -> None:
+    """Every worker serves it; the command line, which is none, does not."""
+    server.clear()
+    server.script(None, [Failure(400, "no"), Reply("It is written.")])
+    serving = {"openai_base_url": server.base_url, "openai_api_key": "k", "model_retries": 0}
+    async with DrSai({}, database_url, settings=settings(**serving)) as drsai:
+        await drsai.agents.put("poet", {"agents": {"poet": {}}})
+        with pytest.raises(RunFailed):
+            await drsai.run("poet", "Write.", thread_id="t")
+    async with DrSai(None, database_url, settings=settings(**serving), worker=False) as reader:
+        assert (await reader.retry("t")).status is RunStatus.RUNNING
+        await reader.engine.look_at((await head_of(reader)).key)
+        assert (await head_of(reader)).lease_owner is None
+    assert len(server.requests) == 1
+    drsai = await make({}, **serving, **QUICK)
+    assert (await ended(drsai)).status is RunStatus.COMPLETED
 
 
 async def test_it_may_fail_again(make: Make, server: ModelServer) -> None:

@@ -37,10 +37,13 @@ class Announcements:
     _worker_id: str
     _settings: Settings
     _starter: RunStarter
+    _is_worker: bool
     _looked: float = -ANNOUNCE_SECONDS
 
     async def serves(self, head: ThreadHead) -> bool:
         """Whether this process serves the thread's team. Another worker may."""
+        if not self._is_worker:
+            return False
         if head.team in self._catalog.registry:
             return True
         if (run_id := head.run_id) is None:

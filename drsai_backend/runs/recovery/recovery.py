@@ -103,6 +103,8 @@ class Recovery:
     _settings: Settings
     _hooks: Hooks
     _switches: Switchboard
+    _is_worker: bool
+    """False: what there is to run, this process leaves to others."""
     waker: WorkerNotifier | None = None
     """Has other processes look at a thread, and sweeps. None: this one does, and by itself."""
     _unseen: dict[int, None] = field(default_factory=dict[int, None])
@@ -114,7 +116,8 @@ class Recovery:
 
     def __post_init__(self) -> None:
         self.suspects = Suspects(self, self._settings.max_attempts)
-        self.announcements = Announcements(self._db, self._catalog, self._worker_id, self._settings, self._starter)
+        known = (self._db, self._catalog, self._worker_id, self._settings, self._starter)
+        self.announcements = Announcements(*known, self._is_worker)
         parts = (self._db, self._catalog, self._starter, self._running, self._settings, self.announcements, self._hooks)
         self._inputs = WaitingInputs(*parts, self.freed)
 
@@ -141,12 +144,12 @@ class Recovery:
 
     async def look_at(self, key: int) -> None:
         """Resume the thread's run if its worker is gone, or begin the next of its inputs. Returns when that has
-        begun, or there is nothing to be done.
+        begun, or there is nothing to be done here.
 
         Raises:
             DatabaseError: the database cannot be used now.
         """
-        if self._is_full():
+        if not self._is_worker or self._is_full():
             return
         # Whatever had it looked at, what is found there belongs to other requests.
         token = log_context.bind(None)
