@@ -2,7 +2,6 @@
 import { effect, signal } from "@preact/signals";
 import { keep, kept } from "../stored";
 import { agents } from "./agents";
-import { approvals } from "./approvals";
 import { chat } from "./chat";
 import { common } from "./common";
 import { knowledge } from "./knowledge";
@@ -13,7 +12,7 @@ export type Language = "en" | "zh";
 /** English, Chinese. `{name}` stands for a value. */
 export type Words = Record<string, readonly [string, string]>;
 
-const all = { ...common, ...chat, ...approvals, ...runs, ...agents, ...knowledge, ...operations };
+const all = { ...common, ...chat, ...runs, ...agents, ...knowledge, ...operations };
 export type Word = keyof typeof all;
 
 const STORED = "drsai.language";

@@ -1,13 +1,14 @@
-/** A stored definition is changed: a new version of it is stored, unless somebody else has stored one meanwhile. */
+/** A definition is written: a new one, or a new version of a stored one, unless somebody else has stored one meanwhile. */
 import { useState } from "preact/hooks";
 import { api, ApiError, data, type Definition } from "../../api";
-import { Button, tell } from "../../ui";
+import { go } from "../../route";
+import { may } from "../../session";
+import { Button, Field, optionsOf, PageHead, Select, tell } from "../../ui";
 import { Diff } from "../../ui/diff";
 import { write } from "../../ui/editor/places";
 import { t } from "../../words";
-import { valueOf } from "./check";
-import { agent, contentOf, mayChange, same } from "./definition";
-import { Editing } from "./editing";
+import { agent, agentPath, contentOf, mayChange, same, type Visibility } from "./definition";
+import { Editing, valueOf } from "./editing";
 
 interface ConflictProps {
   theirs: Definition;
@@ -77,5 +78,43 @@ export function EditDefinition({ stored, onSaved }: { stored: Definition; onSave
         )}
       </Editing>
     </>
+  );
+}
+
+const example = (name: string) => `# ${t("agents.exampleComment")}
+agents:
+  ${name}:
+    description: ${t("agents.exampleDescription")}
+    prompt: You help {{user_id}}. Answer briefly.
+`;
+const FIRST = "helper";
+
+export function NewAgent() {
+  const [name, setName] = useState(FIRST);
+  const [visibility, setVisibility] = useState<Visibility>("user");
+  const [text, setText] = useState(() => example(FIRST));
+  const definition = valueOf(text);
+  const rename = (chosen: string) => {
+    // Until somebody writes, the example has the name that is chosen.
+    if (text === example(name)) setText(example(chosen));
+    setName(chosen);
+  };
+  const save = async () => {
+    await data(api.POST("/v1/agents", { body: { name, definition: definition as never, visibility } }));
+    tell(t("agents.saved", { version: 1 }));
+    go(agentPath(name, visibility));
+  };
+  const visibilities = (["user", "tenant"] as const).filter(mayChange);
+  return (
+    <div class="page agents">
+      <PageHead title={t("agents.new")}>
+        <Field label={t("is.name")} value={name} onValue={rename} />
+        <Select label={t("agents.for")} value={visibility} options={optionsOf<Visibility>(visibilities, (each) => t(`agents.for.${each}`))} onValue={setVisibility} />
+        <Button kind="primary" disabled={!definition || !may("agents:write")} onClick={save}>
+          {t("do.save")}
+        </Button>
+      </PageHead>
+      <Editing name={name} visibility={visibility} text={text} onText={setText} />
+    </div>
   );
 }

@@ -2,7 +2,7 @@
 import { path, query } from "../../route";
 import { AgentList } from "./list";
 import { AgentPage } from "./agent";
-import { NewAgent } from "./new";
+import { NewAgent } from "./edit";
 import "./agents.css";
 
 export default function Agents() {

@@ -1,17 +1,51 @@
-/** What one speaker has said and done in a row. */
+/** What one speaker has said and done in a row, and what a model was shown of the memory for it. */
 import { useMemo, useState } from "preact/hooks";
+import { api, data } from "../../api";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Button, CopyButton, Json, jsonOf, Time } from "../../ui";
+import { Button, CopyButton, Json, jsonOf, Loading, Problem, Time, useLoaded } from "../../ui";
 import { Markdown } from "../../ui/markdown";
 import { t } from "../../words";
 import { citationsOf, type Block, type Part } from "./blocks";
-import { Editor } from "./editor";
+import { Editor } from "./composer";
 import { FileChips, Pictures, saveFile } from "./files";
-import { Recalled } from "./recalled";
 import { fork, madeOf, sayAgain, type Made } from "./send";
 import { Siblings } from "./siblings";
 import type { ThreadStore } from "./store";
+
+const MOST = 100;
+
+function Memories({ versions }: { versions: readonly string[] }) {
+  const query = { "version_id[]": versions.slice(0, MOST) as string[], limit: MOST };
+  const found = useLoaded(() => data(api.GET("/v1/memories", { params: { query } })), [versions]);
+  const [forgotten, setForgotten] = useState<ReadonlySet<string>>(new Set());
+  if (found.error !== null) return <Problem error={found.error} retry={found.reload} />;
+  if (found.value === null) return <Loading lines={1} />;
+  if (!found.value.data.length) return <p class="quiet">{t("chat.noMemory")}</p>;
+  const forget = async (id: string) => {
+    await data(api.DELETE("/v1/memories/{memory_id}", { params: { path: { memory_id: id } } }));
+    setForgotten((old) => new Set(old).add(id));
+  };
+  return (
+    <ul>
+      {found.value.data.map(({ id, text }) => (
+        <li key={id}>
+          <bdi>{text}</bdi> {forgotten.has(id) ? <span class="badge">{t("chat.forgotten")}</span> : may("memory:delete") && <Button onClick={() => forget(id)}>{t("chat.forget")}</Button>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Recalled({ versions }: { versions: readonly string[] }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <details class="thought" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{t("chat.recalled", { n: versions.length })}</summary>
+      {open && <Memories versions={versions} />}
+    </details>
+  );
+}
 
 const LONG = 4000;
 

@@ -1,11 +1,31 @@
-/** Where a message is written: Enter sends, files are dropped, pasted or chosen. */
+/** Where a message is written, and one that was sent in other words: Enter sends, files are dropped, pasted or chosen. */
 import type { Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { upload } from "../../api";
+import { api, data, upload } from "../../api";
 import { may } from "../../session";
-import { Button, Problem, tell } from "../../ui";
+import { Button, Field, Problem, Select, tell, useLoaded } from "../../ui";
 import { t } from "../../words";
-import { contentOf, keyOf, newKey, PICTURE, type Attachment, type Content, type ContentPart, type Written } from "./send";
+import { contentOf, keyOf, newKey, PICTURE, sayAgain, type Attachment, type Content, type ContentPart, type Made, type Written } from "./send";
+import type { ThreadStore } from "./store";
+
+export interface Team {
+  id: string;
+  name?: string;
+  description?: string | null;
+}
+
+/** The teams that are served; null while they are not known, or may not be. */
+export function useTeams() {
+  return useLoaded(async () => (may("agents:read") ? ((await data(api.GET("/v1/models"))) as { data: Team[] }).data : null), []);
+}
+
+/** Without the right to list them, one is named. `kept`: one that is chosen whether it is served or not. */
+export function TeamChoice({ teams, value, onValue }: { teams: readonly Team[] | null; value: string; onValue: (team: string) => void }) {
+  if (teams === null) return <Field label={t("chat.team")} hideLabel placeholder={t("chat.team")} value={value} onValue={onValue} />;
+  const names = teams.map((each) => each.id);
+  const all = value && !names.includes(value) ? [value, ...names] : names;
+  return <Select label={t("chat.team")} hideLabel value={value} options={all.map((each) => [each, each] as const)} onValue={onValue} />;
+}
 
 /** Whether a key sends what was written. Enter that ends the composition of a character (Chinese, Japanese) does not. */
 export function isSending(event: KeyboardEvent): boolean {
@@ -123,6 +143,51 @@ export function Composer({ written, onSend, disabled = false, stop = null, child
           <Button kind="danger" onClick={stop}>{t("chat.stop")}</Button>
         )}
         <Button kind="primary" type="submit" disabled={!isReady}>{t("chat.send")}</Button>
+      </div>
+    </form>
+  );
+}
+
+/** `seq`: of the message that was `made` so. */
+export function Editor({ seq, made, store, onClose }: { seq: number; made: Made; store: ThreadStore; onClose: () => void }) {
+  const [text, setText] = useState(made.text);
+  const [files, setFiles] = useState(made.files);
+  const area = useRef<HTMLTextAreaElement>(null);
+  useEffect(() => area.current?.focus(), []);
+  const isEmpty = !text.trim() && !files.length && !made.images.length;
+  const send = async () => {
+    if (isEmpty) return;
+    await sayAgain(store, seq, { ...made, text, files });
+    onClose();
+  };
+  return (
+    <form class="editor" onSubmit={(event) => event.preventDefault()}>
+      {files.length > 0 && (
+        <ul class="chips" aria-label={t("chat.files")}>
+          {files.map((each) => (
+            <li key={each.id} class="chip">
+              <bdi>{each.filename}</bdi>
+              <Button kind="ghost" label={t("chat.remove", { name: each.filename })} onClick={() => setFiles(files.filter((other) => other !== each))}>
+                ×
+              </Button>
+            </li>
+          ))}
+        </ul>
+      )}
+      <textarea
+        ref={area}
+        aria-label={t("chat.message")}
+        value={text}
+        onInput={(event) => setText(event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Escape") onClose();
+          else if (isSending(event)) event.currentTarget.form?.querySelector<HTMLButtonElement>("button.primary")?.click();
+        }}
+      />
+      <p class="quiet">{t("chat.editHint")}</p>
+      <div class="row">
+        <Button kind="primary" onClick={send} disabled={isEmpty}>{t("chat.editSend")}</Button>
+        <Button onClick={onClose}>{t("do.cancel")}</Button>
       </div>
     </form>
   );

@@ -7,11 +7,10 @@ import { Button, ConfirmButton, Loading, PageHead, Problem, Status } from "../..
 import { t } from "../../words";
 import { Question, type Asked } from "../approvals/question";
 import { Branches, ContinueHere, nameOf } from "./branches";
-import { Composer } from "./composer";
+import { Composer, TeamChoice, useTeams } from "./composer";
 import { Log } from "./log";
 import { say, steer } from "./send";
 import { ThreadStore } from "./store";
-import { TeamChoice, useTeams } from "./teams";
 
 function Head({ store }: { store: ThreadStore }) {
   const [tree, setTree] = useState(false);

@@ -4,10 +4,9 @@ import { useState } from "preact/hooks";
 import { go, path, query, to } from "../../route";
 import { Button, PageHead, Problem } from "../../ui";
 import { t } from "../../words";
-import { Composer } from "./composer";
+import { Composer, TeamChoice, useTeams } from "./composer";
 import { Conversation } from "./conversation";
 import { ask, BLANK, type Content } from "./send";
-import { TeamChoice, useTeams } from "./teams";
 import { Threads } from "./threads";
 import "./chat.css";
 

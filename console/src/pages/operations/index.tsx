@@ -4,13 +4,10 @@ import { path, to } from "../../route";
 import { may } from "../../session";
 import { Empty, later, PageHead, Tabs } from "../../ui";
 import { t, type Word } from "../../words";
-import { Audit } from "./audit";
-import { Bounds } from "./bounds";
-import { Keys } from "./keys";
+import { Bounds, Switches } from "./bounds";
+import { Keys, Users } from "./keys";
+import { Audit, Webhooks } from "./logs";
 import { Settings } from "./settings";
-import { Switches } from "./switches";
-import { Users } from "./users";
-import { Webhooks } from "./webhooks";
 import "./operations.css";
 
 interface Tab {

@@ -1,9 +1,9 @@
-/** The API keys of the tenant. A key is shown once, when it is made. */
+/** The users of the tenant, and their API keys. A key is shown once, when it is made. */
 import { useState } from "preact/hooks";
 import { api, data, type Listed } from "../../api";
-import { asked } from "../../route";
+import { asked, to } from "../../route";
 import { me } from "../../session";
-import { acts, ConfirmButton, CopyButton, DialogButton, Field, Form, numberOf, optionsOf, paged, SearchField, Select, Table, Time, useListing, type Column, type Given } from "../../ui";
+import { acts, ConfirmButton, CopyButton, count, DialogButton, Field, Form, numberOf, optionsOf, paged, SearchField, Select, Table, tell, Time, useListing, type Column, type Given } from "../../ui";
 import { t } from "../../words";
 
 type Key = Listed<"/v1/keys">;
@@ -71,4 +71,29 @@ export function Keys() {
       <Table label={t("ops.keys")} columns={columns} listing={listing} />
     </>
   );
+}
+
+type User = Listed<"/v1/users">;
+
+export function Users() {
+  const listing = useListing<User>((after) => data(api.GET("/v1/users", { params: { query: paged(after) } })), []);
+  const remove = async (user: User) => {
+    const { counts } = await data(api.DELETE("/v1/users/{user_id}", { params: { path: { user_id: user.id } } }));
+    const gone = Object.entries(counts).filter(([, n]) => n > 0);
+    tell(`${t("ops.deleted", { name: user.id })} ${gone.map(([name, n]) => `${name}: ${n}`).join(", ")}`);
+    listing.reload();
+  };
+  const links = (user: User) => (
+    <span class="actions">
+      <a href={to(["operations", "keys"], { user: user.id })}>{t("ops.keys")}</a>
+      <a href={to(["operations", "audit"], { user: user.id })}>{t("ops.audit")}</a>
+    </span>
+  );
+  const columns: Column<User>[] = [
+    { head: t("is.user"), cell: (row) => <bdi>{row.id}</bdi>, width: "2fr" },
+    { head: t("ops.threads"), cell: (row) => count(row.threads), numeric: true, width: "8rem" },
+    { ...acts("16rem", links), wide: true },
+    acts("7rem", (row) => row.id !== me.value?.user && <ConfirmButton of={row.id} on={t("do.delete")} title={t("ops.deleteUser")} text={t("ops.deleteUserText")} name={row.id} onYes={() => remove(row)} />),
+  ];
+  return <Table label={t("ops.users")} columns={columns} listing={listing} />;
 }

@@ -1,10 +1,11 @@
 /** How things stand: figures and plots of what the server counts, and what runs. */
 import { useMemo, useState } from "preact/hooks";
-import { ApiError, root, send } from "../../api";
+import { api, ApiError, data, root, send, type AnyRun } from "../../api";
+import { to } from "../../route";
 import { may } from "../../session";
-import { count, duration, Empty, Figures, Loading, Problem, Time, useLoaded, type Figure } from "../../ui";
+import { count, duration, Empty, Figures, Lasting, Loading, Problem, Status, Table, Time, useListing, useLoaded, type Column, type Figure } from "../../ui";
 import { t } from "../../words";
-import { Live } from "./live";
+import { Failures } from "../runs/errors";
 import { Plot, type Line } from "./plot";
 import { growth, parse, quantile, sum, type Reading } from "./prometheus";
 
@@ -113,5 +114,39 @@ export default function Overview() {
       {may("metrics:read") ? <Counted /> : <Empty title={t("ops.noMetrics")}>{t("ops.noMetricsHow")}</Empty>}
       {may("runs:admin") && <Live />}
     </div>
+  );
+}
+
+const SHOWN = 20;
+
+const columns = (): Column<AnyRun>[] => [
+  { head: t("is.run"), cell: (run) => <a href={to(["runs", run.run_id])}>{run.run_id}</a>, width: "2fr" },
+  { head: t("is.team"), cell: (run) => run.team },
+  { head: t("is.user"), cell: (run) => <bdi>{run.user}</bdi> },
+  { head: t("is.status"), cell: (run) => <Status status={run.status} />, width: "9rem" },
+  { head: t("ops.lasts"), cell: (run) => <Lasting from={run.started_at ?? run.created_at} until={run.finished_at} />, width: "6rem" },
+  { head: t("ops.worker"), cell: (run) => run.worker ?? "–", wide: true },
+  { head: t("is.attempt"), cell: (run) => run.attempt, width: "5rem", numeric: true, wide: true },
+];
+
+const ask = (status: "running" | "created") => data(api.GET("/v1/admin/runs", { params: { query: { status, limit: SHOWN } } }));
+
+async function live() {
+  const pages = await Promise.all([ask("running"), ask("created")]);
+  return { data: pages.flatMap((page): AnyRun[] => page.data), has_more: false, next: null };
+}
+
+function Live() {
+  return (
+    <>
+      <section class="card live-runs" aria-label={t("ops.live")}>
+        <h2>{t("ops.live")}</h2>
+        <Table label={t("ops.live")} columns={columns()} listing={useListing(live, [], 5)} empty={t("ops.nothingRuns")} />
+      </section>
+      <section class="card live-runs" aria-label={t("ops.failures")}>
+        <h2>{t("ops.failures")}</h2>
+        <Failures label={t("ops.failures")} hours="24" />
+      </section>
+    </>
   );
 }

@@ -1,12 +1,68 @@
-/** The list of runs, as it changes. */
+/** The list of runs, as it changes, and what they are looked for by. That stands in the address, so a link shows the same. */
 import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
-import { query, to } from "../../route";
-import { may } from "../../session";
-import { count, duration, Empty, Lasting, Status, Table, Time, useListing, type Column } from "../../ui";
+import { asked, query, search, to } from "../../route";
+import { may, me } from "../../session";
+import { Button, count, duration, Empty, Field, Lasting, optionsOf, SearchField, SearchSelect, Status, Table, Time, useListing, type Column } from "../../ui";
 import { language, t } from "../../words";
 import { BulkBar } from "./bulk";
-import { RunFilters } from "./filters";
-import { bySaid, filtersOf, mayDo, pageOf, type Row, VERBS } from "./rows";
+import { bySaid, FILTERS, filtersOf, mayDo, pageOf, VERBS, type Filter, type Row } from "./rows";
+
+const STATUSES = ["created", "running", "awaiting_input", "paused", "completed", "stopped", "error"] as const;
+/** What is seldom looked for. */
+const SELDOM = ["text", "tool", "thread", "error_code", "error", "slower_than"] as const satisfies readonly Filter[];
+const KEPT = [...FILTERS, "order"];
+
+/** Unix seconds as a field of the browser's has them: its own time, without a zone. */
+function local(seconds: string): string {
+  const date = new Date(Number(seconds) * 1000);
+  return seconds && !Number.isNaN(date.getTime()) ? new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16) : "";
+}
+
+function MomentField({ name }: { name: "from" | "to" }) {
+  const put = (value: string) => search({ [name]: value ? String(Math.floor(new Date(value).getTime() / 1000)) : null });
+  return <Field label={t(`runs.by.${name}`)} type="datetime-local" value={local(asked(name))} onValue={put} />;
+}
+
+function RunFilters() {
+  const [more, setMore] = useState(() => FILTERS.slice(3).some((name) => query.value.has(name)));
+  const status = <SearchSelect label={t("is.status")} name="status" options={optionsOf(STATUSES, (each) => t(`status.${each}`))} any={t("runs.any")} />;
+  if (!may("runs:admin"))
+    return (
+      <div class="filters" role="search">
+        {status}
+      </div>
+    );
+  const mine = me.value?.user ?? "";
+  const isMine = asked("user") === mine;
+  return (
+    <div class="filters run-filters" role="search">
+      {status}
+      <SearchField label={t("is.team")} name="team" type="text" />
+      <SearchField label={t("is.user")} name="user" type="text" />
+      <SearchSelect label={t("runs.order")} name="order" options={[["slow", t("runs.slow")]]} any={t("runs.newest")} />
+      <Button pressed={isMine} onClick={() => search({ user: isMine ? null : mine })}>
+        {t("runs.mine")}
+      </Button>
+      <Button kind="ghost" pressed={more} onClick={() => setMore(!more)}>
+        {t("runs.moreFilters")}
+      </Button>
+      {more && (
+        <>
+          {SELDOM.map((name) => (
+            <SearchField key={name} label={t(`runs.by.${name}`)} name={name} type={name === "slower_than" ? "number" : "text"} />
+          ))}
+          <MomentField name="from" />
+          <MomentField name="to" />
+        </>
+      )}
+      {KEPT.some((name) => query.value.has(name)) && (
+        <Button kind="ghost" onClick={() => search(Object.fromEntries(KEPT.map((name) => [name, null])))}>
+          {t("do.clear")}
+        </Button>
+      )}
+    </div>
+  );
+}
 
 const PAUSE = 5;
 const addressOf = (row: Row) => to(["runs", row.id]);

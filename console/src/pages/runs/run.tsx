@@ -7,9 +7,8 @@ import { Button, CopyButton, count, duration, Empty, Facts, Lasting, money, Page
 import { t } from "../../words";
 import { Branches } from "./branches";
 import { Calls } from "./calls";
-import { Events } from "./events";
+import { Events, Messages } from "./events";
 import { useLog } from "./log";
-import { Messages } from "./messages";
 import { type Past, pastOf } from "./past";
 import { can, isLive, isOver, mayDo, rowOf, steer, VERBS, type Verb } from "./rows";
 import { Again, States } from "./state";

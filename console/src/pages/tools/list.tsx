@@ -5,7 +5,7 @@ import { may } from "../../session";
 import { count, Empty, PageHead, paged, Table, Time, useListing, useLoaded, type Column } from "../../ui";
 import { t } from "../../words";
 import { Offers } from "../agents/offers";
-import { Servers } from "./health";
+import { Servers } from "./servers";
 import { failuresOf, seconds, type Tool } from "./tool";
 
 const columns = (): Column<Tool>[] => [

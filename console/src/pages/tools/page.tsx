@@ -6,7 +6,7 @@ import { may } from "../../session";
 import { Button, ConfirmButton, count, Figures, PageHead, Show, tell, Time, useLoaded } from "../../ui";
 import { t } from "../../words";
 import { Config } from "./config";
-import { TryServer } from "./server";
+import { TryServer } from "./servers";
 import { failuresOf, seconds, type Tool } from "./tool";
 import { TryTool } from "./try-tool";
 
