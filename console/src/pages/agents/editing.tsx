@@ -120,7 +120,7 @@ export function Editing({ name, visibility, text, onText, children }: EditingPro
         )}
         {children}
       </div>
-      <Editor {...{ text, format, shown }} label={t("agents.text")} troubles={check.troubles} schema={schema.value as Schema | null} tools={tools.value ?? []} {...(onText ? { onText } : {})} />
+      <Editor {...{ text, format, shown }} label={t("agents.tab.definition")} troubles={check.troubles} schema={schema.value as Schema | null} tools={tools.value ?? []} {...(onText ? { onText } : {})} />
       {onText && <Troubles text={text} troubles={check.troubles} onShow={setShown} />}
       {check.error !== null && <Problem error={check.error} />}
     </div>

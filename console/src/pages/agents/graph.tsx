@@ -82,7 +82,7 @@ function Has({ has }: { has: Node["has"] }) {
     <ul class="node-has">
       {has.slice(0, ROWS).map(([kind, name], n) => (
         <li key={n} class={kind}>
-          <span class="unseen">{t(`team.has.${kind}`)}: </span>
+          <span class="unseen">{t(`is.${kind}`)}: </span>
           <bdi>{name}</bdi>
         </li>
       ))}

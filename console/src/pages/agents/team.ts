@@ -85,7 +85,7 @@ function within(name: string, kind: string, options: Data): { parts: [string, st
   }
   if (kind === "reflexion") {
     const judge = inner("judge");
-    return { parts: [[judge, t("team.judge"), null]], edges: [{ from: name, to: judge, label: t("team.attempt") }, { from: judge, to: name, label: t("team.reflection") }] };
+    return { parts: [[judge, t("team.judge"), null]], edges: [{ from: name, to: judge, label: t("runs.kind.attempt") }, { from: judge, to: name, label: t("team.reflection") }] };
   }
   if (kind !== "router") return { parts: [], edges: [] };
   const flows = Object.entries((options["flows"] as Record<string, Data> | null) ?? {});

@@ -25,7 +25,7 @@ function WaitingFor({ entry, onDone }: { entry: Waiting; onDone: () => void }) {
           <bdi>{t("approvals.of", { agent: entry.source, team: entry.team ?? "–" })}</bdi> · <bdi>{t("approvals.asked", { who: entry.asker ?? entry.owner })}</bdi>
           {entry.by && <bdi> · {t("approvals.for", { who: entry.by })}</bdi>} · <Time at={entry.asked_at} />
         </span>
-        {mayRead && <a href={to(["runs", entry.run_id])}>{t("approvals.run")}</a>}
+        {mayRead && <a href={to(["runs", entry.run_id])}>{t("is.run")}</a>}
       </header>
       <Question asked={entry} thread={entry.thread_id} owner={owner} onDone={onDone} />
     </li>

@@ -30,7 +30,7 @@ function Memories({ versions }: { versions: readonly string[] }) {
     <ul>
       {found.value.data.map(({ id, text }) => (
         <li key={id}>
-          <bdi>{text}</bdi> {forgotten.has(id) ? <span class="badge">{t("chat.forgotten")}</span> : may("memory:delete") && <Button onClick={() => forget(id)}>{t("chat.forget")}</Button>}
+          <bdi>{text}</bdi> {forgotten.has(id) ? <span class="badge">{t("chat.forgotten")}</span> : may("memory:delete") && <Button onClick={() => forget(id)}>{t("do.forget")}</Button>}
         </li>
       ))}
     </ul>
@@ -79,8 +79,8 @@ export function Call({ name, text, result, failed }: { name: string; text: strin
       <summary>
         <bdi class="mono">{name}</bdi> <span class={`status ${result === null ? "running" : failed ? "error" : "completed"}`}>{t(state)}</span>
       </summary>
-      <Value label={t("chat.arguments")} text={text} />
-      {result !== null && <Value label={t("chat.result")} text={result} />}
+      <Value label={t("ask.arguments")} text={text} />
+      {result !== null && <Value label={t("is.result")} text={result} />}
     </details>
   );
 }
@@ -170,7 +170,7 @@ function Acts({ block, store, question, onEdit }: BlockProps & { onEdit: () => u
       {!block.isUser && may("threads:write") && last && (
         <Button kind="ghost" onClick={async () => go(to(["chat", await fork(store, { at: last.seq })]))}>{t("chat.fork")}</Button>
       )}
-      {!block.isUser && block.run && <a href={to(["runs", block.run])}>{t("chat.run")}</a>}
+      {!block.isUser && block.run && <a href={to(["runs", block.run])}>{t("is.run")}</a>}
     </div>
   );
 }
@@ -178,7 +178,7 @@ function Acts({ block, store, question, onEdit }: BlockProps & { onEdit: () => u
 export function BlockView({ block, store, question }: BlockProps) {
   const [editing, setEditing] = useState<Made | null>(null);
   const first = block.messages[0];
-  const who = block.isUser ? ((first?.message["metadata"] as Record<string, string> | undefined)?.["user_id"] ?? t("chat.you")) : block.source;
+  const who = block.isUser ? ((first?.message["metadata"] as Record<string, string> | undefined)?.["user_id"] ?? t("is.you")) : block.source;
   return (
     <article class={block.isUser ? "block of-user" : "block"} aria-label={who}>
       <header>

@@ -10,7 +10,7 @@ import type { ThreadStore } from "./store";
 const QUOTED = 50;
 
 export function nameOf(number: number): string {
-  return number === 0 ? t("chat.firstBranch") : t("chat.branch", { n: number });
+  return number === 0 ? t("chat.firstBranch") : t("runs.branchN", { n: number });
 }
 
 async function all(store: ThreadStore): Promise<{ branches: Branch[]; quotes: Map<number, string> }> {
@@ -46,7 +46,7 @@ function Tree(props: TreeProps) {
         <li key={each.number}>
           <div class="row">
             <strong>{nameOf(each.number)}</strong>
-            {each.is_current && <span class="badge">{t("chat.current")}</span>}
+            {each.is_current && <span class="badge">{t("is.current")}</span>}
             <span class="quiet">
               {each.number > 0 && t("chat.from", { n: each.at_seq + 1 })} <Time at={each.created_at} />
             </span>
@@ -79,7 +79,7 @@ export function ContinueHere({ store, branch, onDone }: { store: ThreadStore; br
 export function Branches({ store, onClose }: { store: ThreadStore; onClose: () => void }) {
   const found = useLoaded(() => all(store), [store]);
   return (
-    <Dialog title={t("chat.branches")} onClose={onClose}>
+    <Dialog title={t("runs.tab.branches")} onClose={onClose}>
       <Show of={found}>{(value) => <Tree store={store} {...value} parent={null} onClose={onClose} />}</Show>
     </Dialog>
   );

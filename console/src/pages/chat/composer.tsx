@@ -21,10 +21,10 @@ export function useTeams() {
 
 /** Without the right to list them, one is named. `kept`: one that is chosen whether it is served or not. */
 export function TeamChoice({ teams, value, onValue }: { teams: readonly Team[] | null; value: string; onValue: (team: string) => void }) {
-  if (teams === null) return <Field label={t("chat.team")} hideLabel placeholder={t("chat.team")} value={value} onValue={onValue} />;
+  if (teams === null) return <Field label={t("is.team")} hideLabel placeholder={t("is.team")} value={value} onValue={onValue} />;
   const names = teams.map((each) => each.id);
   const all = value && !names.includes(value) ? [value, ...names] : names;
-  return <Select label={t("chat.team")} hideLabel value={value} options={all.map((each) => [each, each] as const)} onValue={onValue} />;
+  return <Select label={t("is.team")} hideLabel value={value} options={all.map((each) => [each, each] as const)} onValue={onValue} />;
 }
 
 /** Whether a key sends what was written. Enter that ends the composition of a character (Chinese, Japanese) does not. */
@@ -106,14 +106,14 @@ export function Composer({ written, onSend, disabled = false, stop = null, child
   return (
     <form
       class="composer"
-      aria-label={t("chat.message")}
+      aria-label={t("is.message")}
       onSubmit={(event) => (event.preventDefault(), void submit())}
       onDragOver={(event) => event.preventDefault()}
       onDrop={(event) => (event.preventDefault(), add(event.dataTransfer?.files ?? []))}
     >
       {error !== null && <Problem error={error} />}
       {files.length > 0 && (
-        <ul class="chips" aria-label={t("chat.files")}>
+        <ul class="chips" aria-label={t("is.files")}>
           {files.map(({ id, name, part }) => (
             <li key={id} class="chip">
               <bdi>{part ? name : t("chat.uploading", { name })}</bdi>
@@ -125,7 +125,7 @@ export function Composer({ written, onSend, disabled = false, stop = null, child
       <textarea
         ref={area}
         rows={2}
-        aria-label={t("chat.message")}
+        aria-label={t("is.message")}
         placeholder={t("chat.placeholder")}
         value={text}
         onInput={(event) => (written.value = { ...written.value, text: event.currentTarget.value })}
@@ -137,12 +137,12 @@ export function Composer({ written, onSend, disabled = false, stop = null, child
       />
       <div class="row">
         {children}
-        <input ref={chooser} type="file" multiple hidden aria-label={t("chat.attach")} onChange={(event) => (add([...(event.currentTarget.files ?? [])]), (event.currentTarget.value = ""))} />
-        <Button label={t("chat.attach")} onClick={() => chooser.current?.click()}>+</Button>
+        <input ref={chooser} type="file" multiple hidden aria-label={t("do.addFiles")} onChange={(event) => (add([...(event.currentTarget.files ?? [])]), (event.currentTarget.value = ""))} />
+        <Button label={t("do.addFiles")} onClick={() => chooser.current?.click()}>+</Button>
         {stop && (
-          <Button kind="danger" onClick={stop}>{t("chat.stop")}</Button>
+          <Button kind="danger" onClick={stop}>{t("do.stop")}</Button>
         )}
-        <Button kind="primary" type="submit" disabled={!isReady}>{t("chat.send")}</Button>
+        <Button kind="primary" type="submit" disabled={!isReady}>{t("do.send")}</Button>
       </div>
     </form>
   );
@@ -163,7 +163,7 @@ export function Editor({ seq, made, store, onClose }: { seq: number; made: Made;
   return (
     <form class="editor" onSubmit={(event) => event.preventDefault()}>
       {files.length > 0 && (
-        <ul class="chips" aria-label={t("chat.files")}>
+        <ul class="chips" aria-label={t("is.files")}>
           {files.map((each) => (
             <li key={each.id} class="chip">
               <bdi>{each.filename}</bdi>
@@ -176,7 +176,7 @@ export function Editor({ seq, made, store, onClose }: { seq: number; made: Made;
       )}
       <textarea
         ref={area}
-        aria-label={t("chat.message")}
+        aria-label={t("is.message")}
         value={text}
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={(event) => {
@@ -186,7 +186,7 @@ export function Editor({ seq, made, store, onClose }: { seq: number; made: Made;
       />
       <p class="quiet">{t("chat.editHint")}</p>
       <div class="row">
-        <Button kind="primary" onClick={send} disabled={isEmpty}>{t("chat.editSend")}</Button>
+        <Button kind="primary" onClick={send} disabled={isEmpty}>{t("do.sendAgain")}</Button>
         <Button onClick={onClose}>{t("do.cancel")}</Button>
       </div>
     </form>

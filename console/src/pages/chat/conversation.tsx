@@ -23,8 +23,8 @@ function Head({ store }: { store: ThreadStore }) {
     <PageHead title={(thread?.title ?? "").slice(0, 200) || t("chat.untitled")}>
       {thread?.run_id && <Status status={thread.status} />}
       {!!thread?.queued && <span class="badge">{t("chat.queued", { n: thread.queued })}</span>}
-      {thread?.run_id && <a href={to(["runs", thread.run_id])}>{t("chat.run")}</a>}
-      {thread && thread.branch !== null && thread.branch !== undefined && <Button onClick={() => setTree(true)}>{t("chat.branches")}</Button>}
+      {thread?.run_id && <a href={to(["runs", thread.run_id])}>{t("is.run")}</a>}
+      {thread && thread.branch !== null && thread.branch !== undefined && <Button onClick={() => setTree(true)}>{t("runs.tab.branches")}</Button>}
       {may("threads:delete") && !store.owner && (
         <ConfirmButton title={t("do.delete")} text={t("chat.deleteSure")} onYes={remove} />
       )}
@@ -47,7 +47,7 @@ function Outcome({ store }: { store: ThreadStore }) {
           {store.allows("threads:write") && <Button onClick={() => steer(store, "retry")}>{t("chat.retry")}</Button>}
         </div>
       )}
-      {thread?.status === "paused" && store.allows("threads:write") && <Button onClick={() => steer(store, "resume")}>{t("chat.resume")}</Button>}
+      {thread?.status === "paused" && store.allows("threads:write") && <Button onClick={() => steer(store, "resume")}>{t("runs.do.resume")}</Button>}
     </>
   );
 }

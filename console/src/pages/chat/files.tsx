@@ -36,7 +36,7 @@ function Picture({ file }: { file: File }) {
 export function FileChips({ files }: { files: readonly File[] }) {
   if (!files.length) return null;
   return (
-    <ul class="chips" aria-label={t("chat.files")}>
+    <ul class="chips" aria-label={t("is.files")}>
       {files.map((file) => (
         <li key={file.id}>
           {may("files:read") && PICTURE.test(file.media_type) && file.bytes < SHOWN && <Picture file={file} />}

@@ -64,9 +64,9 @@ function Waiting({ pending }: { pending: readonly Pending[] }) {
   return (
     <>
       {pending.map(({ key, text }) => (
-        <article key={key} class="block of-user pending" aria-label={t("chat.you")}>
+        <article key={key} class="block of-user pending" aria-label={t("is.you")}>
           <header>
-            <h2 class="speaker">{t("chat.you")}</h2> <span class="quiet">{t("chat.waits")}</span>
+            <h2 class="speaker">{t("is.you")}</h2> <span class="quiet">{t("chat.waits")}</span>
           </header>
           <div class="plain">{text}</div>
         </article>

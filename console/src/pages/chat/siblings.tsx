@@ -55,7 +55,7 @@ export function Siblings({ store, seq }: { store: ThreadStore; seq: number }) {
     search({ branch: isCurrent ? null : String(number) });
   };
   return (
-    <span class="siblings" role="group" aria-label={t("chat.branches")}>
+    <span class="siblings" role="group" aria-label={t("runs.tab.branches")}>
       <Button kind="ghost" label={t("chat.siblingBefore")} disabled={of.place === 0} onClick={() => go(-1)}>‹</Button>
       {of.place + 1}/{of.branches.length}
       <Button kind="ghost" label={t("chat.siblingAfter")} disabled={of.place === of.branches.length - 1} onClick={() => go(1)}>›</Button>

@@ -47,8 +47,8 @@ export function Threads({ onPick }: { onPick: () => void }) {
         )}
         <Field label={t("chat.find")} type="search" placeholder={t("chat.find")} hideLabel value={words} onValue={setWords} />
         <div class="row">
-          <SearchSelect label={t("chat.which")} hideLabel name="list" options={[["shared", t("chat.shared")]]} any={t("chat.mine")} />
-          <SearchSelect label={t("chat.status")} hideLabel name="status" options={optionsOf(STATUSES, (each) => t(`status.${each}`))} any={t("chat.any")} />
+          <SearchSelect label={t("chat.which")} hideLabel name="list" options={[["shared", t("chat.shared")]]} any={t("is.mine")} />
+          <SearchSelect label={t("is.status")} hideLabel name="status" options={optionsOf(STATUSES, (each) => t(`status.${each}`))} any={t("chat.any")} />
         </div>
       </div>
       {listing.error !== null && <Problem error={listing.error} retry={listing.reload} />}

@@ -41,7 +41,7 @@ function RunFilters() {
       <SearchField label={t("is.user")} name="user" type="text" />
       <SearchSelect label={t("runs.order")} name="order" options={[["slow", t("runs.slow")]]} any={t("runs.newest")} />
       <Button pressed={isMine} onClick={() => search({ user: isMine ? null : mine })}>
-        {t("runs.mine")}
+        {t("is.mine")}
       </Button>
       <Button kind="ghost" pressed={more} onClick={() => setMore(!more)}>
         {t("runs.moreFilters")}
@@ -81,7 +81,7 @@ function columns(all: boolean): Column<Row>[] {
     },
     { head: t("is.status"), width: "8.5rem", cell: (row) => <Status status={row.status} /> },
     ...(all ? [{ head: t("is.user"), width: "minmax(5rem, 1fr)", wide: true, cell: (row: Row) => text(row.user ?? "") }] : []),
-    { head: t("runs.by.thread"), width: "minmax(5rem, 1fr)", wide: true, cell: (row) => text(row.thread) },
+    { head: t("is.thread"), width: "minmax(5rem, 1fr)", wide: true, cell: (row) => text(row.thread) },
     { head: t("runs.created"), width: "7.5rem", wide: true, cell: (row) => <Time at={row.createdAt} /> },
     {
       head: t("runs.duration"),
@@ -90,7 +90,7 @@ function columns(all: boolean): Column<Row>[] {
       cell: (row) => (row.since === null ? duration(row.seconds) : <Lasting from={row.since} until={null} />),
     },
     { head: t("is.attempt"), width: "4.5rem", numeric: true, wide: true, cell: (row) => (row.attempt > 1 ? <strong>{row.attempt}</strong> : row.attempt) },
-    { head: t("runs.turns"), width: "4rem", numeric: true, wide: true, cell: (row) => count(row.turns) },
+    { head: t("runs.kinds.turn"), width: "4rem", numeric: true, wide: true, cell: (row) => count(row.turns) },
     { head: t("is.tokens"), width: "5rem", numeric: true, wide: true, cell: (row) => count(row.tokens) },
     { head: t("runs.reason"), width: "minmax(6rem, 3fr)", wide: true, cell: (row) => text(row.reason ?? "") },
   ];

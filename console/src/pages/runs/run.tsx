@@ -53,11 +53,11 @@ function Head({ shown }: { shown: Shown }) {
       of={[
         [t("is.status"), <Status key="status" status={run.status} />],
         [t("is.user"), row.user && <bdi>{row.user}</bdi>],
-        [t("runs.by.thread"), <bdi key="thread">{thread}</bdi>],
+        [t("is.thread"), <bdi key="thread">{thread}</bdi>],
         [t("runs.created"), <Time key="created" at={run.created_at} />],
         [t("runs.duration"), row.since === null ? duration(row.seconds) : <Lasting key="lasting" from={row.since} until={null} />],
         [t("is.attempt"), row.attempt],
-        [t("runs.turns"), row.turns],
+        [t("runs.kinds.turn"), row.turns],
         [t("is.tokens"), usage ? t("runs.inOut", { in: count(usage["prompt_tokens"]), out: count(usage["completion_tokens"]) }) : null],
         [t("is.cost"), cost],
         [t("runs.worker"), shown.any?.worker],
