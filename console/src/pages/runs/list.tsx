@@ -5,7 +5,7 @@ import { may, me } from "../../session";
 import { Button, count, duration, Empty, Field, Lasting, optionsOf, SearchField, SearchSelect, Status, Table, Time, useListing, type Column } from "../../ui";
 import { language, t } from "../../words";
 import { BulkBar } from "./bulk";
-import { bySaid, FILTERS, filtersOf, mayDo, pageOf, VERBS, type Filter, type Row } from "./rows";
+import { bySaid, FILTERS, filtersOf, mayDo, ownerOf, pageOf, VERBS, type Filter, type Row } from "./rows";
 
 const STATUSES = ["created", "running", "awaiting_input", "paused", "completed", "stopped", "error"] as const;
 /** What is seldom looked for. */
@@ -80,9 +80,9 @@ function columns(all: boolean): Column<Row>[] {
       ),
     },
     { head: t("is.status"), width: "8.5rem", cell: (row) => <Status status={row.status} /> },
-    ...(all ? [{ head: t("is.user"), width: "minmax(5rem, 1fr)", wide: true, cell: (row: Row) => text(row.user ?? "") }] : []),
-    { head: t("is.thread"), width: "minmax(5rem, 1fr)", wide: true, cell: (row) => text(row.thread) },
-    { head: t("runs.created"), width: "7.5rem", wide: true, cell: (row) => <Time at={row.createdAt} /> },
+    ...(all ? [{ head: t("is.user"), width: "minmax(5rem, 1fr)", wide: true, cell: (row: Row) => text(ownerOf(row)) }] : []),
+    { head: t("is.thread"), width: "minmax(5rem, 1fr)", wide: true, cell: (row) => text(row.thread_id) },
+    { head: t("runs.created"), width: "7.5rem", wide: true, cell: (row) => <Time at={row.created_at} /> },
     {
       head: t("runs.duration"),
       width: "6rem",
@@ -91,8 +91,8 @@ function columns(all: boolean): Column<Row>[] {
     },
     { head: t("is.attempt"), width: "4.5rem", numeric: true, wide: true, cell: (row) => (row.attempt > 1 ? <strong>{row.attempt}</strong> : row.attempt) },
     { head: t("runs.kinds.turn"), width: "4rem", numeric: true, wide: true, cell: (row) => count(row.turns) },
-    { head: t("is.tokens"), width: "5rem", numeric: true, wide: true, cell: (row) => count(row.tokens) },
-    { head: t("runs.reason"), width: "minmax(6rem, 3fr)", wide: true, cell: (row) => text(row.reason ?? "") },
+    { head: t("is.tokens"), width: "5rem", numeric: true, wide: true, cell: (row) => count(row.usage?.["total_tokens"]) },
+    { head: t("runs.reason"), width: "minmax(6rem, 3fr)", wide: true, cell: (row) => text(row.error_message ?? row.stop_code ?? "") },
   ];
 }
 

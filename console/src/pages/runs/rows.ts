@@ -14,43 +14,17 @@ export const can = (verb: Verb, status: Status) => CHANGES[verb].includes(status
 export const isLive = (status: Status) => status === "created" || status === "running";
 export const isOver = (status: Status) => status === "completed" || status === "stopped" || status === "error";
 
-export interface Row {
-  id: string;
-  team: string;
-  status: Status;
-  /** Null: one's own. */
-  user: string | null;
-  thread: string;
-  attempt: number;
-  createdAt: number;
-  /** Of a run that runs: from when on its duration is counted. */
-  since: number | null;
-  seconds: number;
-  turns: number;
-  tokens: number | null;
-  /** Why it failed, or the bound that ended it. */
-  reason: string | null;
-}
+/** A run as a list has it. `since`: of one that runs, from when on its duration is counted. */
+export type Row = (Run | AnyRun) & { since: number | null };
 
 export function rowOf(run: Run | AnyRun): Row {
-  const runs = run.status === "running";
   // The list of all runs counts to now; one's own says what is stored.
   const since = "tenant" in run ? Date.now() / 1000 - run.seconds : (run.started_at ?? run.created_at);
-  return {
-    id: run.run_id,
-    team: run.team,
-    status: run.status,
-    user: "tenant" in run ? run.user : null,
-    thread: run.thread_id,
-    attempt: run.attempt ?? 1,
-    createdAt: run.created_at,
-    since: runs ? since : null,
-    seconds: run.seconds ?? 0,
-    turns: run.turns ?? 0,
-    tokens: run.usage?.["total_tokens"] ?? null,
-    reason: run.error_message ?? run.stop_code ?? null,
-  };
+  return { ...run, since: run.status === "running" ? since : null };
 }
+
+/** Whose run it is; "": one's own. */
+export const ownerOf = (run: Run | AnyRun) => ("user" in run ? run.user : "");
 
 /** What can be looked for, by the names that it has in the address and in the API. */
 export const FILTERS = ["status", "team", "user", "thread", "error_code", "error", "from", "to", "slower_than", "text", "tool"] as const;
@@ -83,15 +57,15 @@ export async function pageOf(filters: Filters, after: After): Promise<Page<Row>>
 export const mayDo = (verb: Verb) => may("runs:admin") || may(verb === "cancel" ? "runs:cancel" : "threads:write");
 
 /** Do something with a run, as an operator or as its owner. Throws ApiError where the server refuses. */
-export async function steer(verb: Verb, run: Pick<Row, "id" | "thread">): Promise<void> {
+export async function steer(verb: Verb, run: Pick<Row, "id" | "thread_id">): Promise<void> {
   const id = encodeURIComponent(run.id);
   if (may("runs:admin")) await post(`/v1/admin/runs/${id}/${verb}`, {});
   else if (verb === "cancel") await post(`/v1/runs/${id}/cancel`, {});
   else {
     // A thread's own verbs are about its newest run.
-    const newest = await data(api.GET("/v1/threads/{thread_id}/runs", { params: { path: { thread_id: run.thread }, query: { limit: 1 } } }));
+    const newest = await data(api.GET("/v1/threads/{thread_id}/runs", { params: { path: { thread_id: run.thread_id }, query: { limit: 1 } } }));
     if (newest.data[0]?.run_id !== run.id) throw new Error(t("runs.notNewest"));
-    await post(`/v1/threads/${encodeURIComponent(run.thread)}/${verb}`, {});
+    await post(`/v1/threads/${encodeURIComponent(run.thread_id)}/${verb}`, {});
   }
 }
 

@@ -10,7 +10,7 @@ import { Calls } from "./calls";
 import { Events, Messages } from "./events";
 import { useLog } from "./log";
 import { type Past, pastOf } from "./past";
-import { can, isLive, isOver, mayDo, rowOf, steer, VERBS, type Verb } from "./rows";
+import { can, isLive, isOver, mayDo, ownerOf, rowOf, steer, VERBS, type Verb } from "./rows";
 import { Again, States } from "./state";
 import { Waterfall } from "./waterfall";
 
@@ -52,7 +52,7 @@ function Head({ shown }: { shown: Shown }) {
       class="fact-line"
       of={[
         [t("is.status"), <Status key="status" status={run.status} />],
-        [t("is.user"), row.user && <bdi>{row.user}</bdi>],
+        [t("is.user"), ownerOf(row) && <bdi>{ownerOf(row)}</bdi>],
         [t("is.thread"), <bdi key="thread">{thread}</bdi>],
         [t("runs.created"), <Time key="created" at={run.created_at} />],
         [t("runs.duration"), row.since === null ? duration(row.seconds) : <Lasting key="lasting" from={row.since} until={null} />],
@@ -101,7 +101,7 @@ function Inside({ run }: { run: Run }) {
 /** What can be done with a run. */
 function Acts({ run, reload }: { run: Run | AnyRun; reload: () => void }) {
   const act = async (verb: Verb) => {
-    await steer(verb, rowOf(run));
+    await steer(verb, run);
     tell(t(`runs.told.${verb}`));
     reload();
   };
