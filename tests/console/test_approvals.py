@@ -91,7 +91,7 @@ async def test_approved_changed_denied_and_answered_elsewhere(opened: Open, mode
     arguments = row(page, "t/one").get_by_label("Arguments")
     await arguments.fill("{")
     await row(page, "t/one").get_by_role("button", name="Approve with changes").click()
-    await expect(page.get_by_text("The arguments are no JSON object")).to_be_visible()
+    await expect(page.get_by_text("This is not a JSON object")).to_be_visible()
     await arguments.fill('{"to": "bob", "amount": 7}')
     await row(page, "t/one").get_by_role("button", name="Approve with changes").click()
     await expect(row(page, "t/one")).to_have_count(0)

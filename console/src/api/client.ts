@@ -21,7 +21,6 @@ export class ApiError extends Error {
     readonly code: string | null = null,
     readonly param: string | null = null,
     readonly requestId: string | null = null,
-    readonly retryAfter: number | null = null,
   ) {
     super(message);
   }
@@ -34,14 +33,12 @@ interface ErrorBody {
 async function errorOf(response: Response): Promise<ApiError> {
   const body = (await response.json().catch(() => null)) as ErrorBody | null;
   const told = body?.error;
-  const after = Number(response.headers.get("retry-after"));
   return new ApiError(
     told?.message ?? `${response.status} ${response.statusText}`,
     response.status,
     told?.code ?? null,
     told?.param ?? null,
     response.headers.get("x-request-id"),
-    after > 0 ? after : null,
   );
 }
 

@@ -9,6 +9,12 @@ export interface ServerEvent {
   [field: string]: unknown;
 }
 
+/** A tool call of a message, or its result, which has its `call_id`; an import may have brought anything. */
+export type ToolCall = Partial<Record<"id" | "call_id" | "name" | "arguments" | "content" | "is_error", unknown>>;
+
+/** A field of an event, or of a message, that is a text; "" where it is none. */
+export const text = (value: unknown) => (typeof value === "string" ? value : "");
+
 /** The events of an answer's body, as they come. A comment of the server's (`: ping`) is passed over. */
 export async function* eventsOf(response: Response): AsyncGenerator<EventSourceMessage> {
   if (!response.body) return;

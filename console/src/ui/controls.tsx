@@ -49,6 +49,17 @@ export function CopyButton({ text }: { text: string }) {
   );
 }
 
+/** A long text, of which more than `most` characters are shown when that is wanted. */
+export function Folded({ text, most = 4000 }: { text: string; most?: number }) {
+  const [whole, setWhole] = useState(false);
+  if (whole || text.length <= most) return text;
+  return (
+    <>
+      {text.slice(0, most)} … <Button onClick={() => setWhole(true)}>{t("do.showAll")}</Button>
+    </>
+  );
+}
+
 /** A field with `onValue` shows `value`, whatever is typed; in a form, which reads it by its `name`, it begins with it. */
 interface Typed<T extends string> {
   label: string;
@@ -90,6 +101,13 @@ export function Area({ label, value = "", onValue, hideLabel = false, rows = 4, 
       <textarea {...rest} ref={area} {...(onValue ? typed(value, onValue) : {})} rows={rows} />
     </label>
   );
+}
+
+/** Whether a key sends what was written. Enter that ends the composition of a character (Chinese, Japanese) does not. */
+export function isSending(event: KeyboardEvent): boolean {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return false;
+  event.preventDefault();
+  return true;
 }
 
 type Options<T extends string> = readonly (readonly [T, string])[];

@@ -17,10 +17,10 @@ export function numberOf(text: string): number {
 }
 
 interface FormProps {
-  children: ComponentChildren;
+  children?: ComponentChildren;
   onSubmit: (given: Given) => Promise<unknown>;
   submit?: string;
-  kind?: "primary" | "danger";
+  kind?: "plain" | "primary" | "danger";
   disabled?: boolean;
 }
 

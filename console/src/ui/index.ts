@@ -1,8 +1,8 @@
 /** What pages are made of. What is large (the editor, Markdown, differences) is imported where it is needed. */
 export { acts, Table, type Column } from "./table";
-export { Area, Button, CopyButton, Dialog, Field, optionsOf, SearchField, SearchSelect, Select, Tabs } from "./controls";
+export { Area, Button, CopyButton, Dialog, Field, Folded, isSending, optionsOf, SearchField, SearchSelect, Select, Tabs } from "./controls";
 export { ConfirmButton, DialogButton, Form, numberOf, SearchForm, type Given } from "./form";
-export { Json, jsonOf } from "./json";
+export { Json, jsonOf, objectOf } from "./json";
 export { later } from "./later";
 export { allOf, eachOf, paged, useListing, useLoaded, type After, type Known, type Listing } from "./load";
 export { Facts, Figures, PageHead, type Figure } from "./page";

@@ -1,5 +1,6 @@
 /** JSON as a tree that opens and closes. */
 import type { ComponentChildren } from "preact";
+import { t } from "../words";
 
 /** What a text of JSON stands for. One that is none stands for itself. */
 export function jsonOf(text: string): unknown {
@@ -7,6 +8,16 @@ export function jsonOf(text: string): unknown {
     return JSON.parse(text) as unknown;
   } catch {
     return text;
+  }
+}
+
+/** The JSON object of a text, or what is wrong with it. */
+export function objectOf(text: string): Record<string, unknown> | string {
+  try {
+    const value = JSON.parse(text) as unknown;
+    return value !== null && typeof value === "object" && !Array.isArray(value) ? (value as Record<string, unknown>) : t("json.none", { error: text.slice(0, 40) });
+  } catch (error) {
+    return t("json.none", { error: error instanceof Error ? error.message : "" });
   }
 }
 

@@ -10,15 +10,15 @@ export function paged(after: After, limit = 100): { limit: number; after?: strin
   return after === null ? { limit } : { limit, after: String(after) };
 }
 
-/** All entries of a list that is not long. */
-export async function allOf<T>(page: (after: After) => Promise<Page<T>>): Promise<T[]> {
+/** All entries of a list that is not long; of one that is, pages until there are `most`. */
+export async function allOf<T>(page: (after: After) => Promise<Page<T>>, most = Infinity): Promise<T[]> {
   const rows: T[] = [];
   let after: After = null;
   do {
     const made: Page<T> = await page(after);
     rows.push(...made.data);
     after = made.next;
-  } while (after !== null);
+  } while (after !== null && rows.length < most);
   return rows;
 }
 

@@ -45,6 +45,7 @@ export const common = {
   "do.select": ["Select", "选择"],
   "do.selectOne": ["Select {name}", "选择 {name}"],
   "do.open": ["Open", "打开"],
+  "do.showAll": ["Show all", "显示全部"],
   "do.send": ["Send", "发送"],
   "do.sendAgain": ["Send again", "重新发送"],
   "do.stop": ["Stop", "停止"],

@@ -40,7 +40,7 @@ export function t(word: Word, values: Record<string, string | number> = {}): str
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
 }
 
-/** Whether there is such a word: for names that the API gives (`status.running`). */
-export function known(word: string): word is Word {
-  return word in all;
+/** The text of a word that has a name of the API's in it (`status.running`); `otherwise` where there is none. */
+export function wordFor(word: string, otherwise: string): string {
+  return word in all ? t(word as Word) : otherwise;
 }

@@ -5,7 +5,7 @@ import { query, search, to } from "../../route";
 import { may } from "../../session";
 import { Json, Problem, Status } from "../../ui";
 import type { Data } from "../../ui/editor/places";
-import { known, language, t } from "../../words";
+import { language, t, wordFor } from "../../words";
 import { layoutOf, ROWS, WIDTH, type Drawn, type Placed } from "./layout";
 import { teamOf, type Edge, type Node } from "./team";
 
@@ -102,7 +102,7 @@ function following(id: string, edges: readonly Edge[], nodes: readonly Node[]): 
 
 function NodeCard({ placed: { node, x, y, height }, live, chosen, then }: { placed: Placed; live: Live; chosen: boolean; then: string }) {
   const speaks = live.speaking === node.id;
-  const kind = known(`team.kind.${node.kind}`) ? t(`team.kind.${node.kind}` as "team.kind.swarm") : node.kind;
+  const kind = wordFor(`team.kind.${node.kind}`, node.kind);
   return (
     <li class={`node ${node.role}${speaks ? " speaks" : ""}`} style={{ left: `${x}px`, top: `${y}px`, width: `${WIDTH}px`, height: `${height}px` }}>
       <button type="button" aria-pressed={chosen} onClick={() => search({ node: chosen ? null : node.id })}>
@@ -121,10 +121,9 @@ function NodeCard({ placed: { node, x, y, height }, live, chosen, then }: { plac
 
 function Told({ run, live, error }: { run: string; live: Live; error: unknown }) {
   if (error !== null) return <Problem error={error} />;
-  const status = `status.${live.status}`;
   return (
     <p class="live-run" role="status">
-      {may("threads:read") ? <a href={to(["runs", run])}>{t("is.run")}</a> : t("is.run")} {known(status) && <Status status={live.status as "running"} />}{" "}
+      {may("threads:read") ? <a href={to(["runs", run])}>{t("is.run")}</a> : t("is.run")} {live.status !== null && <Status status={live.status as "running"} />}{" "}
       {live.speaking !== null && <bdi>{live.tool === null ? t("team.nowSpeaks", { name: live.speaking }) : t("team.nowCalls", { name: live.speaking, tool: live.tool })}</bdi>}
     </p>
   );

@@ -3,10 +3,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { api, ApiError, data, eventsOf, post, root, send } from "../../api";
 import { search, to } from "../../route";
 import { may } from "../../session";
-import { Area, Button, Problem } from "../../ui";
+import { Area, Button, isSending, Problem } from "../../ui";
 import { Markdown } from "../../ui/markdown";
 import { t } from "../../words";
-import { isSending } from "../chat/composer";
 import { newKey } from "../chat/send";
 
 interface Said {

@@ -2,10 +2,10 @@
 import { useRef, useState } from "preact/hooks";
 import { ApiError, post } from "../../api";
 import { may, me } from "../../session";
-import { Area, Button, duration, Json, now, tell } from "../../ui";
+import { Area, Button, duration, isSending, Json, now, objectOf, tell } from "../../ui";
 import { Markdown } from "../../ui/markdown";
-import { known, t } from "../../words";
-import { newKey } from "../chat/send";
+import { t, wordFor } from "../../words";
+import { newKey, pathOf } from "../chat/send";
 import type { Right } from "../chat/store";
 import "./question.css";
 
@@ -44,14 +44,9 @@ interface QuestionProps {
 }
 
 /** How long is left; said by the second. */
-export function Deadline({ at }: { at: string }) {
+function Deadline({ at }: { at: string }) {
   const left = Date.parse(at) / 1000 - now.value;
   return <span class={left < 60 ? "badge urgent" : "badge"}>{left > 0 ? t("ask.left", { time: duration(Math.floor(left)) }) : t("ask.over")}</span>;
-}
-
-export function kindOf(kind: string): string {
-  const word = `ask.kind.${kind}`;
-  return known(word) ? t(word) : kind;
 }
 
 type Give = (answer: Answer) => Promise<void>;
@@ -60,12 +55,8 @@ function Decision({ asked, give }: { asked: Asked; give: Give }) {
   const [reason, setReason] = useState("");
   const [changed, setChanged] = useState<string | null>(null);
   const edit = async () => {
-    let given: unknown;
-    try {
-      given = JSON.parse(changed ?? "");
-    } catch (error) {
-      throw new Error(t("ask.badJson", { why: String(error) }));
-    }
+    const given = objectOf(changed ?? "");
+    if (typeof given === "string") throw new Error(given);
     await give({ decision: "edit", arguments: given });
   };
   return (
@@ -132,7 +123,7 @@ function Text({ asked, give }: { asked: Asked; give: Give }) {
           ))}
         </div>
       )}
-      <div ref={sent} class="row answer" onKeyDown={(event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229 && event.target instanceof HTMLTextAreaElement && (event.preventDefault(), sent.current?.querySelector("button")?.click())}>
+      <div ref={sent} class="row answer" onKeyDown={(event) => event.target instanceof HTMLTextAreaElement && isSending(event) && sent.current?.querySelector("button")?.click()}>
         <Area label={t("ask.answer")} rows={2} value={text} onValue={setText} />
         <Button kind="primary" disabled={!text.trim()} onClick={() => give({ text })}>{t("ask.send")}</Button>
       </div>
@@ -143,9 +134,8 @@ function Text({ asked, give }: { asked: Asked; give: Give }) {
 export function Question({ asked, thread, owner, right = "answer", onDone }: QuestionProps) {
   const key = useRef(newKey());
   const give = async (answer: Answer) => {
-    const path = `/v1/threads/${encodeURIComponent(thread)}/input${owner ? `?owner=${encodeURIComponent(owner)}` : ""}`;
     try {
-      await post(path, { id: asked.id, ...answer }, { headers: { "idempotency-key": key.current } });
+      await post(pathOf({ id: thread, owner }, "input"), { id: asked.id, ...answer }, { headers: { "idempotency-key": key.current } });
       tell(t("ask.done"));
     } catch (error) {
       if (!(error instanceof ApiError) || (error.code !== "input_request_stale" && error.status !== 404)) {
@@ -157,11 +147,12 @@ export function Question({ asked, thread, owner, right = "answer", onDone }: Que
     }
     onDone();
   };
+  const kind = wordFor(`ask.kind.${asked.kind}`, asked.kind);
   const Form = asked.kind === "tool_retry" ? Retry : asked.type === "approval" ? Decision : asked.type === "tool_results" ? Results : Text;
   return (
-    <div class="question" role="group" aria-label={kindOf(asked.kind)}>
+    <div class="question" role="group" aria-label={kind}>
       <header class="row">
-        <span class="badge">{kindOf(asked.kind)}</span> <bdi class="speaker">{asked.source}</bdi>
+        <span class="badge">{kind}</span> <bdi class="speaker">{asked.source}</bdi>
         {asked.deadline && <Deadline at={asked.deadline} />}
       </header>
       <div class="prompt">

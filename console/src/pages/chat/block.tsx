@@ -3,7 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import { api, data } from "../../api";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Button, CopyButton, Json, jsonOf, Loading, Problem, Time, useLoaded } from "../../ui";
+import { Button, CopyButton, Folded, Json, jsonOf, Show, Time, useLoaded } from "../../ui";
 import { Markdown } from "../../ui/markdown";
 import { t } from "../../words";
 import { citationsOf, type Block, type Part } from "./blocks";
@@ -19,21 +19,23 @@ function Memories({ versions }: { versions: readonly string[] }) {
   const query = { "version_id[]": versions.slice(0, MOST) as string[], limit: MOST };
   const found = useLoaded(() => data(api.GET("/v1/memories", { params: { query } })), [versions]);
   const [forgotten, setForgotten] = useState<ReadonlySet<string>>(new Set());
-  if (found.error !== null) return <Problem error={found.error} retry={found.reload} />;
-  if (found.value === null) return <Loading lines={1} />;
-  if (!found.value.data.length) return <p class="quiet">{t("chat.noMemory")}</p>;
   const forget = async (id: string) => {
     await data(api.DELETE("/v1/memories/{memory_id}", { params: { path: { memory_id: id } } }));
     setForgotten((old) => new Set(old).add(id));
   };
-  return (
+  const list = ({ data: memories }: NonNullable<typeof found.value>) => (
     <ul>
-      {found.value.data.map(({ id, text }) => (
+      {memories.map(({ id, text }) => (
         <li key={id}>
           <bdi>{text}</bdi> {forgotten.has(id) ? <span class="badge">{t("chat.forgotten")}</span> : may("memory:delete") && <Button onClick={() => forget(id)}>{t("do.forget")}</Button>}
         </li>
       ))}
     </ul>
+  );
+  return (
+    <Show of={found} lines={1}>
+      {(value) => (value.data.length ? list(value) : <p class="quiet">{t("chat.noMemory")}</p>)}
+    </Show>
   );
 }
 
@@ -47,27 +49,13 @@ function Recalled({ versions }: { versions: readonly string[] }) {
   );
 }
 
-const LONG = 4000;
-
 /** JSON as a tree where it is JSON, else as it came. */
 function Value({ label, text }: { label: string; text: string }) {
   const value = useMemo(() => jsonOf(text), [text]);
   return (
     <div class="tool-value">
       <span class="quiet">{label}</span>
-      {typeof value === "object" && value !== null ? <Json value={value} /> : <Folded text={text} />}
-    </div>
-  );
-}
-
-/** A long text, its beginning at first. */
-function Folded({ text }: { text: string }) {
-  const [whole, setWhole] = useState(false);
-  const isLong = text.length > LONG && !whole;
-  return (
-    <div class="plain">
-      {isLong ? `${text.slice(0, LONG)} …` : text}
-      {isLong && <Button onClick={() => setWhole(true)}>{t("chat.whole")}</Button>}
+      {typeof value === "object" && value !== null ? <Json value={value} /> : <div class="plain"><Folded text={text} /></div>}
     </div>
   );
 }
@@ -193,7 +181,9 @@ export function BlockView({ block, store, question }: BlockProps) {
         <Editor seq={first.seq} made={editing} store={store} onClose={() => setEditing(null)} />
       ) : block.isUser ? (
         <>
-          <Folded text={first?.content.replaceAll("[image]", "").trim() ?? ""} />
+          <div class="plain">
+            <Folded text={first?.content.replaceAll("[image]", "").trim() ?? ""} />
+          </div>
           {first && <Pictures message={first} />}
           <FileChips files={first?.files ?? []} />
         </>

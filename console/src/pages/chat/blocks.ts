@@ -1,5 +1,5 @@
 /** Messages as they are read: what one speaker says and does in a row is a block, a tool call and its result one part. */
-import type { Message } from "../../api";
+import { text, type Message, type ToolCall } from "../../api";
 
 export type Part =
   | { kind: "text"; message: Message; aside: boolean }
@@ -21,19 +21,6 @@ export interface Block {
   recalled: readonly string[];
 }
 
-interface Called {
-  id?: unknown;
-  name?: unknown;
-  arguments?: unknown;
-}
-
-interface Returned {
-  call_id?: unknown;
-  content?: unknown;
-  is_error?: unknown;
-}
-
-const words = (value: unknown) => (typeof value === "string" ? value : "");
 const listed = <T>(value: unknown) => (Array.isArray(value) ? (value as T[]) : []);
 export const metadata = (message: Message) => (message.message["metadata"] ?? {}) as Record<string, unknown>;
 
@@ -45,16 +32,16 @@ function partsOf(message: Message, calls: Calls): Part[] {
     case "ThoughtEvent":
       return [{ kind: "thought", text: message.content }];
     case "ToolCallRequestEvent":
-      return listed<Called>(content).map((each) => {
-        const part = { kind: "call" as const, id: words(each.id), name: words(each.name), arguments: words(each.arguments), result: null, failed: false, files: [] };
+      return listed<ToolCall>(content).map((each) => {
+        const part = { kind: "call" as const, id: text(each.id), name: text(each.name), arguments: text(each.arguments), result: null, failed: false, files: [] };
         calls.set(part.id, part);
         return part;
       });
     case "ToolCallExecutionEvent":
-      for (const each of listed<Returned>(content)) {
-        const part = calls.get(words(each.call_id));
+      for (const each of listed<ToolCall>(content)) {
+        const part = calls.get(text(each.call_id));
         if (!part) continue;
-        part.result = words(each.content);
+        part.result = text(each.content);
         part.failed = each.is_error === true;
         part.files = (message.files ?? []).filter((file) => file.call_id === part.id);
       }
@@ -62,7 +49,7 @@ function partsOf(message: Message, calls: Calls): Part[] {
     case "UserInputReceivedEvent":
       return [{ kind: "decision", message }];
     case "HandoffMessage":
-      return [{ kind: "handoff", to: words(message.message["target"]), text: message.content }];
+      return [{ kind: "handoff", to: text(message.message["target"]), text: message.content }];
     case "SelectSpeakerEvent":
     case "UserInputRequestedEvent":
     case "MemoryQueryEvent":
@@ -84,7 +71,7 @@ export function blocksOf(messages: readonly Message[], before: ReadonlyMap<strin
     const parts = partsOf(message, calls);
     const isUser = message.source === "user" && message.type !== "UserInputReceivedEvent";
     // A result belongs to its call: of speakers that work at once, another may have spoken since.
-    const returned = new Set(message.type === "ToolCallExecutionEvent" ? listed<Returned>(message.message["content"]).map((each) => each.call_id) : []);
+    const returned = new Set(message.type === "ToolCallExecutionEvent" ? listed<ToolCall>(message.message["content"]).map((each) => each.call_id) : []);
     const asking = returned.size ? blocks.findLast((each) => each.parts.some((part) => part.kind === "call" && returned.has(part.id))) : undefined;
     let block = asking ?? blocks.at(-1);
     const goesOn = block && !isUser && !block.isUser && block.run === message.run_id && (block.source === message.source || !parts.length);
@@ -95,7 +82,7 @@ export function blocksOf(messages: readonly Message[], before: ReadonlyMap<strin
     }
     block.messages.push(message);
     block.parts.push(...parts);
-    const names = words(metadata(message)["drsai.recalled"]).split(" ").filter(Boolean);
+    const names = text(metadata(message)["drsai.recalled"]).split(" ").filter(Boolean);
     if (names.length) block.recalled = [...new Set([...block.recalled, ...names])];
   }
   return blocks.map((block) => {
@@ -115,7 +102,7 @@ export interface Citation {
 export function citationsOf(message: Message): { marks: ReadonlyMap<string, number>; sources: readonly Citation[] } {
   let cited: Citation[] = [];
   try {
-    cited = listed<Citation>(JSON.parse(words(metadata(message)["drsai.citations"]) || "[]"));
+    cited = listed<Citation>(JSON.parse(text(metadata(message)["drsai.citations"]) || "[]"));
   } catch {
     // An import may have brought something else.
   }

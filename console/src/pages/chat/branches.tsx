@@ -1,9 +1,10 @@
 /** The branches of a thread as a tree: what was said before a message was edited, or answered again. */
 import { api, data, type Branch } from "../../api";
 import { go, search, to } from "../../route";
-import { allOf, Button, Dialog, Show, Time, useLoaded } from "../../ui";
+import { Button, Dialog, Show, Time, useLoaded } from "../../ui";
 import { t } from "../../words";
 import { rewind } from "./send";
+import { branchesOf } from "./siblings";
 import type { ThreadStore } from "./store";
 
 /** Branches of which the first words are looked up. */
@@ -14,10 +15,7 @@ export function nameOf(number: number): string {
 }
 
 async function all(store: ThreadStore): Promise<{ branches: Branch[]; quotes: Map<number, string> }> {
-  const branches = await allOf<Branch>((after) => {
-    const query = { ...store.named.query, after: Number(after ?? -1), limit: 100 };
-    return data(api.GET("/v1/threads/{thread_id}/branches", { params: { ...store.named, query } }));
-  });
+  const branches = await branchesOf(store);
   const quotes = new Map<number, string>();
   const quote = async ({ number, at_seq }: Branch) => {
     const query = { ...store.named.query, branch: number, after: at_seq, limit: 1 };

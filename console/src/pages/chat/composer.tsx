@@ -3,35 +3,23 @@ import type { Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { api, data, upload } from "../../api";
 import { may } from "../../session";
-import { Button, Field, Problem, Select, tell, useLoaded } from "../../ui";
+import { Button, Field, isSending, Problem, Select, tell, useLoaded } from "../../ui";
 import { t } from "../../words";
+import type { Offer } from "../agents/offers";
 import { contentOf, keyOf, newKey, PICTURE, sayAgain, type Attachment, type Content, type ContentPart, type Made, type Written } from "./send";
 import type { ThreadStore } from "./store";
 
-export interface Team {
-  id: string;
-  name?: string;
-  description?: string | null;
-}
-
 /** The teams that are served; null while they are not known, or may not be. */
 export function useTeams() {
-  return useLoaded(async () => (may("agents:read") ? ((await data(api.GET("/v1/models"))) as { data: Team[] }).data : null), []);
+  return useLoaded(async () => (may("agents:read") ? ((await data(api.GET("/v1/models"))) as { data: Offer[] }).data : null), []);
 }
 
 /** Without the right to list them, one is named. `kept`: one that is chosen whether it is served or not. */
-export function TeamChoice({ teams, value, onValue }: { teams: readonly Team[] | null; value: string; onValue: (team: string) => void }) {
+export function TeamChoice({ teams, value, onValue }: { teams: readonly Offer[] | null; value: string; onValue: (team: string) => void }) {
   if (teams === null) return <Field label={t("is.team")} hideLabel placeholder={t("is.team")} value={value} onValue={onValue} />;
   const names = teams.map((each) => each.id);
   const all = value && !names.includes(value) ? [value, ...names] : names;
   return <Select label={t("is.team")} hideLabel value={value} options={all.map((each) => [each, each] as const)} onValue={onValue} />;
-}
-
-/** Whether a key sends what was written. Enter that ends the composition of a character (Chinese, Japanese) does not. */
-export function isSending(event: KeyboardEvent): boolean {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return false;
-  event.preventDefault();
-  return true;
 }
 
 function dataUrl(file: Blob): Promise<string> {
@@ -63,6 +51,21 @@ function attachmentsOf(written: Signal<Written>) {
     }
   };
   return { add, drop };
+}
+
+/** Files of a message that is written, each with a button that takes it out. `text`: what it is called while it is on its way. */
+function Chips({ of, onRemove }: { of: readonly { id: string; name: string; text?: string }[]; onRemove: (id: string) => void }) {
+  if (!of.length) return null;
+  return (
+    <ul class="chips" aria-label={t("is.files")}>
+      {of.map(({ id, name, text = name }) => (
+        <li key={id} class="chip">
+          <bdi>{text}</bdi>
+          <Button kind="ghost" label={t("chat.remove", { name })} onClick={() => onRemove(id)}>×</Button>
+        </li>
+      ))}
+    </ul>
+  );
 }
 
 interface ComposerProps {
@@ -112,16 +115,7 @@ export function Composer({ written, onSend, disabled = false, stop = null, child
       onDrop={(event) => (event.preventDefault(), add(event.dataTransfer?.files ?? []))}
     >
       {error !== null && <Problem error={error} />}
-      {files.length > 0 && (
-        <ul class="chips" aria-label={t("is.files")}>
-          {files.map(({ id, name, part }) => (
-            <li key={id} class="chip">
-              <bdi>{part ? name : t("chat.uploading", { name })}</bdi>
-              <Button kind="ghost" label={t("chat.remove", { name })} onClick={() => drop(id)}>×</Button>
-            </li>
-          ))}
-        </ul>
-      )}
+      <Chips of={files.map(({ id, name, part }) => ({ id, name, text: part ? name : t("chat.uploading", { name }) }))} onRemove={drop} />
       <textarea
         ref={area}
         rows={2}
@@ -162,18 +156,7 @@ export function Editor({ seq, made, store, onClose }: { seq: number; made: Made;
   };
   return (
     <form class="editor" onSubmit={(event) => event.preventDefault()}>
-      {files.length > 0 && (
-        <ul class="chips" aria-label={t("is.files")}>
-          {files.map((each) => (
-            <li key={each.id} class="chip">
-              <bdi>{each.filename}</bdi>
-              <Button kind="ghost" label={t("chat.remove", { name: each.filename })} onClick={() => setFiles(files.filter((other) => other !== each))}>
-                ×
-              </Button>
-            </li>
-          ))}
-        </ul>
-      )}
+      <Chips of={files.map(({ id, filename }) => ({ id, name: filename }))} onRemove={(id) => setFiles(files.filter((each) => each.id !== id))} />
       <textarea
         ref={area}
         aria-label={t("is.message")}

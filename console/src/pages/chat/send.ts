@@ -64,7 +64,7 @@ export async function say(store: ThreadStore, model: string, content: Content, k
 }
 
 /** A thread, and whose it is where it is shared. */
-type Named = Pick<ThreadStore, "id" | "owner">;
+export type Named = Pick<ThreadStore, "id" | "owner">;
 
 /** A place in a thread: a message, or the end of a turn. */
 export interface Place {
@@ -86,10 +86,7 @@ export async function fork(thread: Named, place: Place): Promise<string> {
 }
 
 export async function steer(store: ThreadStore, what: "cancel" | "retry" | "resume"): Promise<void> {
-  const asked = { params: store.named, body: {} };
-  if (what === "cancel") await data(api.POST("/v1/threads/{thread_id}/cancel", asked));
-  else if (what === "retry") await data(api.POST("/v1/threads/{thread_id}/retry", asked));
-  else await data(api.POST("/v1/threads/{thread_id}/resume", asked));
+  await post(pathOf(store, what), {});
   await store.refresh();
 }
 

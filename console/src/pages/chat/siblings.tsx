@@ -1,9 +1,10 @@
 /** Where branches of a thread part: which of them is shown, and a way to the ones beside it. */
 import { useComputed } from "@preact/signals";
-import type { Branch, Message } from "../../api";
+import { api, data, type Branch, type Message } from "../../api";
 import { search } from "../../route";
-import { Button } from "../../ui";
+import { allOf, Button, type After } from "../../ui";
 import { t } from "../../words";
+import type { Named } from "./send";
 import type { ThreadStore } from "./store";
 
 export interface Parting {
@@ -13,6 +14,12 @@ export interface Parting {
   branches: readonly Branch[];
   /** Of the one that is shown. */
   place: number;
+}
+
+/** The branches of a thread, in the order in which they were made: all, or some more than `most`. */
+export function branchesOf({ id, owner }: Named, most?: number): Promise<Branch[]> {
+  const of = (after: After) => ({ path: { thread_id: id }, query: { ...(owner ? { owner } : {}), after: Number(after ?? -1), limit: 100 } });
+  return allOf((after) => data(api.GET("/v1/threads/{thread_id}/branches", { params: of(after) })), most);
 }
 
 /** A branch and those that it began from, to the first one. */

@@ -1,9 +1,9 @@
 /** One thread as the page knows it: its messages, what is being said, and what it waits for. */
 import { batch, computed, signal } from "@preact/signals";
-import { api, data, follow, type Branch, type Message, type Page, type Scope, type ServerEvent, type Thread } from "../../api";
+import { api, data, follow, text, type Branch, type Message, type Scope, type ServerEvent, type Thread } from "../../api";
 import { may } from "../../session";
-import { BLANK, type Written } from "./send";
-import { partingsOf } from "./siblings";
+import { BLANK, pathOf, type Written } from "./send";
+import { branchesOf, partingsOf } from "./siblings";
 
 /** Something that is said or done at this moment, and not stored yet. */
 export interface Draft {
@@ -30,8 +30,6 @@ const PAGE = 100;
 /** Branches among which the ways from one to another are found in a moment. */
 const MOST_BRANCHES = 1000;
 const LIVE = new Set(["running", "created"]);
-
-const text = (value: unknown) => (typeof value === "string" ? value : "");
 
 function heard(event: ServerEvent): Message {
   const dump = (event["message"] ?? {}) as Record<string, unknown>;
@@ -98,9 +96,7 @@ export class ThreadStore {
       this.thread.value = thread;
       await this.loadNewest();
       if (this.branch !== null || this.ended.signal.aborted) return;
-      const owner = this.owner ? `?owner=${encodeURIComponent(this.owner)}` : "";
-      const path = `/v1/threads/${encodeURIComponent(this.id)}/events${owner}`;
-      await follow(path, (event) => this.hear(event), this.ended.signal, thread.position ?? null);
+      await follow(pathOf(this, "events"), (event) => this.hear(event), this.ended.signal, thread.position ?? null);
     } catch (error) {
       if (!this.ended.signal.aborted) this.error.value = error;
     } finally {
@@ -138,16 +134,8 @@ export class ThreadStore {
   }
 
   private async loadBranches(): Promise<readonly Branch[]> {
-    const found: Branch[] = [];
-    let after: number | null = this.thread.value?.branch === null ? null : -1;
-    while (after !== null && found.length < MOST_BRANCHES) {
-      const query = { ...this.named.query, after, limit: PAGE };
-      const page: Page<Branch> | null = await data(api.GET("/v1/threads/{thread_id}/branches", { params: { ...this.named, query } })).catch(() => null);
-      if (page === null) return [];
-      found.push(...page.data);
-      after = page.next === null ? null : Number(page.next);
-    }
-    return after === null ? found : [];
+    const found = this.thread.value?.branch === null ? [] : await branchesOf(this, MOST_BRANCHES + 1).catch(() => []);
+    return found.length > MOST_BRANCHES ? [] : found;
   }
 
   async loadEarlier(): Promise<void> {

@@ -58,25 +58,21 @@ function Passages({ store, found: { mode, notes, data: passages } }: { store: st
   );
 }
 
-function Found({ store, question, filter }: { store: string; question: string; filter: string }) {
-  const found = useLoaded(() => find(store, question, filter), []);
-  return (
-    <Show of={found} lines={6}>
-      {(made) => <Passages store={store} found={made} />}
-    </Show>
-  );
-}
-
 export function Search({ store }: { store: string }) {
   const [question, filter] = [asked("q"), asked("filter")];
   const [times, setTimes] = useState(0);
+  const found = useLoaded(async () => (question ? await find(store, question, filter) : null), [store, question, filter, times]);
   return (
     <>
       <SearchForm onSearch={() => setTimes(times + 1)}>
         <Field label={t("kn.question")} name="q" type="search" value={question} required autofocus />
         <Field label={t("kn.filter")} name="filter" value={filter} />
       </SearchForm>
-      {question && <Found key={`${question} ${filter} ${times}`} store={store} question={question} filter={filter} />}
+      {question && (
+        <Show of={found} lines={6}>
+          {(made) => made && <Passages store={store} found={made} />}
+        </Show>
+      )}
     </>
   );
 }

@@ -3,8 +3,8 @@ import type { Branch, Message, Run } from "../../api";
 import { asked, search } from "../../route";
 import { Empty, Select, Show, useLoaded } from "../../ui";
 import { t } from "../../words";
-import { lineOf } from "../chat/siblings";
-import { branchesOf, messagesOf } from "./past";
+import { branchesOf, lineOf } from "../chat/siblings";
+import { messagesOf, threadOf } from "./past";
 
 /** The last message that two branches share. */
 export function partingOf(branches: readonly Branch[], one: number, other: number): number {
@@ -57,7 +57,7 @@ function Sides({ run, branches, pair }: { run: Run; branches: readonly Branch[];
 }
 
 export function Branches({ run }: { run: Run }) {
-  const found = useLoaded(() => branchesOf(run.thread_id), [run.thread_id]);
+  const found = useLoaded(() => branchesOf(threadOf(run)), [run.thread_id]);
   return <Show of={found}>{(branches) => <Pair run={run} branches={branches} />}</Show>;
 }
 

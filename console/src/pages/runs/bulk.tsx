@@ -2,12 +2,7 @@
 import { useState } from "preact/hooks";
 import { Button, count, Dialog, Show, useLoaded } from "../../ui";
 import { t } from "../../words";
-import { can, mayDo, steerAll, steerEach, VERBS, type Filters, type Outcome, type Row, type Verb } from "./rows";
-
-interface Found {
-  found: number;
-  runs: readonly Outcome[];
-}
+import { can, mayDo, steerAll, steerEach, VERBS, type Filters, type Found, type Outcome, type Row, type Verb } from "./rows";
 
 const SHOWN = 200;
 
@@ -34,17 +29,14 @@ function Outcomes({ runs }: { runs: readonly Outcome[] }) {
 function BulkDialog({ verb, rows, filters, onClose }: { verb: Verb; rows: readonly Row[] | null; filters: Filters; onClose: (done: boolean) => void }) {
   /** `dry`: only look at which runs it would be. */
   const ask = async (dry: boolean): Promise<Found> => {
-    if (rows === null) {
-      const told = await steerAll(verb, filters, dry);
-      return { found: told.found, runs: told.data };
-    }
+    if (rows === null) return await steerAll(verb, filters, dry);
     const fit = rows.filter((row) => can(verb, row.status));
-    const runs = dry ? fit.map(({ id, team }): Outcome => ({ id, team, outcome: "found", reason: null })) : await steerEach(verb, fit);
-    return { found: runs.length, runs };
+    const data = dry ? fit.map(({ id, team }): Outcome => ({ id, team, outcome: "found", reason: null })) : await steerEach(verb, fit);
+    return { found: data.length, data };
   };
   const before = useLoaded(() => ask(true), []);
   const [after, setAfter] = useState<Found | null>(null);
-  const became = (["done", "asked", "refused"] as const).map((outcome) => [outcome, after?.runs.filter((each) => each.outcome === outcome).length ?? 0] as const);
+  const became = (["done", "asked", "refused"] as const).map((outcome) => [outcome, after?.data.filter((each) => each.outcome === outcome).length ?? 0] as const);
   const told = (found: number) => {
     if (!after) return <p>{found ? t("runs.fit", { n: count(found) }) : t("runs.noneFit")}</p>;
     const outcomes = became.filter(([, n]) => n).map(([outcome, n]) => `${count(n)} ${t(`runs.outcome.${outcome}`)}`);
@@ -53,7 +45,7 @@ function BulkDialog({ verb, rows, filters, onClose }: { verb: Verb; rows: readon
   return (
     <Dialog title={t(`runs.many.${verb}`)} onClose={() => onClose(after !== null)} wide>
       <Show of={{ ...before, value: after ?? before.value }}>
-        {({ found, runs }) => (
+        {({ found, data: runs }) => (
           <div class="stack">
             {told(found)}
             {found > runs.length && <p class="quiet">{t("runs.atOnce", { n: count(runs.length) })}</p>}

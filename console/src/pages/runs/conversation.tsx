@@ -1,4 +1,5 @@
 /** What a model was sent, as a conversation, in whichever form its endpoint got it. */
+import { Folded } from "../../ui";
 import { t } from "../../words";
 
 interface Part {
@@ -45,20 +46,6 @@ export function conversationOf(request: unknown, answer: unknown): Said[] {
   ];
 }
 
-const FIRST = 20_000;
-
-function Text({ text }: { text: string }) {
-  if (text.length <= FIRST) return <pre class="wrap">{text}</pre>;
-  return (
-    <details>
-      <summary>
-        <pre class="wrap">{text.slice(0, 500)} …</pre>
-      </summary>
-      <pre class="wrap">{text.slice(500)}</pre>
-    </details>
-  );
-}
-
 export function Conversation({ said }: { said: readonly Said[] }) {
   return (
     <ol class="dialogue">
@@ -68,7 +55,9 @@ export function Conversation({ said }: { said: readonly Said[] }) {
           {each.parts.map((part, place) => (
             <div key={place}>
               {part.name && <code>{part.name}</code>}
-              <Text text={part.text} />
+              <pre class="wrap">
+                <Folded text={part.text} most={20_000} />
+              </pre>
             </div>
           ))}
         </li>

@@ -1,17 +1,15 @@
 /** A run's place in its thread: its turns, its branch, its messages. */
-import { ApiError, api, data, type Branch, type Message, type Page, type Run, type Turn } from "../../api";
-import { allOf } from "../../ui";
+import { ApiError, api, data, type Message, type Page, type Run, type Turn } from "../../api";
+import { branchesOf } from "../chat/siblings";
 
 const PAGE = 100;
 
-export function branchesOf(thread: string): Promise<Branch[]> {
-  const path = { thread_id: thread };
-  return allOf((after) => data(api.GET("/v1/threads/{thread_id}/branches", { params: { path, query: { limit: PAGE, ...(after === null ? {} : { after: Number(after) }) } } })));
-}
+/** The thread of a run, which is one's own. */
+export const threadOf = (run: Run) => ({ id: run.thread_id, owner: null });
 
 /** The branch that a run is on; null: its thread has one only. */
 export async function branchOf(run: Run): Promise<number | null> {
-  const branches = await branchesOf(run.thread_id);
+  const branches = await branchesOf(threadOf(run));
   const seq = run.first_seq ?? 0;
   if (branches.length < 2) return null;
   return (branches.find((each) => each.first_seq <= seq && seq <= each.last_seq) ?? branches.find((each) => each.is_current))?.number ?? null;
@@ -21,6 +19,12 @@ export async function branchOf(run: Run): Promise<number | null> {
 export function messagesOf(thread: string, branch: number | null, after: number): Promise<Page<Message>> {
   const query = { after, limit: PAGE, ...(branch === null ? {} : { branch }) };
   return data(api.GET("/v1/threads/{thread_id}/messages", { params: { path: { thread_id: thread }, query } }));
+}
+
+/** Null in place of an answer that there is not. Throws every other error. */
+export function missing(error: unknown): null {
+  if (error instanceof ApiError && error.status === 404) return null;
+  throw error;
 }
 
 export interface Past {
@@ -34,11 +38,8 @@ export async function pastOf(run: Run): Promise<Past> {
   const path = { thread_id: run.thread_id };
   const [branch, calls] = await Promise.all([
     branchOf(run),
-    data(api.GET("/v1/runs/{run_id}/calls", { params: { path: { run_id: run.run_id }, query: { limit: 1 } } })).catch((error: unknown) => {
-      // Who reads a shared thread is not shown its calls.
-      if (error instanceof ApiError && error.status === 404) return null;
-      throw error;
-    }),
+    // Who reads a shared thread is not shown its calls.
+    data(api.GET("/v1/runs/{run_id}/calls", { params: { path: { run_id: run.run_id }, query: { limit: 1 } } })).catch(missing),
   ]);
   let after = Math.max(0, (calls?.data[0]?.turn ?? 0) - 3);
   const past: { turns: Turn[]; before: number } = { turns: [], before: 0 };

@@ -76,15 +76,16 @@ export interface Outcome {
   reason: string | null;
 }
 
-export interface Steered {
+/** How many runs were found, and some of them or all. */
+export interface Found {
   found: number;
-  data: (AnyRun & Outcome)[];
+  data: readonly Outcome[];
 }
 
 /** Do something with all runs that are wanted, up to 1,000; `dry`: only count and list them. */
-export async function steerAll(verb: Verb, filters: Filters, dry: boolean): Promise<Steered> {
+export async function steerAll(verb: Verb, filters: Filters, dry: boolean): Promise<Found> {
   const { order: _, ...of } = wanted(filters);
-  return (await (await post(`/v1/admin/runs/${verb}`, { ...of, limit: 1000, dry_run: dry })).json()) as Steered;
+  return (await (await post(`/v1/admin/runs/${verb}`, { ...of, limit: 1000, dry_run: dry })).json()) as Found;
 }
 
 const AT_ONCE = 8;

@@ -1,6 +1,6 @@
 /** One run: how it stands, what can be done with it, and all that it did. */
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, api, data, type AnyRun, type Run } from "../../api";
+import { api, data, type AnyRun, type Run } from "../../api";
 import { chosen, to } from "../../route";
 import { may } from "../../session";
 import { Button, CopyButton, count, duration, Empty, Facts, Lasting, money, PageHead, Problem, Show, Status, Tabs, tell, Time, useLoaded } from "../../ui";
@@ -9,7 +9,7 @@ import { Branches } from "./branches";
 import { Calls } from "./calls";
 import { Events, Messages } from "./events";
 import { useLog } from "./log";
-import { type Past, pastOf } from "./past";
+import { missing, type Past, pastOf } from "./past";
 import { can, isLive, isOver, mayDo, ownerOf, rowOf, steer, VERBS, type Verb } from "./rows";
 import { Again, States } from "./state";
 import { Waterfall } from "./waterfall";
@@ -18,11 +18,6 @@ import { Waterfall } from "./waterfall";
 interface Shown {
   own: Run | null;
   any: AnyRun | null;
-}
-
-function missing(error: unknown): null {
-  if (error instanceof ApiError && error.status === 404) return null;
-  throw error;
 }
 
 async function load(id: string): Promise<Shown> {

@@ -6,11 +6,9 @@ import { may } from "../../session";
 import { Button, DialogButton, Form, Json, Show, tell, Time, useLoaded } from "../../ui";
 import { Diff } from "../../ui/diff";
 import { t } from "../../words";
-import { fork, pathOf, type Place } from "../chat/send";
+import { ask, fork, newKey, pathOf, type Place } from "../chat/send";
 import { Inspector } from "./inspector";
-import { branchOf, messagesOf, type Past } from "./past";
-
-const threadOf = (run: Run) => ({ id: run.thread_id, owner: null });
+import { branchOf, messagesOf, threadOf, type Past } from "./past";
 
 /** The one text that a run was asked; null: it was something else, such as a file, and cannot be sent from here. */
 function askedOf(run: Run, messages: readonly Message[]): string | null {
@@ -26,10 +24,8 @@ async function again(run: Run): Promise<void> {
   const asked = askedOf(run, messages);
   if (asked === null) throw new Error(t("runs.cannotAgain"));
   const thread = await fork(threadOf(run), { at: first });
-  const body = { model: run.team, thread_id: thread, background: true, messages: [{ role: "user", content: asked }] };
-  const made = await post("/v1/chat/completions", body);
-  const id = made.headers.get("x-run-id");
-  if (id) go(to(["runs", id]));
+  const made = await ask(run.team, asked, newKey(), { id: thread, owner: null });
+  go(to(["runs", made.run_id]));
 }
 
 /** Goes back in the thread, once one has read what that does. */

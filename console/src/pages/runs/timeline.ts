@@ -1,5 +1,5 @@
 /** What a run did, as bars on a line of time: turns, model calls, calls of tools, messages, attempts. */
-import type { Call, Run, Step, Turn } from "../../api";
+import { text, type Call, type Run, type Step, type ToolCall, type Turn } from "../../api";
 import { jsonOf } from "../../ui";
 import type { Heard } from "./log";
 
@@ -28,30 +28,6 @@ interface Dump {
   created_at?: string;
   content?: unknown;
 }
-interface ToolCall {
-  id?: string;
-  call_id?: string;
-  name?: string;
-  arguments?: string;
-  content?: string;
-  is_error?: boolean;
-}
-
-const text = (value: unknown) => (typeof value === "string" ? value : "");
-const bar = (given: Pick<Bar, "id" | "kind" | "from"> & Partial<Bar>): Bar => ({
-  name: "",
-  agent: "",
-  until: given.from,
-  failed: false,
-  lost: false,
-  text: "",
-  seq: 0,
-  turn: null,
-  tokens: null,
-  detail: null,
-  ...given,
-});
-
 const endOf = (call: Call) => call.answered_ms;
 const epochOf = (id: string | null, place: number) => Number(id?.split("-")[place] ?? 0);
 
@@ -66,8 +42,8 @@ class Timeline {
     private readonly calls: readonly Call[],
   ) {}
 
-  private add(given: Parameters<typeof bar>[0]): Bar {
-    const made = bar(given);
+  private add(given: Pick<Bar, "id" | "kind" | "from"> & Partial<Bar>): Bar {
+    const made = { name: "", agent: "", until: given.from, failed: false, lost: false, text: "", seq: 0, turn: null, tokens: null, detail: null, ...given };
     this.bars.push(made);
     return made;
   }
@@ -128,15 +104,15 @@ class Timeline {
   }
 
   private call(call: ToolCall, agent: string, from: number, seq: number): void {
-    const key = call.id ?? "";
+    const key = text(call.id);
     const known = this.tools.get(key);
     if (known && !known.lost) Object.assign(known, seq ? { from, seq } : {});
-    else this.tools.set(key, this.add({ id: `tool ${key} ${this.bars.length}`, kind: "tool", name: call.name ?? "", agent, from, until: null, text: call.arguments ?? "", seq, detail: { arguments: jsonOf(call.arguments ?? "null") } }));
+    else this.tools.set(key, this.add({ id: `tool ${key} ${this.bars.length}`, kind: "tool", name: text(call.name), agent, from, until: null, text: text(call.arguments), seq, detail: { arguments: jsonOf(text(call.arguments) || "null") } }));
   }
 
   private result(call: ToolCall, until: number, detail: unknown, seq = 0, from = until): void {
-    const key = call.call_id ?? "";
-    const known = this.tools.get(key) ?? this.add({ id: `tool ${key} ${this.bars.length}`, kind: "tool", name: call.name ?? "", from, seq });
+    const key = text(call.call_id);
+    const known = this.tools.get(key) ?? this.add({ id: `tool ${key} ${this.bars.length}`, kind: "tool", name: text(call.name), from, seq });
     known.until = Math.max(until, known.from);
     known.failed = call.is_error === true;
     known.detail = { ...(known.detail as object | null), result: detail };

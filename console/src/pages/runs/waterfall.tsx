@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 import { ApiError, api, data, type Run, type Turn } from "../../api";
 import { chosen, search, to } from "../../route";
 import { Button, clock, count, duration, Facts, Json, now, optionsOf, Problem, SearchSelect, useLoaded } from "../../ui";
-import { known, t } from "../../words";
+import { t, wordFor } from "../../words";
 import { Inspector } from "./inspector";
 import { type Log, useCalls } from "./log";
 import { type Bar, type Kind, scaleOf, timelineOf } from "./timeline";
@@ -13,31 +13,24 @@ const KINDS = ["turn", "model", "tool", "said", "thought", "error"] as const sat
 function nameOf(bar: Bar): string {
   if (bar.kind === "attempt") return bar.name ? t("runs.attemptN", { n: bar.name }) : t("runs.taken");
   if (bar.kind === "turn") return t("runs.turnN", { n: bar.name });
-  if (bar.kind === "end") return known(`status.${bar.name}`) ? t(`status.${bar.name}` as "status.running") : bar.name;
+  if (bar.kind === "end") return wordFor(`status.${bar.name}`, bar.name);
   if (bar.kind === "model" || bar.kind === "tool") return bar.name;
   return bar.text.slice(0, 200);
 }
 
 const lasts = (bar: Bar) => bar.until === null || bar.until > bar.from;
 
-function Lane({ bar, scale, end }: { bar: Bar; scale: (at: number) => number; end: number }) {
-  const from = scale(bar.from);
-  const until = scale(bar.until ?? end);
-  const state = `${bar.failed ? "failed" : ""} ${bar.lost ? "lost" : ""} ${bar.until === null ? "open" : ""}`;
-  return (
-    <span class="lane">
-      <span class={`bar ${bar.kind} ${state}`} style={{ left: `${from * 100}%`, width: `${Math.max(0, until - from) * 100}%` }} />
-    </span>
-  );
-}
-
 function Row({ bar, scale, end }: { bar: Bar; scale: (at: number) => number; end: number }) {
+  const [from, until] = [scale(bar.from), scale(bar.until ?? end)];
+  const state = `${bar.failed ? "failed" : ""} ${bar.lost ? "lost" : ""} ${bar.until === null ? "open" : ""}`;
   return (
     <>
       <span class="bar-name">
         <span class={`kind ${bar.failed ? "error" : bar.kind}`}>{bar.failed && bar.kind !== "error" ? `${t(`runs.kind.${bar.kind}`)} ✕` : t(`runs.kind.${bar.kind}`)}</span> <bdi>{nameOf(bar)}</bdi> {bar.kind !== "turn" && <bdi class="quiet">{bar.agent}</bdi>}
       </span>
-      <Lane bar={bar} scale={scale} end={end} />
+      <span class="lane">
+        <span class={`bar ${bar.kind} ${state}`} style={{ left: `${from * 100}%`, width: `${Math.max(0, until - from) * 100}%` }} />
+      </span>
       <span class="numeric">{lasts(bar) ? duration(Math.max(0, (bar.until ?? end) - bar.from) / 1000) : ""}</span>
     </>
   );

@@ -1,22 +1,12 @@
 /** What a tool calls, as JSON, and the credentials that it names. */
 import { useMemo, useState } from "preact/hooks";
 import { ApiError } from "../../api";
-import { Button, Field, Problem } from "../../ui";
+import { Button, Field, objectOf, Problem } from "../../ui";
 import { Editor } from "../../ui/editor";
 import { read, troublesOf, type Data } from "../../ui/editor/places";
 import { t } from "../../words";
 
 export type Secret = readonly [name: string, value: string];
-
-/** The JSON object of a text, or what is wrong with it. */
-export function objectOf(text: string): Data | string {
-  try {
-    const value = JSON.parse(text) as unknown;
-    return value !== null && typeof value === "object" && !Array.isArray(value) ? (value as Data) : t("tools.noJson", { error: text.slice(0, 40) });
-  } catch (error) {
-    return t("tools.noJson", { error: error instanceof Error ? error.message : "" });
-  }
-}
 
 function Secrets({ secrets, onSecrets }: { secrets: readonly Secret[]; onSecrets: (secrets: readonly Secret[]) => void }) {
   const put = (at: number, secret: Secret) => onSecrets(secrets.map((each, n) => (n === at ? secret : each)));

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { api, ApiError, data, type Listed } from "../../api";
 import { may } from "../../session";
-import { allOf, Button, duration, paged, Problem, Select, Time, useLoaded } from "../../ui";
+import { allOf, Button, duration, Form, paged, Problem, Select, Time, useLoaded } from "../../ui";
 import { t } from "../../words";
 import { invoke, TryTool } from "./try-tool";
 
@@ -75,28 +75,19 @@ async function toolsOf(name: string): Promise<string[]> {
 
 export function TryServer({ name }: { name: string }) {
   const [tools, setTools] = useState<readonly string[] | null>(null);
-  const [error, setError] = useState<unknown>(null);
   const [chosen, setChosen] = useState("");
   const look = async () => {
-    setError(null);
-    try {
-      const found = await toolsOf(name);
-      setTools(found);
-      setChosen(found[0] ?? "");
-    } catch (failed) {
-      setTools(null);
-      setError(failed);
-    }
+    setTools(null);
+    const found = await toolsOf(name);
+    setTools(found);
+    setChosen(found[0] ?? "");
   };
   return (
     <>
       <h3>{t("tools.health")}</h3>
       <p class="quiet">{t("tools.healthHint")}</p>
       <Health of={{ id: name, owner: "tenant" }} />
-      <div>
-        <Button onClick={look}>{t("tools.listNow")}</Button>
-      </div>
-      {error !== null && <Problem error={error} />}
+      <Form kind="plain" submit={t("tools.listNow")} onSubmit={look} />
       <p role="status">{tools && <span class="status completed">{t("tools.answers", { n: tools.length })}</span>}</p>
       {tools?.length ? (
         <>

@@ -1,11 +1,10 @@
 /** Calls a tool once, outside of any run, with arguments by its schema. */
 import { useState } from "preact/hooks";
 import { api, data } from "../../api";
-import { Area, Button, duration, Field, Form, optionsOf, Select } from "../../ui";
+import { Area, Button, duration, Field, Form, objectOf, optionsOf, Select } from "../../ui";
 import type { Data } from "../../ui/editor/places";
 import { Code } from "../../ui/markdown";
 import { t } from "../../words";
-import { objectOf } from "./config";
 import { parametersOf, valueOf, type Parameter } from "./tool";
 
 interface Result {
