@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
+from typing import Final, get_args
 
 from pydantic import BaseModel
 
@@ -17,6 +17,7 @@ from drsai_backend.runs.threads.views import (
     ThreadDetail,
     ThreadSummary,
 )
+from drsai_backend.teams.suspension import AskKind, AskType
 
 
 def thread_object(thread: ThreadSummary) -> JsonObject:
@@ -82,8 +83,32 @@ SUMMARY_SCHEMA: Final = schema_of(ThreadSummary, "thread")
 MESSAGE_SCHEMA: Final = schema_of(StoredMessage, "thread.message", id={"type": ["string", "null"]})
 STEP_SCHEMA: Final = schema_of(RunStep, "thread.run.step")
 _TEXTS: Final = ("id", "type", "kind", "source", "prompt", "asked_at", "thread_id", "run_id", "owner")
-INPUT_REQUEST_SCHEMA: Final = {
+_CALL: Final[JsonObject] = {"name": {"type": "string"}, "arguments": {"type": "object", "additionalProperties": True}}
+_CLIENT_CALL: Final[JsonObject] = {key: {"type": "string"} for key in ("id", "type", "name", "arguments")}
+INPUT_REQUEST_SCHEMA: Final[JsonObject] = {
     "type": "object",
     "required": ["object", *_TEXTS],
-    "properties": {"object": {"const": "input_request"}, **{key: {"type": "string"} for key in _TEXTS}},
+    "properties": {
+        "object": {"const": "input_request"},
+        **{key: {"type": "string"} for key in _TEXTS},
+        "type": {"type": "string", "enum": [*get_args(AskType)]},
+        "kind": {"type": "string", "enum": [*get_args(AskKind)]},
+        "team": {"type": ["string", "null"]},
+        "title": {"type": ["string", "null"], "description": "That of the thread."},
+        "choices": {"type": ["array", "null"], "items": {"type": "string"}},
+        "deadline": {"type": ["string", "null"]},
+        "tool": {
+            "type": ["object", "null"],
+            "required": [*_CALL],
+            "properties": {**_CALL, "call_id": {"type": "string"}},
+        },
+        "tool_calls": {
+            "type": "array",
+            "items": {"type": "object", "required": [*_CLIENT_CALL], "properties": _CLIENT_CALL},
+        },
+        "content": {"type": ["string", "null"]},
+        **{key: {"type": "string"} for key in ("thought", "said_before", "number", "by", "asker")},
+        "not_by": {"const": "asker"},
+        "for_others": {"const": True},
+    },
 }

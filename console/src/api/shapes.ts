@@ -20,7 +20,8 @@ export type Branch = Listed<"/v1/threads/{thread_id}/branches">;
 export type Step = Listed<"/v1/runs/{run_id}/steps">;
 export type Call = Listed<"/v1/runs/{run_id}/calls">;
 export type CallInFull = Got<"/v1/runs/{run_id}/calls/{call_id}">;
-export type Question = Listed<"/v1/input-requests">;
+/** What a thread waits for. */
+export type Asked = Listed<"/v1/input-requests">;
 export type Definition = Listed<"/v1/agents">;
 
 /** A page of any list of the API. */

@@ -1,18 +1,16 @@
 /** What waits for whoever looks: questions and approvals of their runs, and those for their roles. */
 import { useEffect, useRef } from "preact/hooks";
-import { api, data, type Page, type Question as Entry } from "../../api";
+import { api, data, type Asked } from "../../api";
 import { to } from "../../route";
 import { may, me } from "../../session";
 import { Button, Empty, Loading, paged, PageHead, Problem, tell, Time, useListing } from "../../ui";
 import { t } from "../../words";
-import { Question, type Asked } from "./question";
-
-type Waiting = Entry & Asked & { team?: string | null; title?: string | null };
+import { Question } from "./question";
 
 /** Seconds between two looks at what waits. */
 const OFTEN = 4;
 
-function WaitingFor({ entry, onDone }: { entry: Waiting; onDone: () => void }) {
+function WaitingFor({ entry, onDone }: { entry: Asked; onDone: () => void }) {
   const owner = entry.owner === me.value?.user ? null : entry.owner;
   // Whoever is named may answer, and need not be able to read the thread.
   const mayRead = !owner || !entry.by;
@@ -33,13 +31,9 @@ function WaitingFor({ entry, onDone }: { entry: Waiting; onDone: () => void }) {
 }
 
 export default function Approvals() {
-  const listing = useListing<Waiting>(
-    async (after) => (await data(api.GET("/v1/input-requests", { params: { query: paged(after, 50) } }))) as Page<Waiting>,
-    [],
-    OFTEN,
-  );
+  const listing = useListing<Asked>((after) => data(api.GET("/v1/input-requests", { params: { query: paged(after, 50) } })), [], OFTEN);
   const { rows, error, loading, hasMore } = listing;
-  const before = useRef<readonly Waiting[]>([]);
+  const before = useRef<readonly Asked[]>([]);
   const done = (id: string) => {
     before.current = before.current.filter((each) => each.id !== id);
     listing.change((old) => old.filter((each) => each.id !== id));

@@ -1,6 +1,6 @@
 /** A question to a person, and how it is answered where it stands. */
 import { useRef, useState } from "preact/hooks";
-import { ApiError, post } from "../../api";
+import { ApiError, post, type Asked } from "../../api";
 import { may, me } from "../../session";
 import { Area, Button, duration, isSending, Json, now, objectOf, tell } from "../../ui";
 import { Markdown } from "../../ui/markdown";
@@ -8,22 +8,6 @@ import { t, wordFor } from "../../words";
 import { newKey, pathOf } from "../chat/send";
 import type { Right } from "../chat/store";
 import "./question.css";
-
-/** What a thread waits for, as docs/http.md tells it. */
-export interface Asked {
-  id: string;
-  type: string;
-  kind: string;
-  source: string;
-  prompt: string;
-  choices?: readonly string[] | null;
-  deadline?: string | null;
-  tool?: { name: string; arguments: unknown } | null;
-  tool_calls?: readonly { id: string; name: string; arguments: string }[];
-  by?: string;
-  asker?: string;
-  not_by?: string;
-}
 
 /** Whether whoever looks is among those who are asked. `right`: theirs in the thread, which whoever is named needs not. */
 function isForMe({ by, not_by, asker }: Asked, right: Right): boolean {

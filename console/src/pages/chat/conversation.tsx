@@ -1,11 +1,11 @@
 /** A thread: what was said, what is being said, and where one goes on. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { api, data } from "../../api";
+import { api, data, type Asked } from "../../api";
 import { go, search, to } from "../../route";
 import { may, me } from "../../session";
 import { Button, ConfirmButton, Loading, PageHead, Problem, Status } from "../../ui";
 import { t } from "../../words";
-import { Question, type Asked } from "../approvals/question";
+import { Question } from "../approvals/question";
 import { Branches, ContinueHere, nameOf } from "./branches";
 import { Composer, TeamChoice, useTeams } from "./composer";
 import { Log } from "./log";
