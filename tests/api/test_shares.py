@@ -9,11 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import jsonschema
 import pytest
 from starlette.requests import Request
 
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal, scopes_of
+from drsai_backend.api.objects import INPUT_REQUEST_SCHEMA
 from drsai_backend.database import Database, shares
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from tests.runs.test_approvers import Till
@@ -141,6 +143,7 @@ async def test_who_answers_is_kept(world: World) -> None:
     assert [(item["owner"], item["thread_id"], item["id"]) for item in listed] == [
         ("ann", "t", thread.input_request["id"])
     ]
+    jsonschema.validate(listed[0], {**INPUT_REQUEST_SCHEMA, "additionalProperties": False})
     assert (await world.ask("bob@other", "GET", "/v1/input-requests")).json()["data"] == []
     body = {"id": thread.input_request["id"], "decision": "approve"}
     answer = await world.ask("bob@acme", "POST", "/v1/threads/t/input", params={"owner": "ann"}, json=body)

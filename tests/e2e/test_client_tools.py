@@ -6,9 +6,11 @@ import asyncio
 import json
 from typing import Any
 
+import jsonschema
 import openai
 import pytest
 
+from drsai_backend.api.objects import INPUT_REQUEST_SCHEMA
 from drsai_backend.datamodel import AutoGenMessage, Run, Thread
 from drsai_backend.teams.builtin import assistant
 from tests.e2e.conftest import Serve
@@ -241,6 +243,7 @@ async def test_an_answer_by_id(serve: Serve, model: ModelServer) -> None:
     first = await ask(service, tool_choice=choice)
     [asked] = (await service.http.get("/v1/input-requests")).json()["data"]
     assert (asked["kind"], asked["type"], len(asked["tool_calls"])) == ("client_tool", "tool_results", 1)
+    jsonschema.validate(asked, {**INPUT_REQUEST_SCHEMA, "additionalProperties": False})
     path, call_id = f"/v1/threads/{first.thread_id}/input", asked["tool_calls"][0]["id"]
     for body, param in (
         ({"text": "sun"}, "results"),
