@@ -1,9 +1,9 @@
 /** What is shown while there is nothing to show: loading, empty, and what went wrong. */
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, ComponentType } from "preact";
 import { ApiError } from "../api/client";
 import { t } from "../words";
 import { Button } from "./controls";
-import type { Known } from "./load";
+import { useLoaded, type Known } from "./load";
 
 export function Loading({ lines = 3 }: { lines?: number | undefined }) {
   return (
@@ -48,4 +48,13 @@ export function Show<T>({ of: { value, error, reload }, lines, children }: { of:
       {value !== null ? children(value) : error === null && <Loading lines={lines} />}
     </>
   );
+}
+
+/** The component that a module has as its default, loaded when it is first shown. */
+export function later<P extends object>(load: () => Promise<{ default: ComponentType<P> }>): ComponentType<P> {
+  return function Later(props: P) {
+    const made = useLoaded(load, []);
+    // A module that could not be loaded may be of a server that was replaced: the page of the new one names its own.
+    return <Show of={{ ...made, reload: () => location.reload() }}>{({ default: Part }) => <Part {...props} />}</Show>;
+  };
 }

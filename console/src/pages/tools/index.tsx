@@ -1,8 +1,7 @@
 /** The tools that agents may have: `/tools`, and `/tools/NAME` of one that the tenant has registered. */
 import { path, query } from "../../route";
 import { ToolList } from "./list";
-import { NewTool } from "./new";
-import { ToolPage } from "./page";
+import { NewTool, ToolPage } from "./page";
 import "../agents/agents.css";
 import "./tools.css";
 

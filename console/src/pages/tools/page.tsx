@@ -1,13 +1,13 @@
-/** One registered tool: how its calls went, what it calls, and a call to try it. */
+/** A registered tool, an HTTP endpoint or an MCP server: how its calls went, what it calls, and a call to try it. Or a new one. */
 import { useState } from "preact/hooks";
 import { api, data } from "../../api";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Button, ConfirmButton, count, Figures, PageHead, Show, tell, Time, useLoaded } from "../../ui";
+import { Button, ConfirmButton, count, Field, Figures, optionsOf, PageHead, Select, Show, tell, Time, useLoaded } from "../../ui";
 import { t } from "../../words";
 import { Config } from "./config";
 import { TryServer } from "./servers";
-import { failuresOf, seconds, type Tool } from "./tool";
+import { failuresOf, seconds, type Kind, type Tool } from "./tool";
 import { TryTool } from "./try-tool";
 
 function Statistics({ of }: { of: Tool["statistics"] }) {
@@ -74,6 +74,34 @@ function Shown({ name, tool, onSaved }: { name: string; tool: Tool; onSaved: (to
           {!mayRegister ? <p class="quiet">{t("tools.mayNot")}</p> : tool.type === "mcp" ? <TryServer name={name} /> : <TryTool name={name} config={tool.config} />}
         </aside>
       </div>
+    </div>
+  );
+}
+
+const EXAMPLES: Record<Kind, unknown> = {
+  http: {
+    description: "The weather of a city.",
+    parameters: [{ name: "city", type: "string", description: "Its name.", required: true }],
+    endpoint: { method: "GET", url: "https://api.example.com/v1/cities/{city}" },
+  },
+  mcp: { url: "https://mcp.example.com/mcp" },
+};
+
+export function NewTool() {
+  const [name, setName] = useState("");
+  const [type, setType] = useState<Kind>("http");
+  const save = async (config: object, secrets: Record<string, string>) => {
+    const made = await data(api.POST("/v1/tools", { body: { name, type, config: config as never, secrets } }));
+    tell(t("tools.saved", { name, version: made.version }));
+    go(to(["tools", name]));
+  };
+  return (
+    <div class="page agents">
+      <PageHead title={t("tools.register")}>
+        <Field label={t("is.name")} value={name} onValue={setName} />
+        <Select label={t("is.type")} value={type} options={optionsOf<Kind>(["http", "mcp"], (each) => t(`tools.type.${each}`))} onValue={setType} />
+      </PageHead>
+      <Config key={type} first={JSON.stringify(EXAMPLES[type], null, 2)} names={[]} onSave={save} />
     </div>
   );
 }

@@ -1,4 +1,4 @@
 /** The editor, which is loaded where somebody edits. */
-import { later } from "../later";
+import { later } from "../state";
 
 export const Editor = later(() => import("./view"));
