@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { asked, chosen, search } from "../route";
 import { t } from "../words";
-import { tell } from "./toast";
+import { tellError } from "./toast";
 
 interface ButtonProps {
   children: ComponentChildren;
@@ -23,7 +23,7 @@ export function Button({ children, onClick, kind = "plain", label, disabled = fa
     try {
       await onClick?.();
     } catch (error) {
-      tell(error instanceof Error ? error.message : String(error), "problem");
+      tellError(error);
     } finally {
       setBusy(false);
     }

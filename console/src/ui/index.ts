@@ -7,5 +7,5 @@ export { allOf, eachOf, paged, useListing, useLoaded, type After, type Known, ty
 export { Facts, Figures, PageHead, type Figure } from "./page";
 export { csv, save } from "./save";
 export { Empty, later, Loading, Problem, Show } from "./state";
-export { tell, Toasts } from "./toast";
+export { tell, tellError, Toasts } from "./toast";
 export { bytes, clock, count, duration, Lasting, money, now, Status, Time } from "./values";

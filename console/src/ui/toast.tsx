@@ -18,6 +18,11 @@ export function tell(text: string, kind: Notice["kind"] = "done"): void {
   setTimeout(() => (notices.value = notices.value.filter((each) => each.id !== id)), LONG);
 }
 
+/** Tell what went wrong. */
+export function tellError(error: unknown): void {
+  tell(error instanceof Error ? error.message : String(error), "problem");
+}
+
 export function Toasts() {
   return (
     <div class="toasts" aria-live="polite" role="status">

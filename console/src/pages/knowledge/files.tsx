@@ -3,7 +3,7 @@ import { useRef, useState } from "preact/hooks";
 import { api, data, upload, type Listed } from "../../api";
 import { chosen, to } from "../../route";
 import { may } from "../../session";
-import { acts, Button, bytes, ConfirmButton, eachOf, optionsOf, paged, SearchSelect, Table, tell, Time, useListing, type After, type Column } from "../../ui";
+import { acts, Button, bytes, ConfirmButton, eachOf, optionsOf, paged, SearchSelect, Table, tell, tellError, Time, useListing, type After, type Column } from "../../ui";
 import { t } from "../../words";
 
 export type StoreFile = Listed<"/v1/vector_stores/{vector_store_id}/files">;
@@ -48,7 +48,7 @@ function useUpload(store: string, onDone: () => void) {
       const params = { path: { vector_store_id: store } };
       if (ids.length) await data(api.POST("/v1/vector_stores/{vector_store_id}/file_batches", { params, body: { file_ids: ids } }));
     } catch (error) {
-      tell((error as Error).message, "problem");
+      tellError(error);
     } finally {
       setState(null);
       onDone();

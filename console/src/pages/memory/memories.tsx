@@ -2,7 +2,7 @@
 import { api, ApiError, blob, data, type Listed } from "../../api";
 import { asked, chosen, to } from "../../route";
 import { may } from "../../session";
-import { Area, Button, ConfirmButton, DialogButton, Empty, Field, Form, numberOf, optionsOf, PageHead, paged, Problem, save, SearchField, SearchForm, SearchSelect, Select, Table, Tabs, tell, Time, useListing, useLoaded, type After, type Column, type Given } from "../../ui";
+import { Area, Button, ConfirmButton, DialogButton, Empty, Field, Form, numberOf, optionsOf, PageHead, paged, Problem, save, SearchField, SearchForm, SearchSelect, Select, Table, Tabs, tell, tellError, Time, useListing, useLoaded, type After, type Column, type Given } from "../../ui";
 import { t } from "../../words";
 
 export type MemoryEntry = Listed<"/v1/memories">;
@@ -47,13 +47,7 @@ function Learning() {
   const now = settings.value;
   if (now === null) return settings.error === null ? null : <Problem error={settings.error} retry={settings.reload} />;
   if (now.note) return <p class="quiet">{now.note}</p>;
-  const change = async (learns: boolean) => {
-    try {
-      settings.set(await data(api.PATCH("/v1/memories/settings", { body: { learns } })));
-    } catch (error) {
-      tell((error as Error).message, "problem");
-    }
-  };
+  const change = (learns: boolean) => data(api.PATCH("/v1/memories/settings", { body: { learns } })).then(settings.set, tellError);
   return (
     <div class="actions">
       <label class="check">
