@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from typing import Any
 
 import httpx
@@ -100,6 +101,17 @@ async def test_images_and_what_is_missing(service: Service, model: ModelServer) 
             assert answer.status_code == 400
             assert text in answer.json()["error"]["message"]
             assert answer.json()["error"]["param"].startswith(("messages[0].content[0].file", "input[0].content[0]"))
+
+
+@pytest.mark.parametrize("kind", ["file", "audio_url", "video_url"])
+async def test_what_only_begins_as_a_data_url_is_refused_at_once(service: Service, kind: str) -> None:
+    url = "data:" + "a" * 100_000
+    part = {"type": kind, kind: {"file_data": url} if kind == "file" else {"url": url}}
+    body = {"model": "assistant", "messages": [{"role": "user", "content": [part]}]}
+    began = time.process_time()
+    answer = await service.http.post("/v1/chat/completions", json=body)
+    assert time.process_time() - began < 4, "not once for each of its characters, which takes a minute"
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request"), answer.text
 
 
 async def test_over_a_websocket_and_in_a_conversation(service: Service, model: ModelServer) -> None:

@@ -12,8 +12,9 @@ from drsai_backend.errors import InvalidRequest
 
 IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 """The media types of files that are shown to models as images."""
-DATA_URL: Final = re.compile(r"data:([^;,]*)[^,]*;base64,", re.IGNORECASE)
-"""The beginning of a `data:` URL, with the media type that it says."""
+DATA_URL: Final = re.compile(r"data:([^;,]*+)[^,]*+(?<=;base64),", re.IGNORECASE)
+"""The beginning of a `data:` URL, with the media type that it says. Nothing is given back, as a file without a comma
+would otherwise be looked through once for each of its characters."""
 Noted: TypeAlias = Mapping[str, Mapping[str, str]]
 """By the path of a message of a request, the files that came with it, as metadata (`datamodel.file.to_note`)."""
 _NO_TEXT: Final = re.compile(r"audio/(?!.*mpegurl)|application/(pdf|rtf)\b|text/rtf\b")
