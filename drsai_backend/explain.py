@@ -16,7 +16,8 @@ _COMPARED: Final = 1_000
 """Names that one which is not there is compared with."""
 _LONGEST: Final = 64
 """Characters of it that are compared: what is longer is nobody's slip of the pen."""
-_LONGEST_PLACE: Final = 200
+LONGEST_PLACE: Final = 200
+"""Characters that are told of a place in data, or of a name: clients have some of a megabyte."""
 _WHOLE: Final = object()
 
 
@@ -41,7 +42,7 @@ class Wrong:
     @property
     def place(self) -> str:
         """The path with dots, bounded: its keys may be those of a request."""
-        return ".".join(map(str, self.path))[:_LONGEST_PLACE]
+        return ".".join(map(str, self.path))[:LONGEST_PLACE]
 
     @property
     def phrase(self) -> str:

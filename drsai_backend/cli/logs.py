@@ -27,14 +27,16 @@ _SHORTEST: Final = 6
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 _SHAPES: Final = (
     re.compile(r"(\bsk-)[\w-]{6,}"),
-    re.compile(r"(\beyJ)[\w-]{6,}\.[\w-]+\.[\w-]*"),
+    re.compile(r"(\beyJ)[\w-]{6,}(?:\.[\w-]+\.[\w-]*)?"),
     re.compile(r"(?i)(\b(?:bearer|basic)\s+)[^\s'\",;]{6,}"),
     re.compile(
-        r"(?i)(\b(?:[\w-]*api[-_ ]?key(?: provided)?|password|passwd|(?:[\w-]*[-_])?(?:token|secret(?:[-_]key)?))\b"
+        r"(?i)((?:api[-_ ]?key(?: provided)?|password|passwd|(?<![^\W_])(?:token|secret(?:[-_]key)?))\b"
         r"\\*[\"']?\s*[:=]\s*b?\\*[\"']?)[^\s'\",;}&\\]{6,}"
     ),
-    re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s/@]+(?=@)"),
+    re.compile(r"(://[^\s:/@]*:)[^\s/@]+(?=@)"),
 )
+"""Clients make lines of any length. So each shape begins with a word, not with whatever may stand before it, and what
+it has looked through from one place it does not look through from the next."""
 
 
 def configure_logging(settings: Settings) -> None:

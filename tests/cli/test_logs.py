@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,3 +179,59 @@ def test_the_logs_of_a_program_are_its_own(commands: Commands, tmp_path: Path) -
         "mine run ended anonymous",
     ]
     assert "run started" not in others, "nothing of the package's is shown beside it"
+
+
+LOGGED = """
+import json, logging, sys, time
+from drsai_backend.cli.logs import configure_logging
+from drsai_backend.config import Settings
+
+configure_logging(Settings(_env_file=None, openai_api_key="of-the-server", log_format="json"))
+for text in json.load(sys.stdin):
+    began = time.process_time()
+    logging.getLogger("mine").warning("%s", text)
+    print(time.process_time() - began)
+"""
+
+
+def test_what_has_the_shape_of_a_secret_is_hidden_in_lines_of_any_length() -> None:
+    """Anybody makes long ones: a name in a query, which is refused by that name, has 64 KB."""
+    hidden = {
+        "sk-abcdefgh ends": "sk-*** ends",
+        "of-the-server, ends": "***, ends",
+        "a eyJhbGciOi.eyJzdWIi.c2ln ends": "a eyJ*** ends",
+        "a eyJhbGciOi, cut": "a eyJ***, cut",
+        "token-eyJhbGciOi-eyJhbGciOi.eyJzdWIi.c2ln ends": "token-eyJ*** ends",
+        "Authorization: Basic dXNlcjpwYXNz, ends": "Authorization: Basic ***, ends",
+        "'authorization': 'bearer   abcdefgh' ends": "'authorization': 'bearer   ***' ends",
+        "Incorrect API key provided: abcdefgh. ends": "Incorrect API key provided: *** ends",
+        "OPENAI_API_KEY=abcdefgh ends": "OPENAI_API_KEY=*** ends",
+        "my-api-key: 'abcdefgh' ends": "my-api-key: '***' ends",
+        r"{\"api_key\": \"abcdefgh\"} ends": r"{\"api_key\": \"***\"} ends",
+        "password=abcdefgh&ends": "password=***&ends",
+        "PGPASSWORD=abcdefgh and DB_PASSWORD=abcdefgh ends": "PGPASSWORD=*** and DB_PASSWORD=*** ends",
+        "access_token=abcdefgh; x-secret-key: abcdefgh ends": "access_token=***; x-secret-key: *** ends",
+        "_token: b'abcdefgh' ends": "_token: b'***' ends",
+        "https://bot:abcdefgh@example.org ends": "https://bot:***@example.org ends",
+        "postgresql+psycopg://:abc@example.org ends": "postgresql+psycopg://:***@example.org ends",
+        "x=POSTGRES://bot:abc@example.org ends": "x=POSTGRES://bot:***@example.org ends",
+    }
+    shown = (
+        "eyJabc",
+        "tokens: 1234567",
+        "a secretary: abcdefgh",
+        "http://127.0.0.1:8000/v1",
+        "task-abcdefgh",
+        "sk-abc",
+    )
+    parts = ("a.", "a-", "eyJ-", "eyJabcdef-", "token-", "token=", "api-", "secret ", "://", "a://", "://a:", "basic ")
+    parts = (*parts, "bearer  ", "sk-", "password:", "api key provided", "token\\", "=", " ", "\\", "a")
+    long = [each * (60_000 // len(each)) for each in parts]
+    long += [head + each * 60_000 for head in ("token", "token:", "basic", "://a:", "eyJ") for each in " a-\\"]
+    command, given = [sys.executable, "-c", LOGGED], json.dumps([*hidden, *shown, *long])
+    ran = subprocess.run(command, input=given, text=True, capture_output=True, env=clean_environment(), check=True)
+    lines = [json.loads(line)["event"] for line in ran.stderr.splitlines()]
+    assert lines[: -len(long)] == [*hidden.values(), *shown]
+    seconds = [*map(float, ran.stdout.split())][-len(long) :]
+    slow = {text[:20]: each for text, each in zip(long, seconds, strict=True) if each > 1}
+    assert not slow, "a hundredth of a second is enough; ten are needed where each place is looked at from each other"

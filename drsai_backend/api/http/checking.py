@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.explain import DataPath, explain, slip_of
+from drsai_backend.explain import LONGEST_PLACE, DataPath, explain, slip_of
 
 _T = TypeVar("_T")
 _REASONS: Final = {
@@ -36,11 +36,11 @@ _REASONS: Final = {
 
 
 def path_of(location: DataPath) -> str:
-    """`("messages", 0, "content")` as `messages[0].content`."""
+    """`("messages", 0, "content")` as `messages[0].content`, bounded: its keys may be those of a request."""
     path = ""
     for step in location:
         path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
-    return path
+    return path[:LONGEST_PLACE]
 
 
 def checked(validate: Callable[[object], _T], body: object, texts: Mapping[str, str] | None = None) -> _T:
@@ -75,6 +75,7 @@ def check_names(names: Iterable[str], own: Iterable[str]) -> None:
     """
     for name in names:
         if (meant := slip_of(name, own)) is not None:
+            name = name[:LONGEST_PLACE]
             raise InvalidRequest(f"`{name}` is not known here; did you mean `{meant}`?", param=name)
 
 

@@ -25,6 +25,8 @@ _REQUEST_ID: Final = "drsai.request_id"
 ANSWER_HEADERS: Final = "drsai.answer_headers"
 """Where in the scope of a request headers of its answer may be left, which are those when its head is sent."""
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
+_LONGEST_HOST: Final = 255
+"""Characters of a host or an origin that are told."""
 _OF_BROWSERS: Final = (b"host", b"origin", b"sec-fetch-site", b"authorization", b"api-key", b"x-api-key")
 
 
@@ -86,9 +88,8 @@ def check_origin(headers: Iterable[tuple[bytes, bytes]], origins: Collection[str
     kind = found.get(b"authorization", "").partition(" ")[0].lower()
     has_key = with_key and (kind == "bearer" or b"api-key" in found or b"x-api-key" in found)
     if not (is_own or has_key or "*" in origins or origin in origins):
-        raise OriginNotAllowed(
-            f"pages of {origin or 'other sites'} may not do this; DRSAI_CORS_ORIGINS names those that may"
-        )
+        pages = (origin or "other sites")[:_LONGEST_HOST]
+        raise OriginNotAllowed(f"pages of {pages} may not do this; DRSAI_CORS_ORIGINS names those that may")
 
 
 def _host_of(origin: str) -> str | None:
@@ -124,7 +125,7 @@ class RequestGuard:
             if name == b"x-request-id" and _SANE.fullmatch(value):
                 request_id = value
             elif name == b"host" and self.hosts is not None and not self.hosts.allow(host := value.decode("latin-1")):
-                named = f"the host {host[:255]!r} is not served here"
+                named = f"the host {host[:_LONGEST_HOST]!r} is not served here"
                 error = HostNotAllowed(f"{named}; DRSAI_ALLOWED_HOSTS names those that are")
             elif name in (b"content-length", b"transfer-encoding"):
                 lengths += 1

@@ -3,6 +3,7 @@ know."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from drsai_backend.api.auth import needed_scope
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.explain import LONGEST_PLACE
 from drsai_backend.page import NUMBER
 from drsai_backend.runs.steps.views import CURSOR_PATTERN as STEP_CURSOR
 from drsai_backend.runs.threads.queries import NEWEST
@@ -66,13 +68,14 @@ def check_query(scope: Scope, known: Iterable[str]) -> None:
     """Raise InvalidRequest for a query parameter that is not in `known`, or is there twice and no list."""
     if not scope["query_string"]:
         return
-    names = [name for name, _ in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)]
+    given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     known = list(dict.fromkeys(known))
-    for name in names:
+    for name, times in Counter(name for name, _ in given).items():
         if name not in known:
             takes = f"it takes {', '.join(f'`{each}`' for each in known)}" if known else "it takes none"
+            name = name[:LONGEST_PLACE]
             raise InvalidRequest(f"`{name}` is no query parameter of {scope['path']}: {takes}", param=name)
-        if names.count(name) > 1 and not name.endswith("[]"):  # how OpenAI's clients write a list
+        if times > 1 and not name.endswith("[]"):  # how OpenAI's clients write a list
             raise InvalidRequest(f"`{name}` is given more than once", param=name)
 
 

@@ -52,6 +52,21 @@ async def test_a_foreign_page_changes_nothing(http: httpx.AsyncClient) -> None:
         assert code_of(refused) == "origin_not_allowed", (method, path, refused.text)
 
 
+async def test_what_is_refused_is_told_to_a_bound(http: httpx.AsyncClient) -> None:
+    """What is told stands in the log, too, and anybody may make it as long as a request's head can be."""
+    refused = await http.post("/v1/files", headers={"Origin": "https://" + "a.-" * 20_000})
+    assert code_of(refused) == "origin_not_allowed"
+    assert len(refused.text) < 500
+    for path in ("/healthz", "/v1/threads"):
+        refused = await http.get(path, params={"a-" * 20_000: ""})
+        error = refused.json()["error"]
+        assert (refused.status_code, error["param"]) == (400, "a-" * 100)
+        assert len(refused.text) < 1_000
+    refused = await http.post("/v1/keys", json={"user": "ann", "b" * 100_000: 1})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "b" * 200)
+    assert len(refused.text) < 1_000
+
+
 @pytest.mark.parametrize("path", ["/v1/files", "/v1/webhooks/secret", "/v1/chat/completions"])
 async def test_which_pages_are_foreign(http: httpx.AsyncClient, path: str) -> None:
     for headers in FOREIGN:
