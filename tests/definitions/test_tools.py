@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -206,3 +207,10 @@ def test_what_narrows_is() -> None:
         {"mcp": "x", "options": {"max_output": 100}},
     ]
     assert checked("ann", {"agents": {"ann": {"tools": tools, "context": "compaction"}}}).served == ["ann"]
+
+
+def test_a_text_that_only_begins_variables_is_read_at_once() -> None:
+    text = "${a:-" * 40_000
+    began = time.process_time()
+    assert checked("ann", {"agents": {"ann": {"prompt": text}}}).agents["ann"].prompt == text
+    assert time.process_time() - began < 4, "not once for each beginning"

@@ -24,7 +24,8 @@ _ANYBODY: Final = frozenset(
     ["by", "count", "deadline", "hosts", "language", "max_output", "not_by", "permission", "units"]
 )
 """Options of tools that reach no further than the operator lets them, and take no longer."""
-_VARIABLE: Final = re.compile(r"\$\{[A-Za-z_]\w*(:-[^}]*)?\}")
+_VARIABLE: Final = re.compile(r"\$\{[A-Za-z_]\w*(:-[^}]{0,200})?\}")
+"""As it is in a file (`definitions.source`), its default bounded likewise."""
 
 
 def checked(name: str, given: Mapping[str, object], means: DefinitionPolicy = NOTHING_ALLOWED) -> Definitions:

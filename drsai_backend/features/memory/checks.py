@@ -26,7 +26,7 @@ _DIGITS: Final = re.compile(r"(?<![\d.])\d(?:[ -]?\d){11,22}(?![\d])")
 _CARD: Final = range(13, 20)
 _RECALLED: Final = re.compile(r"\[memory\].*?(?:\[/memory\]|\Z)", re.DOTALL | re.IGNORECASE)
 _DOCUMENT: Final = re.compile(
-    r"(?:A file of the user's\.[^\n]*\n)?<document\b[^>]*>.*?(?:</document>(?:\n\[[^\n]*\])*|\Z)",
+    r"(?:A file of the user's\.[^\n]{0,200}\n)?<document\b[^<>]*>.*?(?:</document>(?:\n\[[^\n]*\])*|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
 _FORGETS: Final = re.compile(r"\bforget\b|\bvergiss|忘(?:了|记|掉)|不要记", re.IGNORECASE)

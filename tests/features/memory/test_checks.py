@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -142,6 +144,13 @@ def test_a_quotation_stands_in_its_message(text: str, quote: str, message: str) 
 )
 def test_what_a_person_has_not_written_is_not_said(text: str) -> None:
     assert own_words(text).strip() == SAID
+
+
+@pytest.mark.parametrize("text", ["<document ", "A file of the user's. "])
+def test_a_message_that_only_begins_documents_is_read_at_once(text: str) -> None:
+    began = time.process_time()
+    assert text.strip() in own_words(text * 20_000)
+    assert time.process_time() - began < 4, "not once for each beginning"
 
 
 @pytest.mark.parametrize(
