@@ -18,7 +18,7 @@ from drsai_backend.tools.apart import ApartError, apart
 from drsai_backend.tools.base import ToolBase
 from drsai_backend.tools.builtin.requesting import is_text, networks, parsed
 from drsai_backend.tools.function import tool
-from drsai_backend.tools.http.sending import Answer, Sender
+from drsai_backend.tools.http.sending import Answer, Sender, decoded
 
 MAX_BYTES: Final = 2_000_000
 AT_ONCE: Final = 8
@@ -114,10 +114,8 @@ def _decoded(answer: Answer) -> str:
     known = [charset for mark, charset in _BOMS if content.startswith(mark)]
     known += [answer.response.charset_encoding or "", declared[1].decode() if declared is not None else ""]
     for charset in filter(None, known):
-        try:
-            return content.decode(charset, "replace")
-        except (LookupError, ValueError):
-            continue  # There is no such charset, or it is none of texts.
+        if (text := decoded(content, charset)) is not None:
+            return text
     try:
         return content.decode()
     except UnicodeDecodeError:

@@ -4,6 +4,7 @@ Every failure is a `ToolError`, whose text is safe to show."""
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from drsai_backend.tools.results import FileOutput
 SAFE: Final = ("GET", "HEAD")
 REDIRECTS: Final = 5
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_OF_NAMES: Final = frozenset(("punycode", "idna", "undefined"))
+"""What Python calls charsets, and are for names of hosts or for nothing: the time of one grows with the square of the
+text, and the others replace nothing."""
 _OF_THE_CONNECTION: Final = frozenset(("host", "content-length", "transfer-encoding", "connection", "upgrade", "te"))
 
 
@@ -35,6 +39,15 @@ def check_headers(headers: Mapping[str, str]) -> None:
         # A line break would begin another header, or the body.
         if any(ord(char) < 32 or ord(char) == 127 for char in value):
             raise ValueError(f"the value of {name!r} has control characters")
+
+
+def decoded(content: bytes, charset: str) -> str | None:
+    """The text in a charset that somebody else names, with what is none of it replaced; None: it is no charset of
+    texts."""
+    try:
+        return None if codecs.lookup(charset).name in _OF_NAMES else content.decode(charset, "replace")
+    except (LookupError, ValueError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +65,8 @@ class Answer:
     @property
     def text(self) -> str:
         """The content as text, in the charset that the answer names, else UTF-8; what is none of it is replaced."""
-        try:
-            return self.content.decode(self.response.charset_encoding or "utf-8", "replace")
-        except LookupError:
-            return self.content.decode("utf-8", "replace")
+        text = decoded(self.content, self.response.charset_encoding or "utf-8")
+        return self.content.decode("utf-8", "replace") if text is None else text
 
     def as_file(self) -> FileOutput:
         """The content as a file, by the last part of the URL's path."""

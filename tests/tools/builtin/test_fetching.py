@@ -90,6 +90,10 @@ class TestWebFetch:
             ("Привет, как дела? Сегодня хорошая погода.".encode("cp1251"), "text/plain", "Привет"),
             ("Grüße", "text/plain; charset=none-such", "Grüße"),
             ("Grüße", "text/plain; charset=base64", "Grüße"),
+            ("Grüße", "text/plain; charset=idna", "Grüße"),
+            ("Grüße", "text/plain; charset=undefined", "Grüße"),
+            ("g" * 200_000, "text/plain; charset=Punycode", "ggg"),
+            ('<html><meta charset="punycode"><body><p>' + "g" * 200_000, "text/html", "ggg"),
             ("<!DOCTYPE html><p>Hi there", "text/plain", "Hi there"),
             ("<html><body></body></html>", "text/html", "(The page has no text"),
             ("<div>" * 100_000 + "deep", "text/html", "("),
@@ -170,6 +174,11 @@ class TestHttpRequest:
     async def test_an_error_of_the_server_is_an_answer(self, site: Site) -> None:
         site.answer = lambda sent: Said("gone", 410)
         assert (await said(made("http_request"), url=site.url)).startswith("410 Gone\n")
+
+    @pytest.mark.parametrize("charset", ["none-such", "base64", "idna", "undefined", "punycode"])
+    async def test_a_charset_that_is_none_of_texts(self, site: Site, charset: str) -> None:
+        site.answer = lambda sent: Said("Grüße" + "g" * 200_000, type=f"text/plain; charset={charset}")
+        assert "\n\nGrüßeggg" in await said(made("http_request"), url=site.url)
 
     async def test_other_methods_are_for_those_who_may(self, site: Site) -> None:
         told = await said(made("http_request"), url=site.url, method="POST")
