@@ -50,6 +50,12 @@ def picture() -> Image:
 
 
 @server.tool()
+def many(pictures: int, texts: int) -> list[Image | str]:
+    """Pictures and texts."""
+    return [*[Image(data=PNG, format="png")] * pictures, *map(str, range(texts))]
+
+
+@server.tool()
 def long(size: int) -> str:
     """A long text."""
     return "x" * size

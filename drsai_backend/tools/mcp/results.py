@@ -8,7 +8,7 @@ import binascii
 import json
 import mimetypes
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from autogen_core.tools import ImageResultContent, TextResultContent
@@ -30,6 +30,8 @@ from drsai_backend.models.images import read_image
 from drsai_backend.tools.results import FileOutput
 
 Part: TypeAlias = TextResultContent | ImageResultContent | FileOutput
+_MOST: Final = 100
+"""Parts of an answer that are read: an image takes a process, one after the other."""
 
 
 async def of_call(result: CallToolResult) -> list[Part]:
@@ -41,7 +43,8 @@ async def of_call(result: CallToolResult) -> list[Part]:
 
 async def of_resource(result: ReadResourceResult) -> list[Part]:
     """The contents of a resource."""
-    return [await _resource(each) for each in result.contents]
+    parts = [await _resource(each) for each in result.contents[:_MOST]]
+    return [*parts, *_left_out(len(result.contents))]
 
 
 async def of_prompt(result: GetPromptResult) -> list[Part]:
@@ -54,7 +57,11 @@ async def of_prompt(result: GetPromptResult) -> list[Part]:
 
 
 async def _parts(content: Sequence[ContentBlock]) -> list[Part]:
-    return [await _part(block) for block in content]
+    return [*[await _part(block) for block in content[:_MOST]], *_left_out(len(content))]
+
+
+def _left_out(count: int) -> list[Part]:
+    return [_text(f"[{count - _MOST} more parts are left out, of {count}]")] if count > _MOST else []
 
 
 async def _part(block: ContentBlock) -> Part:

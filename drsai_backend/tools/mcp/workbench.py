@@ -336,11 +336,12 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
             else:
                 shown, whole = _Progress(run), {**arguments, **server.arguments.get(offered.name, {})}
                 async with self._pool.connection(server) as connection:
+                    until = asyncio.get_running_loop().time() + server.timeout
                     result = await connection.request(
                         lambda client: client.call_tool(offered.name, whole, progress_callback=shown),
                         server.timeout,
                     )
-                parts, is_error = await of_call(result), bool(result.is_error)
+                parts, is_error = await _in_time(server, until, of_call(result)), bool(result.is_error)
             if not parts:
                 return ToolResult(name=name, result=[], is_error=is_error)
             made = await to_result(name, parts, run, server.max_output)
@@ -360,6 +361,9 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
     async def _extra(self, server: McpStdio | McpHttp | McpSse, extra: _Extra, arguments: JsonObject) -> list[Part]:
         from drsai_backend.tools.mcp.results import of_prompt, of_resource
 
+        async def in_time(reading: Awaitable[list[Part]]) -> list[Part]:
+            return await _in_time(server, asyncio.get_running_loop().time() + server.timeout, reading)
+
         for field in _EXTRAS[extra][2]:
             if not isinstance(arguments.get(field), str):
                 raise ServerFailed(f"the argument `{field}` must be a string")
@@ -370,9 +374,8 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
                 templates = await self._read(server, lambda client: client.list_resource_templates())
                 rows += [_row(each, "uri_template", "name", "description") for each in templates.resource_templates]
             case "read_resource":
-                return await of_resource(
-                    await self._read(server, lambda client: client.read_resource(arguments["uri"]))
-                )
+                found = await self._read(server, lambda client: client.read_resource(arguments["uri"]))
+                return await in_time(of_resource(found))
             case "list_prompts":
                 listed = await self._read(server, lambda client: client.list_prompts())
                 rows = [_row(each, "name", "description", "arguments") for each in listed.prompts]
@@ -380,8 +383,19 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
                 more = cast(JsonObject, arguments.get("arguments") or {})
                 given = {key: str(value) for key, value in more.items()}
                 name = arguments["name"]
-                return await of_prompt(await self._read(server, lambda client: client.get_prompt(name, given)))
+                found = await self._read(server, lambda client: client.get_prompt(name, given))
+                return await in_time(of_prompt(found))
         return [TextResultContent(content=json.dumps(rows, ensure_ascii=False))]
+
+
+async def _in_time(server: McpStdio | McpHttp | McpSse, until: float, reading: Awaitable[list[Part]]) -> list[Part]:
+    """Return the parts that are read of an answer. Raises ServerFailed: not until then, a time of the event loop's."""
+    try:
+        async with asyncio.timeout_at(until):
+            return await reading
+    except TimeoutError:
+        text = f"{server.name} answered with what cannot be read within {server.timeout:g} seconds"
+        raise ServerFailed(text) from None
 
 
 def _check_arguments(server: McpStdio | McpHttp | McpSse, tools: Mapping[str, JsonObject]) -> None:

@@ -41,7 +41,7 @@ def web(url: str, **more: Any) -> McpHttp:
 
 
 async def test_what_is_told_of_a_server_that_answers(health: Health, http: McpHttp) -> None:
-    for server, tools in ((stdio(), 10), (http, 10), (http.model_copy(update={"include": ("double", "norm")}), 2)):
+    for server, tools in ((stdio(), 11), (http, 11), (http.model_copy(update={"include": ("double", "norm")}), 2)):
         found = await health.of(server)
         assert (found.up, found.error, found.tools) == (True, None, tools), found
         assert found.version == "7.1"

@@ -145,6 +145,15 @@ async def test_a_server_that_hangs_is_an_error_in_its_time() -> None:
     await soon(lambda: len(processes()) == 1)
 
 
+async def test_many_pictures_are_read_within_the_time_of_the_call() -> None:
+    """A process looks at each of them."""
+    many = await failure(McpWorkbench([stdio(timeout=2)]), "n__many", pictures=1_000, texts=0)
+    assert many == "n answered with what cannot be read within 2 seconds"
+    result = await McpWorkbench([stdio(timeout=60)]).call_tool("n__many", {"pictures": 1, "texts": 150})
+    assert [each.type for each in result.result[:2]] == ["ImageResultContent", "TextResultContent"]
+    assert result.to_text().endswith("98\n[51 more parts are left out, of 151]")
+
+
 async def test_answers_are_bounded(http: McpHttp) -> None:
     for server in (stdio(max_bytes=50_000), http.model_copy(update={"name": "n", "max_bytes": 50_000})):
         workbench = McpWorkbench([server])
