@@ -24,7 +24,7 @@ from drsai_backend.tools.literals import MAX_SECRETS, Secrets, TooManySecrets
 __all__ = ["FORMATS", "Converted", "convert", "convert_file"]
 
 FORMATS: Final = {each.name: each for each in (entity.FORMAT, functions.FORMAT, books.FORMAT)}
-_JSON: Final = re.compile(r'("(?:\\.|[^"\\])*")|\t|(?<![\w.])(-?\d+(?:\.\d+)?)[eE]([+-]?)(\d+)')
+_JSON: Final = re.compile(r'("(?:\\.|[^"\\])*"?)|\t|(?<![\w.])(-?\d+(?:\.\d+)?)[eE]([+-]?)(\d+)')
 
 
 def convert_file(file: str, format: str | None = None) -> Converted:

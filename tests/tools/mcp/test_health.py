@@ -221,7 +221,7 @@ async def test_who_may_ask_which(database_url: str, tmp_path: Path, unused_port:
 
             told = await check("numbers/check")
             assert (told["owner"], told["up"], told["tools"]) == ("tenant", True, 1), told
-            assert (await check("numbers/check?owner=operator"))["tools"] == 10
+            assert (await check("numbers/check?owner=operator"))["tools"] == 11
             assert (await check("numbers/check", "eve"))["owner"] == "operator"
             for name, path in (
                 ("eve", "far/check"),
