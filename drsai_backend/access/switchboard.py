@@ -42,8 +42,9 @@ class Switchboard:
         self.off: Mapping[Target, Off] = {}
 
     def find(self, kind: SwitchKind, name: str, tenant: str) -> SwitchedOff | None:
-        """Return what says that something is switched off, in all tenants or that one; None: it is on."""
-        for where in ("", tenant):
+        """Return what says that something is switched off, in that tenant or in all, in the words for the tenant where
+        it is both; None: it is on."""
+        for where in (tenant, ""):
             found = self.off.get(Target(kind, name, where))
             if found is not None:
                 after = None if found.until is None else found.until - time.time()

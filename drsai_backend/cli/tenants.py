@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from drsai_backend.cli.database import check_exists, opened, show_url
+from drsai_backend.cli.database import check_exists, show_url
 from drsai_backend.cli.options import AsJson, Yes
 from drsai_backend.cli.schema import database_and_schemas
 from drsai_backend.cli.screen import confirm, in_line, make_console, print_json
@@ -37,9 +37,7 @@ def move(
     Servers of both work on. New runs of the tenant are refused in both from now on, and begin in the other when this is
     done; while one is not over, nothing is moved. Whatever ends this: do it again, and it goes on.
     """
-    from drsai_backend.database.moving import move_tenant
-    from drsai_backend.datamodel.audit import CLI
-    from drsai_backend.datamodel.switches import CLOSED
+    from drsai_backend.database.moving import move_tenant, refuse_runs
 
     (database, extensions), (to, _) = database_and_schemas(source), database_and_schemas(target)
     for each in (database, to):
@@ -49,8 +47,7 @@ def move(
     console = make_console(stderr=as_json)
 
     def close() -> None:
-        with opened(source) as drsai:
-            drsai.switches.off("tenant", tenant, message=CLOSED, actor=CLI)
+        refuse_runs(database.url, tenant)
         back = f"`drsai switches on tenant {tenant} --database-url FROM` takes that back"
         console.print(f"new runs of {in_line(tenant)} are refused in {here}: {in_line(back)}", soft_wrap=True)
         time.sleep(_UNTIL_KNOWN)  # What begins until then is found, and waited for.

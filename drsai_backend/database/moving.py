@@ -25,6 +25,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlmodel import SQLModel
 
 from drsai_backend.database import migrations
+from drsai_backend.database.audit import audit_step
 from drsai_backend.database.copying import (
     Copied,
     check_revisions,
@@ -40,8 +41,9 @@ from drsai_backend.database.runs.statements import run, thread
 from drsai_backend.database.schemas import CORE, Schema, own_tables
 from drsai_backend.database.urls import parse_url
 from drsai_backend.datamodel import BudgetState, FileContent, RunStatus, Switch, table_of, utcnow
+from drsai_backend.datamodel.audit import CLI, Action
 from drsai_backend.datamodel.lifecycle import PENDING
-from drsai_backend.datamodel.switches import CLOSED, MOVING
+from drsai_backend.datamodel.switches import CLOSED, MOVING, is_of_move
 from drsai_backend.errors import Conflict, DatabaseError, InvalidRequest, NotFound
 
 STAYS: Final = {
@@ -74,8 +76,8 @@ def move_tenant(
         source, target: the URLs of the databases.
         tenant: the name.
         extensions: those whose tables are there, too.
-        close: has the source refuse new runs of the tenant, with `CLOSED`, once it is known that it can be moved; not
-            called where they are refused already.
+        close: has the source refuse new runs of the tenant (`refuse_runs`), once it is known that it can be moved, and
+            waits until servers go by it; not called where a move has done so before.
         tell: is told each step, as a sentence.
 
     Raises:
@@ -98,9 +100,8 @@ def move_tenant(
         _refuse_unknown_keys(origin, target)
         there = any(origin.execute(query.limit(1)).first() for query in queries.values())
         done = _begin(origin, source, target, tenant, queries, there=there)
-        is_lasting = sa.or_(_switch.c.until.is_(None), _switch.c.until > utcnow())
-        is_closed = origin.execute(sa.select(_switch).where(_is_whole(tenant), is_lasting)).first() is not None
-    if not is_closed:  # An operator's words stay.
+        is_closed = origin.execute(sa.select(_switch.c.id).where(is_of_move(tenant))).first() is not None
+    if not is_closed:  # What an operator has switched off is none: it may end by itself, and be lifted by its tenant.
         close()
     with connecting(source, write=False) as origin:
         _read_one_moment(origin)
@@ -116,15 +117,25 @@ def move_tenant(
     return [each for each in moved if each.rows]
 
 
+def refuse_runs(source: str, tenant: str) -> None:
+    """Have the source of a move refuse new runs of the tenant, with `CLOSED`. Blocks. Servers go by it within two
+    seconds."""
+    with connecting(source) as connection:
+        _mark(connection, tenant, CLOSED)
+        # In the server's log: by the tenant's own, a switch of its operators would be taken for the server's.
+        insert, entry = audit_step(CLI, Action.SWITCHED_OFF, f"tenant {tenant}", detail={"message": CLOSED})
+        insert.run(connection, entry)
+
+
 def _open(source: str, target: str, tenant: str) -> None:
     """Let runs begin in the target; whom an operator had refused in the source is refused there, in the same words."""
+    lasts = sa.or_(_switch.c.until.is_(None), _switch.c.until > utcnow())
     with connecting(source, write=False) as origin:
-        refused = origin.execute(sa.select(_switch).where(_is_whole(tenant), _switch.c.message != CLOSED)).mappings()
+        refused = origin.execute(sa.select(_switch).where(_is_whole(tenant), lasts)).mappings()
         values = [{name: value for name, value in row.items() if name != "id"} for row in refused]
     with connecting(target) as connection:
-        connection.execute(sa.delete(_switch).where(_is_mark(tenant)))
+        connection.execute(sa.delete(_switch).where(sa.or_(_is_whole(tenant), is_of_move(tenant))))
         if values:
-            connection.execute(sa.delete(_switch).where(_is_whole(tenant)))
             connection.execute(sa.insert(_switch), values)
 
 
@@ -136,7 +147,7 @@ def rows_of(table: sa.Table, tenant: str) -> sa.ColumnElement[bool]:
     """
     for key in table.foreign_keys:
         return key.parent.in_(sa.select(key.column).where(rows_of(key.column.table, tenant)))
-    if table is _switch:  # The one that this has switched off is no part of it.
+    if table is _switch:  # Whether it is off in all follows at the end.
         return sa.and_(_switch.c.tenant == tenant, _switch.c.kind != "tenant")
     if "tenant" in table.c:
         return table.c.tenant == tenant
@@ -191,8 +202,8 @@ def _begin(origin: sa.Connection, source: str, target: str, tenant: str, queries
     with connecting(target) as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(sa.text(migrations.LOCK_SQL))
-        message = connection.scalar(sa.select(_switch.c.message).where(_is_mark(tenant)))
-        if message is not None:
+        message = connection.scalar(sa.select(_switch.c.message).where(is_of_move(tenant)))
+        if message is not None and message != CLOSED:  # which a move from there has left
             which, _, digest = message.removeprefix(MOVING).strip(" ()").partition(":")
             if which != _which(source):  # whose rows must not replace those that are nowhere else by now
                 raise Conflict(f"{tenant} is being moved there from another database: name that one, as before")
@@ -273,14 +284,10 @@ def _which(source: str) -> str:
 
 
 def _mark(connection: sa.Connection, tenant: str, message: str) -> None:
-    mine = {"tenant": tenant, "kind": "tenant", "name": tenant}
-    connection.execute(sa.delete(_switch).where(*(_switch.c[name] == value for name, value in mine.items())))
-    connection.execute(sa.insert(_switch).values(**mine, at=utcnow(), message=message))
+    connection.execute(sa.delete(_switch).where(is_of_move(tenant)))
+    mark = {"tenant": "", "kind": "tenant", "name": tenant, "at": utcnow(), "message": message}
+    connection.execute(sa.insert(_switch).values(**mark))
 
 
 def _is_whole(tenant: str) -> sa.ColumnElement[bool]:
     return sa.and_(_switch.c.tenant == tenant, _switch.c.kind == "tenant")
-
-
-def _is_mark(tenant: str) -> sa.ColumnElement[bool]:
-    return sa.and_(_is_whole(tenant), _switch.c.message.startswith(MOVING, autoescape=True))

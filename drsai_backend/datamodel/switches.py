@@ -21,7 +21,7 @@ class Switch(KeyedRecord, table=True):
     __table_args__ = (sa.UniqueConstraint("tenant", "kind", "name"), NEVER_AGAIN)
 
     at: datetime = Field(default_factory=utcnow, sa_type=UTCDateTime, description="When it was switched off.")
-    tenant: str = Field(description="Empty: in all.")
+    tenant: str = Field(description="Empty: in all; of a tenant, that it is moved.")
     kind: str = short_text(8, description="`team`, `model`, `tool`, `tenant`, `all` or `worker`.")
     name: str = Field(description="Of the team, model, tool or tenant; else empty.")
     message: str = Field(description="What who asks for it is told.")
@@ -31,11 +31,15 @@ class Switch(KeyedRecord, table=True):
 
 
 _switch = table_of(Switch)
-is_of_a_move: Final = sa.or_(_switch.c.message == CLOSED, _switch.c.message.startswith(MOVING, autoescape=True))
-"""Whether a switch is one of a move of its tenant, in the database that it comes from or goes to."""
 
 
-def is_moved(tenant: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+def is_of_move(tenant: sa.ColumnElement[str] | str) -> sa.ColumnElement[bool]:
+    """Return which switch is the one of a move of a tenant, in the database that it comes from or goes to. It is of no
+    tenant, as only a move makes one: beside it is what operators have switched off, in whatever words."""
+    return sa.and_(_switch.c.tenant == "", _switch.c.kind == "tenant", _switch.c.name == tenant)
+
+
+def is_moved(tenant: sa.ColumnElement[str] | str) -> sa.ColumnElement[bool]:
     """Return what says whether a tenant is moved from here, or is being moved here: nobody but who asks for it goes on
     with a run of it then."""
-    return sa.exists().where(_switch.c.tenant == tenant, _switch.c.kind == "tenant", is_of_a_move)
+    return sa.exists().where(is_of_move(tenant))

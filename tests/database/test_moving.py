@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from drsai_backend import DrSai
 from drsai_backend.config import Settings
 from drsai_backend.database import migrations
 from drsai_backend.database.migrations import connecting
-from drsai_backend.database.moving import STAYS, move_tenant, rows_of
+from drsai_backend.database.moving import STAYS, move_tenant, refuse_runs, rows_of
 from drsai_backend.datamodel import AgentJson, FileContent, RunStatus, Switch, Thread, table_of, utcnow
+from drsai_backend.datamodel.switches import CLOSED, is_moved
 from drsai_backend.errors import Conflict, DatabaseError, DrSaiError, InvalidRequest, NotFound
 from tests.support.every_row import TABLES, fill
 
@@ -89,17 +91,36 @@ def test_all_of_one_tenant_goes_and_nothing_of_another(urls: list[str]) -> None:
     assert _all(target) == {name: len(mine.get(name, [])) for name in before}
 
 
-def test_whom_an_operator_has_refused_is_refused_in_the_target(urls: list[str]) -> None:
+@pytest.mark.parametrize("hours", [None, 2], ids=["for good", "until"])
+def test_whom_an_operator_has_refused_is_refused_in_the_target(urls: list[str], hours: int | None) -> None:
+    """The move refuses them beside that: what an operator has switched off may end before the move, or be lifted."""
     source, target = urls
     _fill(source)
-    off = {"tenant": "acme", "kind": "tenant", "name": "acme", "message": "Not paid.", "at": utcnow()}
+    switch, until = table_of(Switch), None if hours is None else utcnow() + timedelta(hours=hours)
+    off = {"tenant": "acme", "kind": "tenant", "name": "acme", "message": "Not paid.", "at": utcnow(), "until": until}
     with connecting(source) as connection:
-        connection.execute(sa.delete(table_of(Switch)).where(ME))
-        connection.execute(sa.insert(table_of(Switch)).values(**off))
-    move_tenant(source, target, "acme", close=lambda: pytest.fail("the operator's words stay"))
-    for url in urls:
+        connection.execute(sa.delete(switch).where(ME))
+        connection.execute(sa.insert(switch).values(**off))
+    moving, closed = list[bool](), list[str]()
+
+    def close() -> None:
+        closed.append(source)
+        refuse_runs(source, "acme")
+
+    def tell(_: str) -> None:
+        for url in urls:
+            with connecting(url, write=False) as connection:
+                moving.append(connection.scalar(sa.select(is_moved("acme"))) or False)
+
+    move_tenant(source, target, "acme", close=close, tell=tell)
+    assert (closed, moving) == ([source], [True] * 4)
+    for url, messages in ((source, {("Not paid.", until), (CLOSED, None)}), (target, {("Not paid.", until)})):
         with connecting(url, write=False) as connection:
-            assert connection.execute(sa.select(table_of(Switch).c.message).where(ME)).scalars().all() == ["Not paid."]
+            found = connection.execute(sa.select(switch.c.message, switch.c.until).where(ME)).all()
+        assert {(*row,) for row in found} == messages
+    move_tenant(target, source, "acme", close=lambda: refuse_runs(target, "acme"))
+    with connecting(source, write=False) as connection:
+        assert connection.execute(sa.select(switch.c.message).where(ME)).scalars().all() == ["Not paid."]
 
 
 def test_new_rows_of_both_databases_never_have_one_key(urls: list[str]) -> None:

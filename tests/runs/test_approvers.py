@@ -19,10 +19,10 @@ from sqlalchemy.orm import Session
 
 from drsai_backend import Answer, AssistantAgent, DrSai, DrSaiAgent, RunStatus, Thread, requires_approval
 from drsai_backend.access.principal import ROLES, Principal
+from drsai_backend.database.moving import refuse_runs
 from drsai_backend.datamodel import Run, utcnow
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import ThreadName
-from drsai_backend.datamodel.switches import CLOSED
 from drsai_backend.errors import ConfigurationError, DrSaiError, Forbidden, InvalidRequest, NotFound
 from drsai_backend.runs import InputMessage
 from drsai_backend.runs.threads.queries import input_requests_query
@@ -270,11 +270,11 @@ async def test_a_deadline_that_passes_denies_the_call(make: Make) -> None:
     assert said.startswith("told: The call was denied: nobody of role:treasurer answered until 2")
 
 
-async def test_it_denies_nothing_while_the_tenant_is_moved(make: Make) -> None:
+async def test_it_denies_nothing_while_the_tenant_is_moved(make: Make, database_url: str) -> None:
     till = Till(by="role:treasurer", deadline=timedelta(seconds=0.3))
     drsai = await make({"crew": till}, **QUICK)
     await asked(drsai)
-    await drsai.switches.off("tenant", "acme", message=CLOSED)
+    await asyncio.to_thread(refuse_runs, database_url, "acme")
     await asyncio.sleep(1)
     assert (await stored(drsai)).status is RunStatus.AWAITING_INPUT
     await drsai.switches.on("tenant", "acme")

@@ -14,7 +14,7 @@ from drsai_backend.database.audit import audit, newest_by
 from drsai_backend.database.pages import Cursor, given
 from drsai_backend.datamodel import Switch, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor, By
-from drsai_backend.datamodel.switches import is_of_a_move
+from drsai_backend.datamodel.switches import is_moved, is_of_move
 from drsai_backend.errors import Conflict, Forbidden
 from drsai_backend.features.switches.base import SwitchInfo
 from drsai_backend.json_types import JsonObject
@@ -59,10 +59,11 @@ def switch_off(session: Session, target: Target, message: str, until: datetime |
 
 
 def switch_on(session: Session, target: Target, actor: Actor) -> bool:
-    """Switch something on. False: it is on. Raises Forbidden: the server's operator has switched it off, or a move of
-    the tenant has, and the actor is one of the API's."""
+    """Switch something on, also a tenant that is moved. False: it is on. Raises Forbidden: the server's operator has
+    switched it off, or a move of the tenant has, and the actor is one of the API's."""
     _check_own(session, target, actor)
-    if not session.connection().execute(sa.delete(_switch).where(_of(target), _is_off())).rowcount:
+    which = sa.or_(_of(target), is_of_move(target.name)) if target.kind == "tenant" else _of(target)
+    if not session.connection().execute(sa.delete(_switch).where(which, _is_off())).rowcount:
         return False
     audit(session, actor, Action.SWITCHED_ON, _subject(target), target.tenant or None)
     return True
@@ -73,12 +74,13 @@ def _check_own(session: Session, target: Target, actor: Actor) -> None:
     has, but the audit log: what it does not know any more is the server's."""
     if actor.by is not By.USER:
         return
-    query = sa.select(is_of_a_move).where(_of(target), _is_off())
-    if (is_a_move := session.connection().execute(query).scalar()) is None:
+    connection, what = session.connection(), f"the {_subject(target)} cannot be switched here"
+    if target.kind == "tenant" and connection.execute(sa.select(is_moved(target.name))).scalar():
+        raise Forbidden(f"{what}: it is being moved to another database")
+    if connection.execute(sa.select(_switch.c.id).where(_of(target), _is_off())).first() is None:
         return
-    if is_a_move or newest_by(session, Action.SWITCHED_OFF, _subject(target), target.tenant) is not By.USER:
-        why = "it is being moved to another database" if is_a_move else "the server's operator has switched it off"
-        raise Forbidden(f"the {_subject(target)} cannot be switched here: {why}")
+    if newest_by(session, Action.SWITCHED_OFF, _subject(target), target.tenant) is not By.USER:
+        raise Forbidden(f"{what}: the server's operator has switched it off")
 
 
 def _is_off() -> sa.ColumnElement[bool]:

@@ -12,9 +12,11 @@ from pydantic import SecretStr
 from sqlalchemy.orm import Session
 
 from drsai_backend import AssistantAgent, DrSai, RunContext, RunStatus
+from drsai_backend.database.moving import refuse_runs
 from drsai_backend.datamodel import Run, WebhookDelivery, table_of, utcnow
+from drsai_backend.datamodel.audit import Actor, By
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.datamodel.switches import CLOSED, MOVING
+from drsai_backend.errors import Forbidden
 from drsai_backend.features.budgets import extension
 from drsai_backend.features.budgets.base import periods
 from drsai_backend.features.budgets.extension import BATCH, Resuming
@@ -95,13 +97,17 @@ async def test_a_setting_is_a_change(make: Make, recovery: str) -> None:
 
 
 @pytest.mark.usefixtures("never")
-@pytest.mark.parametrize("message", [CLOSED, f"{MOVING} (0123:)"], ids=["source", "target"])
-async def test_those_of_a_tenant_that_is_moved_are_left_alone(make: Make, message: str) -> None:
-    """In both databases, so that none is under way in either."""
+async def test_those_of_a_tenant_that_is_moved_are_left_alone(make: Make, database_url: str) -> None:
+    """Also where an operator had switched it off before, and lifts that."""
     drsai = await make({"pair": pair}, budget_user={"tokens_day": CALL + 20})
     assert (await asking(drsai).chat(**FEW)).json()["drsai"]["status"] == "paused"
-    await drsai.switches.off("tenant", "acme", message=message)
+    olga = Actor(By.USER, "olga", "key_1")
+    await drsai.switches.off("tenant", "acme", message="Not paid.", actor=olga)
+    await asyncio.to_thread(refuse_runs, database_url, "acme")
     await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=100_000)
+    assert await looking(drsai).look() == 0
+    with pytest.raises(Forbidden, match="is being moved"):
+        await drsai.switches.on("tenant", "acme", actor=olga)
     assert await looking(drsai).look() == 0
     await drsai.switches.on("tenant", "acme")
     assert await looking(drsai).look() == 1

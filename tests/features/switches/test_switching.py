@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from drsai_backend import DrSai
 from drsai_backend.access.principal import ROLES, Scope
+from drsai_backend.database.moving import refuse_runs
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import CLI, Actor, By
-from drsai_backend.datamodel.switches import CLOSED, MOVING
+from drsai_backend.datamodel.switches import CLOSED, is_moved
 from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest
 from drsai_backend.features.switches import rows
 from tests.features.switches.conftest import GONE, Make, asking, later_on
@@ -199,13 +201,14 @@ async def test_operators_switch_what_is_of_their_tenant(make: Make) -> None:
     assert (await http.get(AT)).status_code == 403
 
 
-async def test_what_the_servers_operator_has_switched_off_stays_so(make: Make) -> None:
+async def test_what_the_servers_operator_has_switched_off_stays_so(make: Make, database_url: str) -> None:
     """By the command line, by a program, or for a move: an operator of the tenant neither lifts nor changes it."""
     drsai = await make()
     http = asking(drsai, "olga", scopes=frozenset({Scope.RUNS_ADMIN})).http
     research, whole = {"kind": "team", "name": "research"}, {"kind": "tenant", "name": "acme"}
     await drsai.switches.off("team", "research", tenant="acme", message=GONE, actor=CLI)
-    await drsai.switches.off("tenant", "acme", message=CLOSED)
+    assert (await http.put(AT, json={**whole, "message": "Mine."})).status_code == 200
+    await asyncio.to_thread(refuse_runs, database_url, "acme")
     for named, why in ((research, "the server's operator"), (whole, "moved to another database")):
         for refused in (
             await http.delete(AT, params=named),
@@ -213,13 +216,14 @@ async def test_what_the_servers_operator_has_switched_off_stays_so(make: Make) -
         ):
             assert refused.status_code == 403, refused.text
             assert why in refused.json()["error"]["message"]
-    assert {each["message"] for each in (await http.get(AT)).json()["data"]} == {GONE, CLOSED}
-    # A mark is stored by a move alone, of which the audit log has nothing: what it has is of before.
+    assert {each["message"] for each in (await http.get(AT)).json()["data"]} == {GONE, "Mine."}
+    assert ("tenant", "acme", "") in await switches(drsai)
     await drsai.switches.on("tenant", "acme")
-    await drsai.switches.off("tenant", "acme", message=f"{MOVING} (0123:)", actor=OLGA)
-    assert (await http.delete(AT, params=whole)).status_code == 403
-    for kind, name in (("tenant", "acme"), ("team", "research")):
-        await drsai.switches.on(kind, name, tenant="acme")
+    # Words are no move.
+    assert (await http.put(AT, json={**whole, "message": CLOSED})).status_code == 200
+    assert not await drsai.database.read(lambda session: session.scalar(sa.select(is_moved("acme"))))
+    assert (await http.delete(AT, params=whole)).json()["deleted"]
+    assert await drsai.switches.on("team", "research", tenant="acme")
     assert (await http.put(AT, json={**research, "message": "Mine."})).status_code == 200
     assert (await http.put(AT, json={**research, "message": "Mine again."})).status_code == 200
     assert (await http.delete(AT, params=research)).json()["deleted"]
