@@ -674,7 +674,8 @@ class SyncAllRuns:
             limit: how many at most.
 
         A page of those that are found by `text` or `tool` looks at 5,000 messages at most (of one run at least), and
-        may have fewer runs than `limit`, or none, and a `next`.
+        may have fewer runs than `limit`, or none, and a `next`; so may one of those that are found by `error_code`
+        where texts are encrypted: it looks at 1,000 runs that have failed.
 
         Raises:
             InvalidRequest: `after` is no `next` of such a list, or something of `of` cannot be.
