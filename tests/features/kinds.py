@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import sqlalchemy as sa
@@ -92,6 +93,33 @@ class Outside(Extension):
         if self.is_away:
             raise ConnectionError("it is away")
         return [("count.txt", str(self.kept.get(owner, 0)).encode())]
+
+
+class Piece(bytes):
+    """Bytes of which it can be seen how many somebody still has."""
+
+    alive: ClassVar[int] = 0
+
+    def __init__(self, _: bytes) -> None:
+        Piece.alive += 1
+
+    def __del__(self) -> None:
+        Piece.alive -= 1
+
+
+class Large(Extension):
+    """Has much of users, a piece at a time."""
+
+    name = "large"
+    held: ClassVar[list[int]] = []
+    fails: ClassVar[bool] = False
+
+    def export_user(self, session: Session, owner: Owner) -> Iterator[tuple[str, bytes]]:
+        for number in range(5):
+            self.held.append(Piece.alive)
+            if self.fails and number == 3:
+                raise ConnectionError("it is away")
+            yield f"{number}.txt", Piece(b"%d" % number)
 
 
 class Plain(Extension):

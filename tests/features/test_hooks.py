@@ -25,7 +25,7 @@ from drsai_backend.features.extensions import schemas_of
 from drsai_backend.state.portable.archive import export_user
 from drsai_backend.state.travel import Place
 from tests.features.conftest import Extended
-from tests.features.kinds import Binder, End, Ends, Failing, Leaf, Leaves, Outside, Plain
+from tests.features.kinds import Binder, End, Ends, Failing, Large, Leaf, Leaves, Outside, Plain
 from tests.support.commands import Commands, clean_environment
 from tests.support.teams.crew import Asker, Crew
 
@@ -241,6 +241,27 @@ async def test_what_is_kept_elsewhere_goes_though_a_deletion_was_cut_off_when_th
     assert await drsai.users.delete(ANN) == {"outside": 2}
     with pytest.raises(NotFound, match="nothing belongs to a user 'ann' here"):
         await drsai.users.delete(ANN)
+
+
+async def test_what_an_extension_exports_is_in_memory_a_piece_at_a_time(
+    extended: Extended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    monkeypatch.setattr(Large, "held", held)
+    drsai = await extended({"crew": Crew()}, Large)
+    path, hooks = tmp_path / "a.zip", drsai.engine.hooks
+    await asyncio.to_thread(export_user, drsai.files, ANN, path, PROGRAM, hooks)
+    with ZipFile(path) as archive:
+        assert [archive.read(f"large/{number}.txt") for number in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert len(held) == 5
+    assert max(held) <= 1
+    # What fails in the middle is no trouble of the file, and leaves the one of before.
+    monkeypatch.setattr(Large, "fails", True)
+    with pytest.raises(ConnectionError, match="it is away"):
+        await asyncio.to_thread(export_user, drsai.files, ANN, path, PROGRAM, hooks)
+    with ZipFile(path) as archive:
+        assert archive.read("large/4.txt") == b"4"
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
 
 
 async def test_a_deletion_that_an_extension_cannot_do_is_not_done(

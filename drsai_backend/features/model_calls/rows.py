@@ -26,6 +26,8 @@ _kept, _entry, _run, _thread = table_of(KeptCall), table_of(UsageEntry), table_o
 _k, _e = _kept.c, _entry.c
 _CALL_ID: Final = sa.cast(_e.epoch, sa.String) + "-" + sa.cast(_e.number, sa.String)
 _SHOWN: Final = ("epoch", "number", "turn", "agent", "tool", "model", "profile", "prompt_tokens", "completion_tokens")
+_PAGE: Final = 20
+"""How many calls are in memory at a time: each may be of megabytes."""
 _CURSOR: Final = Cursor((_e.epoch, _e.number), PLACE, newest_first=False)
 
 
@@ -70,7 +72,11 @@ def prune(session: Session, before: datetime, limit: int = 500) -> int:
 
 
 def files_of(session: Session, owner: Owner) -> Iterator[tuple[str, bytes]]:
-    """Yield what is kept of the calls in a user's threads, as files of their archive."""
-    query = sa.select(_k.run_id, _k.epoch, _k.number, _k.data).join(_thread, _k.thread_key == _thread.c.id)
-    for row in session.connection().execute(query.where(*owned_by(_thread, owner))):
-        yield f"{row.run_id}/{row.epoch}-{row.number}.json.gz", row.data
+    """Yield what is kept of the calls in a user's threads, as files of their archive, read a few at a time."""
+    key = tuple(_kept.primary_key.columns)
+    query = sa.select(*key, _k.data).join(_thread, _k.thread_key == _thread.c.id).where(*owned_by(_thread, owner))
+    query, after = query.order_by(*key).limit(_PAGE), sa.true()
+    while rows := session.connection().execute(query.where(after)).all():
+        for row in rows:
+            yield f"{row.run_id}/{row.epoch}-{row.number}.json.gz", row.data
+        after = sa.tuple_(*key) > sa.tuple_(*(sa.literal(rows[-1][n], each.type) for n, each in enumerate(key)))

@@ -15,6 +15,7 @@ API keys are not in it, those of users' model endpoints neither.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -43,10 +44,18 @@ FORMAT_VERSION: Final = 1
 _PAGE: Final = 500
 
 
+class _HookFailed(Exception):
+    """What a feature raises is no trouble of the file."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 def export_user(files: Files, owner: Owner, path: Path, actor: Actor, hooks: Hooks = NO_HOOKS) -> int:
     """Write all that is a user's to a file, which nobody else may read. Blocks. It is there when it is whole, and when
-    the audit log says so; what was there under that name is replaced. A thread, a page of rows and a
-    part of a file are in memory at a time. `hooks` bring tables and files of features.
+    the audit log says so; what was there under that name is replaced. A thread, a page of rows, a
+    part of a file and what a feature gives at once are in memory at a time. `hooks` bring tables and files of features.
 
     Returns:
         How many threads are in it.
@@ -59,20 +68,14 @@ def export_user(files: Files, owner: Owner, path: Path, actor: Actor, hooks: Hoo
     """
     database = files.database
     part = path.with_name(f"{path.name}.part")
-    # Before the archive is opened: what fails here is no trouble of the file.
-    brought = {
-        f"{name}/{file}": data
-        for name, hook in hooks.export_user.items()
-        for file, data in database.read_sync(partial(_brought, hook, owner))
-    }
     try:
         with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "r+b") as opened:
             with ZipFile(opened, "w", ZIP_DEFLATED) as archive:
                 threads = _write_threads(database, owner, archive)
                 _write_rows(database, owner, archive, hooks)
                 _write_files(files, owner, archive)
-                for file, data in brought.items():
-                    archive.writestr(file, data)
+                for name, hook in hooks.export_user.items():
+                    database.read_sync(partial(_write_brought, owner=owner, archive=archive, name=name, hook=hook))
                 manifest = {
                     "format": FORMAT_VERSION,
                     **owner._asdict(),
@@ -87,6 +90,8 @@ def export_user(files: Files, owner: Owner, path: Path, actor: Actor, hooks: Hoo
             partial(audit, actor=actor, action=Action.USER_EXPORTED, subject=owner.user_id, owner=owner, detail=detail)
         )
         part.replace(path)
+    except _HookFailed as failed:
+        raise failed.error from None
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be written: {error.strerror}", param="export") from None
     finally:
@@ -129,8 +134,19 @@ def _write_files(files: Files, owner: Owner, archive: ZipFile) -> None:
                     file.write(data)
 
 
-def _brought(hook: ExportUser, owner: Owner, session: Session) -> list[tuple[str, bytes]]:
-    return [*hook(session, owner)]
+def _write_brought(session: Session, owner: Owner, archive: ZipFile, name: str, hook: ExportUser) -> None:
+    there = {*archive.namelist()}  # Where the connection was lost in the middle, it is called again.
+    for file, data in _brought(session, owner, hook):
+        if (path := f"{name}/{file}") not in there:
+            archive.writestr(path, data)
+
+
+def _brought(session: Session, owner: Owner, hook: ExportUser) -> Iterator[tuple[str, bytes]]:
+    """Yield what a feature has, one after the other."""
+    try:
+        yield from hook(session, owner)
+    except OSError as error:
+        raise _HookFailed(error) from error
 
 
 def _rows(session: Session, table: sa.Table, owner: Owner, after: tuple[object, ...] | None) -> list[JsonObject]:

@@ -22,6 +22,7 @@ from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import AutoGenMessage, KeptCall, Run, UsageEntry, table_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, InvalidRequest, NotFound, RunFailed
+from drsai_backend.features.model_calls import rows
 from drsai_backend.features.model_calls.extension import ModelCalls
 from tests.support.commands import Command, Commands
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
@@ -243,7 +244,8 @@ async def test_it_goes_with_its_thread_and_its_user(drsai: DrSai) -> None:
     assert await count(drsai) == 2
 
 
-async def test_an_archive_has_it(drsai: DrSai, model: ModelServer) -> None:
+async def test_an_archive_has_it(drsai: DrSai, model: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_PAGE", 1)
     run_id = await asked(drsai)
     files = await drsai.database.read(lambda session: dict(calls_of(drsai).export_user(session, ANN)))
     assert {*files} == {f"{run_id}/1-1.json.gz", f"{run_id}/1-2.json.gz"}
