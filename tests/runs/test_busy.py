@@ -12,6 +12,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import QueuedInput, Run
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest, TeamBuildError, ThreadBusy
+from tests.support.calls import Gate
 from tests.support.teams.crew import Crew
 from tests.support.threads import LATE, QUICK, WHERE, Make, ended, request, said, sources, thread_of, turns, two, until
 
@@ -295,6 +296,24 @@ async def test_a_message_to_a_paused_run_goes_on_with_it(make: Make, where: int)
     handle = await workers[where].engine.start(*request("and y"))
     assert (await handle.wait()).status is RunStatus.COMPLETED
     assert sources(await thread_of(workers[0])) == ["user", "ann", "bob", "user", "eve"]
+
+
+async def test_a_message_that_comes_while_the_run_pauses_resumes_it(make: Make) -> None:
+    crew = Crew()
+    crew.bob.hold()
+    drsai = await make({"crew": crew}, **QUICK)
+    first = await drsai.engine.start(*request("x"))
+    await turns(drsai, 1)
+    await drsai.engine.pause(Principal(), "t")
+    outlook = Gate(drsai.engine._starter, "outlook")
+    asked = asyncio.create_task(drsai.engine.start(*request("and y")))
+    await outlook.reached.wait()
+    crew.bob.release()
+    assert (await first.wait()).status is RunStatus.PAUSED
+    outlook.opened.set()
+    async with asyncio.timeout(30):
+        assert (await (await asked).wait()).status is RunStatus.COMPLETED
+    assert sources(await thread_of(drsai)) == ["user", "ann", "bob", "user", "eve"]
 
 
 async def test_interrupt_a_paused_run(make: Make) -> None:

@@ -121,7 +121,8 @@ def enqueue(
             it is the answer, as any other new message is.
 
     Returns:
-        The thread's key; None: the thread is free, and nothing was queued.
+        The thread's key; None: nothing was queued, as the thread is free, or its run was paused and the input does not
+            steer it.
 
     Raises:
         ThreadBusy: `MAX_QUEUED` inputs wait already.
@@ -131,6 +132,9 @@ def enqueue(
     mine = of_thread(thread, name)
     statuses = {*BUSY, RunStatus.AWAITING_INPUT} if behind_question else BUSY
     busy = () if anyway else (sa.or_(thread.c.status.in_(statuses), thread.c.queued > 0),)
+    # Behind a paused run, nobody would take it up: it is to resume the run.
+    if not (anyway or new.policy == "steer"):
+        busy += (thread.c.status != RunStatus.PAUSED,)
     values: dict[str, object] = {"queued": thread.c.queued + 1}
     if control is not None:
         is_live = thread.c.status.in_(BUSY)

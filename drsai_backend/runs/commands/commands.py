@@ -258,7 +258,8 @@ class Commands:
 
     async def take(self, given: Placed, head: ThreadHead | None, *, anyway: bool = False) -> Queued | None:
         """Do with an input what its policy says, on a thread that was busy a moment ago. `head=None`: this process runs
-        it. `anyway`: queue it even if the thread is free. None: the thread is free now, and nothing was done.
+        it. `anyway`: queue it even if the thread is free. None: nothing was done, as the thread is free now, or its run
+        was paused meanwhile.
 
         Raises:
             ThreadBusy: the policy is to refuse it, or the queue is full.
