@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.errors import Unauthenticated
 
+if TYPE_CHECKING:
+    from drsai_backend.access.key_store import ApiKeys
+    from drsai_backend.access.tokens import TokenVerifier
+
 _HOW: Final = "send an API key as `Authorization: Bearer sk-drsai-…`"
-
-
-class Keys(Protocol):
-    """API keys, as `drsai_backend.access.key_store.ApiKeys` has them."""
-
-    async def check(self, text: str) -> Principal:
-        """Return whose key it is. Raises Unauthenticated."""
-        ...
-
-    async def any_exist(self) -> bool:
-        """Whether one was ever made."""
-        ...
-
-    @property
-    def had_none(self) -> bool:
-        """Whether none was when that was looked at last."""
-        ...
-
-
-class Tokens(Protocol):
-    """JSON Web Tokens, as `drsai_backend.access.tokens.TokenVerifier` checks them."""
-
-    async def verify(self, token: str) -> Principal:
-        """Return who a token says it is. Raises Unauthenticated."""
-        ...
 
 
 class Authenticator:
@@ -44,7 +23,7 @@ class Authenticator:
         required: False: nobody needs a key until the first one is made.
     """
 
-    def __init__(self, keys: Keys, tokens: Tokens | None = None, *, required: bool = False) -> None:
+    def __init__(self, keys: ApiKeys, tokens: TokenVerifier | None = None, *, required: bool = False) -> None:
         self._keys = keys
         self._tokens = tokens
         self.required = required or tokens is not None

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal
 
 from drsai_backend.database import Database
 from drsai_backend.database.runs.reads import read_run
@@ -27,9 +27,12 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.runs.feed.handle import Attempt, Handle
 from drsai_backend.runs.feed.live_run import LiveRun
-from drsai_backend.runs.feed.replay import StoredRequest, find_repeated_request, find_run_of
+from drsai_backend.runs.feed.replay import find_repeated_request, find_run_of
 from drsai_backend.runs.intake.request_digest import RequestDigests
 from drsai_backend.runs.requests import Admitted, run_ids_since
+
+if TYPE_CHECKING:
+    from drsai_backend.runs.intake.intake import Intake
 
 Mode = Literal["left", "always", "off"]
 _UNDER_WAY: Final = frozenset({RunStatus.CREATED, RunStatus.RUNNING})
@@ -37,18 +40,6 @@ _SECONDS: Final = 900.0
 """For how long after its first try a request may be repeated: OpenAI's clients wait 600 seconds for an answer."""
 _KEPT: Final = 256
 """Most attempts whose clients have left that a process remembers."""
-
-
-class Starts(Protocol):
-    """What begins runs, and reads requests that were served: the intake."""
-
-    async def begin(self, request: Admitted) -> Handle:
-        """Begin the run of a request."""
-        ...
-
-    async def again(self, request: Admitted, found: StoredRequest) -> Handle:
-        """A request that was served before, read once more."""
-        ...
 
 
 class Repeats:
@@ -65,7 +56,7 @@ class Repeats:
         self,
         database: Database,
         mode: Mode,
-        starts: Starts,
+        starts: Intake,
         live: Callable[[ThreadName], LiveRun | None],
     ) -> None:
         self._database = database
@@ -80,7 +71,7 @@ class Repeats:
         """Begin the run of a request, unless that is a repeat of one whose run is there.
 
         Raises:
-            Exception: what `Starts.begin` raises.
+            Exception: what `Intake.begin` raises.
         """
         if request.ask.origin.repeated is None or request.ask.origin.key is not None or self._mode == "off":
             return await self._starts.begin(request)

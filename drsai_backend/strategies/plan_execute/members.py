@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncGenerator, Sequence
-from typing import ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from autogen_agentchat.agents import BaseChatAgent
 from autogen_agentchat.base import Response
@@ -17,7 +17,7 @@ from autogen_agentchat.messages import (
     TextMessage,
     ThoughtEvent,
 )
-from autogen_core import CancellationToken, Image
+from autogen_core import CancellationToken
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import (
     AssistantMessage,
@@ -34,7 +34,7 @@ from drsai_backend.errors import DrSaiError, EndpointFailed, InvalidRequest
 from drsai_backend.models.calls.run_client import takes_parameter
 from drsai_backend.models.fallback.failures import failure_of
 from drsai_backend.strategies.plan_execute import prompts
-from drsai_backend.strategies.plan_execute.board import Board, Next
+from drsai_backend.strategies.plan_execute.board import Next
 from drsai_backend.strategies.plan_execute.plan import (
     Plan,
     PlanError,
@@ -46,26 +46,12 @@ from drsai_backend.strategies.plan_execute.plan import (
 from drsai_backend.teams.kept_calls import calls_in
 from drsai_backend.teams.suspension import parse_decision
 
+if TYPE_CHECKING:
+    from drsai_backend.strategies.plan_execute.team import PlanExecuteManager
+
 _log = logging.getLogger("drsai.team")
 
 Said = BaseAgentEvent | BaseChatMessage | Response
-
-
-class ManagerView(Protocol):
-    """What the members see of their team's work: its manager."""
-
-    @property
-    def board(self) -> Board: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def added(self) -> Sequence[str]: ...
-    @property
-    def images(self) -> Sequence[Image]: ...
-    @property
-    def list_id(self) -> str: ...
-    def place_of(self, executor: str) -> int: ...
-    async def tools(self) -> Sequence[tuple[str, str]]: ...
 
 
 class Member:
@@ -78,7 +64,7 @@ class Member:
 
     hears: ClassVar[bool] = False
     only_thinks: ClassVar[bool] = True
-    desk: ManagerView
+    desk: PlanExecuteManager
 
 
 def _thought(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from drsai_backend.strategies.router.flows.dates import NoSuchDay, date_in
 from drsai_backend.strategies.router.flows.quantities import amount_in
 from drsai_backend.strategies.router.flows.words import plain, says_nothing, truth_of, without_word
 from drsai_backend.strategies.router.patterns import Patience
+
+if TYPE_CHECKING:
+    from drsai_backend.strategies.router.flows.schema import Ask
 
 SlotType: TypeAlias = Literal["text", "number", "integer", "boolean", "choice", "date", "email"]
 MAX_TEXT: Final = 2000
@@ -26,34 +28,11 @@ _NTH: Final = re.compile(
 )
 
 
-class SlotWords(Protocol):
-    """What a slot says of its values (`schema.Ask`)."""
-
-    @property
-    def type(self) -> SlotType: ...
-    @property
-    def min(self) -> float | str | None: ...
-    @property
-    def max(self) -> float | str | None: ...
-    @property
-    def min_length(self) -> int: ...
-    @property
-    def max_length(self) -> int: ...
-    @property
-    def pattern(self) -> str | None: ...
-    @property
-    def prompt(self) -> str: ...
-    @property
-    def called(self) -> str: ...
-    @property
-    def synonyms(self) -> Mapping[str, Sequence[str]]: ...
-
-
 class NotTaken(Exception):
     """A text is no value of a slot; the text of the exception says why, for the person who wrote it."""
 
 
-def read(slot: SlotWords, text: str, today: dt.date) -> object:
+def read(slot: Ask, text: str, today: dt.date) -> object:
     """The value in a text.
 
     Args:
@@ -85,7 +64,7 @@ def read(slot: SlotWords, text: str, today: dt.date) -> object:
     return value
 
 
-def _check_text(slot: SlotWords, value: str) -> None:
+def _check_text(slot: Ask, value: str) -> None:
     if len(value) > slot.max_length:
         raise NotTaken(f"That is too long: at most {slot.max_length} characters.")
     if len(value) < slot.min_length:
@@ -94,11 +73,11 @@ def _check_text(slot: SlotWords, value: str) -> None:
         raise NotTaken("That does not have the right form.")
 
 
-def _about(slot: SlotWords) -> str:
+def _about(slot: Ask) -> str:
     return f"{slot.prompt} {slot.called}"
 
 
-def _number(slot: SlotWords, said: str) -> int | float:
+def _number(slot: Ask, said: str) -> int | float:
     amount = amount_in(said, slot.prompt, slot.called)
     if amount is None or abs(amount) > _MAX_NUMBER or (amount * 10**_PLACES).denominator > 1:
         raise NotTaken("Please give one number.")
@@ -112,7 +91,7 @@ def _number(slot: SlotWords, said: str) -> int | float:
     return value
 
 
-def _choice(slot: SlotWords, said: str) -> str:
+def _choice(slot: Ask, said: str) -> str:
     words = {plain(word): value for value, others in slot.synonyms.items() for word in (value, *others)}
     if (exact := words.get(plain(said))) is not None:
         return exact
@@ -131,7 +110,7 @@ def _choice(slot: SlotWords, said: str) -> str:
     raise NotTaken(f"Please choose one of: {', '.join(names)}.")
 
 
-def _email(slot: SlotWords, said: str) -> str:
+def _email(slot: Ask, said: str) -> str:
     found = _EMAIL.findall(said)
     if len(found) != 1 or not says_nothing(_EMAIL_WORDS.sub(" ", said), _about(slot)):
         raise NotTaken("Please give one e-mail address, such as ann@example.org.")
@@ -142,7 +121,7 @@ def _nth(found: re.Match[str]) -> str:
     return f"{_ORDINALS.index(found[1].lower()) + 1} " if found[1] else " "
 
 
-def _date(slot: SlotWords, said: str, today: dt.date) -> str:
+def _date(slot: Ask, said: str, today: dt.date) -> str:
     try:
         value = date_in(said, today, _about(slot))
     except NoSuchDay as error:
