@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from operator import itemgetter
 from typing import Final, Literal
 
 import sqlalchemy as sa
@@ -19,14 +18,14 @@ from drsai_backend.database.audit import audit
 from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import of_thread, owned_by
-from drsai_backend.database.pages import given, read_page
+from drsai_backend.database.pages import Listing, given, read_listed
 from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.datamodel import AutoGenMessage, FileChunk, FileContent, StoredFile, Thread, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.encrypted import keys_of, texts_of
 from drsai_backend.datamodel.file import FILES, MessageFile, files_of
 from drsai_backend.datamodel.owner import Owner, ThreadName
-from drsai_backend.errors import Conflict, FilesFull, InvalidRequest, NotFound
+from drsai_backend.errors import Conflict, FilesFull, NotFound
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 
@@ -213,16 +212,10 @@ def list_files(
     purpose: str | None = None,
 ) -> Page[FileInfo]:
     """A page of a user's files, by when they were made. Raises InvalidRequest: `after` is none of them."""
-    terms = [*owned_by(_file, owner), _is_there()]
-    query = sa.select(_file).where(*terms, *given((purpose, _file.c.purpose.__eq__)))
-    if after is not None:
-        mine = sa.select(_file.c.id).where(*owned_by(_file, owner), _file.c.file_id == after)
-        key = session.connection().execute(mine).scalar()
-        if key is None:
-            raise InvalidRequest("`after` must be the id of one of your files", param="after")
-        query = query.where(_file.c.id > key if order == "asc" else _file.c.id < key)
-    query = query.order_by(_file.c.id if order == "asc" else _file.c.id.desc())
-    return read_page(session, query, limit, itemgetter("file_id")).map(FileInfo.model_validate)
+    mine, listing = sa.select(_file).where(*owned_by(_file, owner)), Listing(after=after, limit=limit, order=order)
+    only = (_is_there(), *given((purpose, _file.c.purpose.__eq__)))
+    page = read_listed(session, mine, _file.c.file_id, listing, *only, item="one of your files")
+    return page.map(FileInfo.model_validate)
 
 
 def sent_files(session: Session, name: ThreadName, most: int = MOST_SENT) -> list[MessageFile]:

@@ -6,16 +6,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from operator import itemgetter
+from typing import Any, Literal, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.datamodel.base import UTCDateTime
+from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import NUMBER, N, Page, cut, read_cursor
 
 Query: TypeAlias = sa.Select[*tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Which part of a list is asked for: the items behind one, or before one, by their ids."""
+
+    after: str | None = None
+    before: str | None = None
+    limit: int = 20
+    order: Literal["asc", "desc"] = "desc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,44 @@ def read_page(session: Session, query: Query, limit: int, place: Callable[[JsonO
     """Read a page of the rows of a sorted query. `place` says what the next page is asked with, after a row."""
     rows = session.connection().execute(query.limit(limit + 1)).mappings()
     return cut([dict(row) for row in rows], limit, place)
+
+
+def read_listed(
+    session: Session,
+    query: Query,
+    name: sa.Column[Any],
+    listing: Listing,
+    *only: sa.ColumnElement[bool],
+    item: str = "an item of this list",
+) -> Page[JsonObject]:
+    """Read a page of a table that has an `id`, by when its rows were made.
+
+    Args:
+        session: of the transaction.
+        query: the rows of the list.
+        name: the column by which `after` and `before` name a row of the list.
+        listing: which part.
+        only: which of its rows are shown.
+        item: what a row of the list is called in what is raised.
+
+    Raises:
+        InvalidRequest: `after` or `before` is no row of the list.
+    """
+    key, up = name.table.c.id, listing.order == "asc"
+    places = {"after": listing.after, "before": listing.before}
+    shown = query.where(*only)
+    for param, text in places.items():
+        if text is None:
+            continue
+        place = session.connection().execute(query.with_only_columns(key).where(name == text)).scalar()
+        if place is None:
+            raise InvalidRequest(f"`{param}` must be the id of {item}", param=param)
+        shown = shown.where(key > place if up == (param == "after") else key < place)
+    is_back = listing.before is not None and listing.after is None
+    page = read_page(
+        session, shown.order_by(key if up != is_back else key.desc()), listing.limit, itemgetter(name.name)
+    )
+    return page.model_copy(update={"items": page.items[::-1]}) if is_back else page
 
 
 def _value(text: str, type: sa.types.TypeEngine[object]) -> object:

@@ -180,38 +180,27 @@ class PostgresBackend:
 
     async def _run(self, engine: AsyncEngine, how: Run[T], fn: Callable[[Session], T]) -> T:
         async with self._slots:
-            for is_last in (False, True):
-                try:
-                    return await greenlet_spawn(how, Session(engine.sync_engine, expire_on_commit=False), fn)
-                except _Unsaid as unsaid:
-                    # The connection was dead and nothing has happened. So a restarted server costs no failed request,
-                    # and no request has to ask first whether its connection lives.
-                    _believe_no_connection(engine.sync_engine)
-                    translated = translate(unsaid.error)
-                    if is_last:
-                        break
-                except CommitUncertain as uncertain:
-                    _believe_no_connection(engine.sync_engine)
-                    translated = translate(uncertain.error)
-                    break
-                except _TRANSLATED as error:
-                    translated = translate(error)
-                    break
-        # Out here the driver's error, whose text quotes values, is not even its context.
-        raise translated
+            return await greenlet_spawn(self._run_sync, engine.sync_engine, how, fn)
 
     def _run_sync(self, engine: sa.Engine, how: Run[T], fn: Callable[[Session], T]) -> T:
         for is_last in (False, True):
             try:
                 return how(Session(engine, expire_on_commit=False), fn)
             except _Unsaid as unsaid:
+                # The connection was dead and nothing has happened. So a restarted server costs no failed request, and
+                # no request has to ask first whether its connection lives.
                 _believe_no_connection(engine)
                 translated = translate(unsaid.error)
                 if is_last:
                     break
+            except CommitUncertain as uncertain:
+                _believe_no_connection(engine)
+                translated = translate(uncertain.error)
+                break
             except _TRANSLATED as error:
                 translated = translate(error)
                 break
+        # Out here the driver's error, whose text quotes values, is not even its context.
         raise translated
 
 

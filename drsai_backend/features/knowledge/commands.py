@@ -104,7 +104,7 @@ def list_stores(
     as_json: AsJson = False,
 ) -> None:
     """List stores, newest first."""
-    from drsai_backend.features.knowledge.rows.stores import Listing
+    from drsai_backend.database.pages import Listing
 
     owner = owner_of(tenant, "" if shared else user)
     with opened(database_url) as drsai:

@@ -14,10 +14,10 @@ from drsai_backend.api.http.json import ERROR_CONTENT, answers, deleted, deletio
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import FileId, Limit, new_router
 from drsai_backend.database.hooks import Asked
+from drsai_backend.database.pages import Listing
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.features.knowledge.base import NO_RANKERS, FileStatus, NewStore, Question, StoreFile
 from drsai_backend.features.knowledge.reranking import check_on, check_ranker
-from drsai_backend.features.knowledge.rows.stores import Listing
 from drsai_backend.features.knowledge.wire import (
     BATCH,
     CONTENT,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from drsai_backend.lazily import lazily
 
 if TYPE_CHECKING:
+    from drsai_backend.database.pages import Listing
     from drsai_backend.features.knowledge.rows.files import (
         all_of,
         attach,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     )
     from drsai_backend.features.knowledge.rows.indexing import failed_for_good, reindex, reindexing
     from drsai_backend.features.knowledge.rows.stores import (
-        Listing,
         delete_part,
         delete_store,
         ensure_store,

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
+from drsai_backend.database.pages import Listing, read_listed
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import (
     KnowledgeBatch,
@@ -42,14 +43,12 @@ from drsai_backend.features.knowledge.base import (
     StoreInfo,
 )
 from drsai_backend.features.knowledge.rows.stores import (
-    Listing,
     Row,
     create_store,
     drop_later,
     find_store,
     keep,
     open_store,
-    read_listed,
     read_store,
     shown,
     touch,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from operator import itemgetter
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -16,7 +14,7 @@ from drsai_backend.database.audit import audit
 from drsai_backend.database.documents import OF_ALL
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
-from drsai_backend.database.pages import read_page
+from drsai_backend.database.pages import Listing, read_listed
 from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchIndex, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.encrypted import texts_of
@@ -24,7 +22,6 @@ from drsai_backend.datamodel.knowledge import AgentStore
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound
 from drsai_backend.features.knowledge.base import MAX_STORES, FileCounts, NewStore, StoreInfo
-from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.search import drop_index
 from drsai_backend.work.jobs import cancel, enqueue, finish
@@ -40,48 +37,6 @@ _ACTIVE: Final = timedelta(minutes=1)
 """How exactly it is stored when a store was last used."""
 _EXPIRED: Final = "the vector store expired before it was read"
 _store, _file, _index = table_of(KnowledgeStore), table_of(KnowledgeFile), table_of(SearchIndex)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """Which part of a list is asked for: the items behind one, or before one, by their ids."""
-
-    after: str | None = None
-    before: str | None = None
-    limit: int = 20
-    order: Literal["asc", "desc"] = "desc"
-
-
-def read_listed(
-    session: Session, query: sa.Select[Any], name: sa.Column[Any], listing: Listing, *only: sa.ColumnElement[bool]
-) -> Page[JsonObject]:
-    """Read a page of a table that has an `id`, by when its rows were made.
-
-    Args:
-        session: of the transaction.
-        query: the rows of the list.
-        name: the column by which `after` and `before` name a row of the list.
-        listing: which part.
-        only: which of its rows are shown.
-
-    Raises:
-        InvalidRequest: `after` or `before` is no row of the list.
-    """
-    key, up = name.table.c.id, listing.order == "asc"
-    places = {"after": listing.after, "before": listing.before}
-    shown = query.where(*only)
-    for param, text in places.items():
-        if text is None:
-            continue
-        place = session.connection().execute(query.with_only_columns(key).where(name == text)).scalar()
-        if place is None:
-            raise InvalidRequest(f"`{param}` must be the id of an item of this list", param=param)
-        shown = shown.where(key > place if up == (param == "after") else key < place)
-    is_back = listing.before is not None and listing.after is None
-    page = read_page(
-        session, shown.order_by(key if up != is_back else key.desc()), listing.limit, itemgetter(name.name)
-    )
-    return page.model_copy(update={"items": page.items[::-1]}) if is_back else page
 
 
 def create_store(session: Session, owner: Owner, new: NewStore) -> StoreInfo:
