@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import sqlalchemy as sa
@@ -148,10 +148,7 @@ def count_prunable(
 def _terms(
     session: Session, older_than: timedelta, statuses: Iterable[RunStatus], tenant: str | None, user_id: str | None
 ) -> list[sa.ColumnElement[bool]]:
-    try:
-        before = utcnow() - older_than
-    except OverflowError:
-        raise InvalidRequest("older_than reaches back before the first year", param="older_than") from None
+    before = time_before(older_than)
     wanted = set(statuses)
     status = _thread.c.status.in_(list(wanted))
     if RunStatus.COMPLETED in wanted:
@@ -166,6 +163,17 @@ def _terms(
     ]
     whose = {"tenant": tenant, "user_id": user_id}
     return [*terms, *(_thread.c[name] == value for name, value in whose.items() if value is not None)]
+
+
+def time_before(older_than: timedelta, *, only_past: bool = False) -> datetime:
+    """Return when what is older has last changed. Raises InvalidRequest where that is before the first year; or still
+    to come, if `only_past`."""
+    if only_past and older_than < timedelta(0):
+        raise InvalidRequest("older_than must not be negative", param="older_than")
+    try:
+        return utcnow() - older_than
+    except OverflowError:
+        raise InvalidRequest("older_than reaches back before the first year", param="older_than") from None
 
 
 def delete_threads(session: Session, rows: Sequence[sa.Row[*tuple[object, ...]]]) -> int:

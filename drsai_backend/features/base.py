@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from drsai_backend.config import Settings
     from drsai_backend.database import Database, DatabaseManager
     from drsai_backend.database.backends.prepared import Charge, Step
-    from drsai_backend.database.followed import Watch
+    from drsai_backend.database.followed import Followed, Watch
     from drsai_backend.database.hooks import Asked, CallsOf, Draw, Drawn, EndedRun, MadeCall
     from drsai_backend.datamodel.owner import Owner, ThreadName
     from drsai_backend.json_types import JsonObject
@@ -287,3 +287,18 @@ class Extension:
         """Return what is a user's and in none of `tables`: names and contents of files for their archive, below
         `<name>/`. It is in memory as a whole. What it raises ends the export: an archive is whole, or there is none."""
         return ()
+
+
+class FollowedExtension(Extension):
+    """A feature whose rows are `_followed`: all processes go by them, and learn of changes while they are open."""
+
+    _followed: Followed[Any]
+
+    async def refresh(self) -> None:
+        await self._followed.refresh()
+
+    async def open(self, engine: Engine) -> None:
+        await self.host.watch.begin(self._followed)
+
+    async def close(self) -> None:
+        await self.host.watch.end(self._followed)

@@ -8,9 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from drsai_backend.database.audit import AuditRecord, list_audit, prune_audit
-from drsai_backend.datamodel import utcnow
+from drsai_backend.database.retention import time_before
 from drsai_backend.datamodel.audit import PROGRAM, Actor
-from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.base import Extension
 from drsai_backend.page import Page
 
@@ -74,13 +73,7 @@ class Audit(Extension):
         Raises:
             InvalidRequest: `older_than` reaches back before the first year, or is negative.
         """
-        if older_than < timedelta(0):
-            raise InvalidRequest("older_than must not be negative", param="older_than")
-        try:
-            before = utcnow() - older_than
-        except OverflowError:
-            raise InvalidRequest("older_than reaches back before the first year", param="older_than") from None
-        total = 0
+        before, total = time_before(older_than, only_past=True), 0
         while gone := await self.host.database.write(
             lambda session: prune_audit(session, actor, before, tenant=tenant)
         ):

@@ -16,7 +16,7 @@ from drsai_backend.config.live import LiveSettings, check_live, read_environment
 from drsai_backend.database.followed import Followed
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.errors import ConfigurationError, Conflict, InvalidRequest
-from drsai_backend.features.base import Extension
+from drsai_backend.features.base import FollowedExtension
 from drsai_backend.features.config import rows
 from drsai_backend.models.prices import load_prices
 from drsai_backend.models.profiles.load import load_profiles
@@ -32,7 +32,7 @@ _LARGEST: Final = 256 * 1024
 """Characters of what a call sets, as JSON."""
 
 
-class Configuring(Extension):
+class Configuring(FollowedExtension):
     """Settings that are stored, for an environment each, and hold without a restart where `DRSAI_ENVIRONMENT` is it."""
 
     name = "config"

@@ -21,14 +21,7 @@ class Config(Configuring):
 
         return config_routes(self, web)
 
-    async def refresh(self) -> None:
-        """Go by what is stored now."""
-        await self._followed.refresh()
-
     async def open(self, engine: Engine) -> None:
         """Go by what is stored, and look for changes from now on."""
         self.host.on_settings.append(lambda _: engine.catalog.settings_changed())
-        await self.host.watch.begin(self._followed)
-
-    async def close(self) -> None:
-        await self.host.watch.end(self._followed)
+        await super().open(engine)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from drsai_backend.datamodel import utcnow
+from drsai_backend.database.retention import time_before
 from drsai_backend.errors import ConfigurationError, DrSaiError, InvalidRequest, RunFailed
 from drsai_backend.features.base import Extension, Host, each_hour, end
 
@@ -123,10 +123,7 @@ class ModelCalls(Extension):
         InvalidRequest where `older_than` reaches back before the first year."""
         from drsai_backend.features.model_calls.rows import prune
 
-        try:
-            before, total = utcnow() - older_than, 0
-        except OverflowError:
-            raise InvalidRequest("older_than reaches back before the first year", param="older_than") from None
+        before, total = time_before(older_than), 0
         while deleted := await self.host.database.write(partial(prune, before=before)):
             total += deleted
         return total

@@ -12,7 +12,7 @@ from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.features.base import Extension
+from drsai_backend.features.base import FollowedExtension
 from drsai_backend.features.rules.base import KINDS, Kind, Who, everybody, of_thread, thread_of
 from drsai_backend.features.rules.rows import R
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from drsai_backend.features.rules.rows import RuleRows
     from drsai_backend.json_types import JsonObject
     from drsai_backend.page import Page
-    from drsai_backend.runs import Engine
 
 T = TypeVar("T")
 _REMEMBERED: Final = 10_000
@@ -31,7 +30,7 @@ _HOUR: Final = 3_600.0
 """Between two looks for rows that say nothing any more."""
 
 
-class FollowedRules(Extension, Generic[R]):
+class FollowedRules(FollowedExtension, Generic[R]):
     """What keys, users, tenants and all may have, as this process knows it: by the settings, and as far as it was set
     in their place, here or elsewhere.
 
@@ -87,17 +86,6 @@ class FollowedRules(Extension, Generic[R]):
 
     def _settings_changed(self, names: Collection[str]) -> None:
         self._changed()
-
-    async def refresh(self) -> None:
-        """Read what was set."""
-        await self._followed.refresh()
-
-    async def open(self, engine: Engine) -> None:
-        """Read what was set, and look for changes from now on."""
-        await self.host.watch.begin(self._followed)
-
-    async def close(self) -> None:
-        await self.host.watch.end(self._followed)
 
     def _hear(self, found: Sequence[JsonObject]) -> None:
         self._rules = {_who_of(row): _set_in(row) for row in found}

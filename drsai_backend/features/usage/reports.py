@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from drsai_backend.datamodel import utcnow
+from drsai_backend.database.retention import time_before
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.base import Extension
 from drsai_backend.features.usage import rows
@@ -60,12 +60,7 @@ class Reports(Extension):
         Raises:
             InvalidRequest: `older_than` reaches back before the first year, or is negative.
         """
-        try:
-            before = (utcnow() - older_than).replace(hour=0, minute=0, second=0, microsecond=0)
-        except OverflowError:
-            raise InvalidRequest("older_than reaches back before the first year", param="older_than") from None
-        if older_than < timedelta(0):
-            raise InvalidRequest("older_than must not be negative", param="older_than")
+        before = time_before(older_than, only_past=True).replace(hour=0, minute=0, second=0, microsecond=0)
         total = 0
         while folded := await self.host.database.write(partial(rows.fold, before=before)):
             total += folded
