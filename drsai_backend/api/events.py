@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, aclosing
 from dataclasses import replace
 from typing import Annotated, Final, Generic, TypeVar, cast
 
-from fastapi import Header, Query, Request
+from fastapi import Header, Request
 from starlette.responses import Response
 from starlette.types import Receive, Send
 from starlette.types import Scope as Connection
@@ -23,6 +23,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import asked_again
 from drsai_backend.api.http.errors import error_body
 from drsai_backend.api.http.json import TEXT, Template, dumps
+from drsai_backend.api.http.parameters import after_of
 from drsai_backend.api.http.stream import ClientLeft, EventStream, Frames, Headers, Still
 from drsai_backend.api.objects import step_object
 from drsai_backend.datamodel import RunStatus
@@ -66,17 +67,12 @@ from drsai_backend.teams.messages import dump_of, read_message
 T = TypeVar("T")
 P = TypeVar("P")
 
+_READ: Final = "`id` of the last event that was read."
 _OPENING: Final = b"retry: 1000\n\n"
 _PATIENCE: Final = 0.5
 """Seconds within which an error still becomes an error status."""
 _AHEAD: Final = 256
 """Events that are read ahead of a slow client."""
-
-
-def _after(pattern: str) -> object:
-    """The query parameter that says which event was read last."""
-    shape = {"anyOf": [{"type": "string", "pattern": pattern}]}
-    return Query(description="`id` of the last event that was read.", json_schema_extra=shape)
 
 
 def _last(pattern: str) -> object:
@@ -85,9 +81,9 @@ def _last(pattern: str) -> object:
     return Header(description="The same; goes before `after`, where it is not empty.", json_schema_extra=shape)
 
 
-AfterEvent = Annotated[str | None, _after(PATTERN)]
+AfterEvent = Annotated[str | None, after_of(PATTERN, _READ)]
 LastEventId = Annotated[str | None, _last(PATTERN)]
-AfterStepEvent = Annotated[str | None, _after(STEP_PATTERN)]
+AfterStepEvent = Annotated[str | None, after_of(STEP_PATTERN, _READ)]
 LastStepEventId = Annotated[str | None, _last(STEP_PATTERN)]
 
 

@@ -177,8 +177,7 @@ def _copy_table(origin: sa.Connection, target: str, table: sa.Table) -> Copied:
                 connection.execute(sa.insert(table), part)
         if read.rows:  # else it is empty there, too, as all tables were
             with connecting(target, write=False) as connection:
-                for _ in read_rows(connection, sa.select(table), stored):
-                    pass
+                count_rows(read_rows(connection, sa.select(table), stored))
     except DrSaiError as error:
         raise type(error)(f"{table.name} cannot be copied: {error.message}", param=error.param) from None
     except (ValueError, OverflowError):
@@ -198,6 +197,12 @@ def read_rows(
             text = orjson.dumps(_even(dict(row)), default=_shown, option=orjson.OPT_SORT_KEYS)
         copied.add(text)
         yield dict(row), text
+
+
+def count_rows(rows: Iterator[object]) -> None:
+    """Have `read_rows` count rows of which nothing else is wanted."""
+    for _ in rows:
+        pass
 
 
 def _shown(value: object) -> str:

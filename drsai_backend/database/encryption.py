@@ -14,11 +14,10 @@ from typing import Any, Final, cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
-from sqlmodel import SQLModel
 
 from drsai_backend.database.engine import Database
 from drsai_backend.database.migrations import connecting, key_ids
-from drsai_backend.database.schemas import own_tables
+from drsai_backend.database.schemas import tables
 from drsai_backend.database.text_keys import HEADER, TextKeys, missing
 from drsai_backend.database.upserts import insert_into
 from drsai_backend.datamodel import EncryptionKey, json_type, table_of, utcnow
@@ -112,8 +111,7 @@ def waiting(session: Session, keys: TextKeys) -> int:
 
 def encrypted_tables() -> list[sa.Table]:
     """Return the tables that have encrypted columns."""
-    tables = (SQLModel.metadata.tables[name] for name in sorted(own_tables()))
-    return [table for table in tables if encrypted_columns(table)]
+    return [table for table in tables() if encrypted_columns(table)]
 
 
 def encrypted_columns(table: sa.Table) -> list[sa.Column[Any]]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
@@ -30,6 +30,7 @@ from drsai_backend.database.copying import (
     Copied,
     check_revisions,
     continue_after,
+    count_rows,
     highest_id,
     in_parts,
     read_rows,
@@ -236,7 +237,7 @@ def _copy(origin: sa.Connection, source: str, target: str, tenant: str, queries:
                     connection.execute(sa.insert(table), part)
             except IntegrityError:
                 raise Conflict(f"the target has a row of another tenant with the key of one of {table.name}") from None
-            _count(read_rows(connection, query, stored))
+            count_rows(read_rows(connection, query, stored))
             if read != stored:
                 raise DatabaseError(f"{table.name} is not the same in the target: {stored}, where {read} was read")
             moved.append(stored)
@@ -263,13 +264,8 @@ def _copied(origin: sa.Connection, queries: _Queries) -> list[Copied]:
     found = list[Copied]()
     for table, query in queries.items():
         found.append(Copied(table.name))
-        _count(read_rows(origin, query, found[-1]))
+        count_rows(read_rows(origin, query, found[-1]))
     return found
-
-
-def _count(rows: Iterator[object]) -> None:
-    for _ in rows:
-        pass
 
 
 def _digest(moved: Sequence[Copied]) -> str:

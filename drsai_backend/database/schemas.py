@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import sqlalchemy as sa
+from sqlmodel import SQLModel
+
 from drsai_backend import datamodel
 
 # Not Alembic's default name: an application with migrations of its own may live in the same database.
@@ -39,6 +42,11 @@ class Schema:
 CORE: Final = Schema()
 MADE_AGAIN: Final = frozenset({"searchhnsw"})
 """Tables that no migration makes, and which hold nothing that other tables do not: `search.hnsw` fills them."""
+
+
+def tables() -> list[sa.Table]:
+    """This package's tables, by name."""
+    return [SQLModel.metadata.tables[name] for name in sorted(own_tables())]
 
 
 def own_tables() -> frozenset[str]:

@@ -17,7 +17,6 @@ from typing import Any, Final
 import sqlalchemy as sa
 from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
-from sqlmodel import SQLModel
 
 from drsai_backend.database import schemas
 from drsai_backend.database.audit import audit
@@ -91,8 +90,7 @@ class UserSummary(BaseModel):
 @cache
 def owned_tables() -> dict[str, sa.Table]:
     """Return this package's tables whose rows belong to a user, by name."""
-    tables = (SQLModel.metadata.tables[name] for name in sorted(schemas.own_tables()))
-    return {table.name: table for table in tables if {"tenant", "user_id"} <= {*table.c.keys()}}
+    return {table.name: table for table in schemas.tables() if {"tenant", "user_id"} <= {*table.c.keys()}}
 
 
 def _saying_whose() -> list[sa.Table]:

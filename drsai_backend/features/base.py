@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drsai_backend.database.calls import Calls
 from drsai_backend.datamodel.audit import By
 from drsai_backend.errors import DrSaiError
+from drsai_backend.work.kinds import Kind
 from drsai_backend.work.workers import Workers
 
 if TYPE_CHECKING:
@@ -302,3 +303,11 @@ class FollowedExtension(Extension):
 
     async def close(self) -> None:
         await self.host.watch.end(self._followed)
+
+
+def kinds_of_jobs(extension: Extension) -> list[Kind]:
+    """Return the kinds of jobs that an extension does."""
+    return [
+        Kind(name, options, getattr(extension, options.handler), getattr(extension, options.failed or "", None))
+        for name, options in extension.jobs.items()
+    ]

@@ -18,7 +18,7 @@ from drsai_backend.database.schemas import Schema
 from drsai_backend.datamodel import table_of
 from drsai_backend.definitions.policy import DefinitionPolicy
 from drsai_backend.errors import ConfigurationError
-from drsai_backend.features.base import Extension, Host
+from drsai_backend.features.base import Extension, Host, kinds_of_jobs
 from drsai_backend.features.builtin import BUILTIN, NOUNS
 from drsai_backend.lazily import imported
 from drsai_backend.teams.registry import read_module
@@ -109,12 +109,7 @@ class Extensions:
 
     def jobs(self) -> Sequence[JobKind]:
         """The kinds of jobs that they do."""
-        return [
-            JobKind(name, options, getattr(each, options.handler), getattr(each, options.failed or "", None))
-            for each in self._made
-            if each.is_on
-            for name, options in each.jobs.items()
-        ]
+        return [kind for each in self._made if each.is_on for kind in kinds_of_jobs(each)]
 
     def sources(self) -> Mapping[str, RecallSource]:
         """Return what they recall for agents, by their names."""

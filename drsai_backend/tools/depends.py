@@ -35,7 +35,7 @@ from weakref import WeakKeyDictionary
 from drsai_backend.errors import ConfigurationError, ToolError
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.running import Lazy, ToolRun
-from drsai_backend.tools.threads import in_thread
+from drsai_backend.tools.threads import call, in_thread
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -224,10 +224,7 @@ class _Solver:
 
     async def make(self, function: Function) -> object:
         arguments = await self.fill(_plan(function).system)
-        if inspect.iscoroutinefunction(function):
-            return await function(**arguments)
-        value = await in_thread(partial(function, **arguments))
-        return await value if inspect.isawaitable(value) else value
+        return await call(function, arguments, is_async=inspect.iscoroutinefunction(function))
 
     async def open(self, function: Function) -> object:
         arguments = await self.fill(_plan(function).system)

@@ -26,7 +26,7 @@ from drsai_backend.tools.results import ToolOutput
 from drsai_backend.tools.running import ToolRun
 from drsai_backend.tools.schema import not_an_object, refused, simplified
 from drsai_backend.tools.schema import strict as made_strict
-from drsai_backend.tools.threads import in_thread
+from drsai_backend.tools.threads import call
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,16 +95,10 @@ class Function(ToolBase, Generic[P, R]):
         if self._is_stream:
             return self._stream(arguments, run)
         if not self._wanted:
-            return await self._called(arguments)
+            return await call(self._func, arguments, is_async=self._is_async)
         async with AsyncExitStack() as stack:
-            return await self._called({**arguments, **await solve(self._wanted, run, stack)})
-
-    async def _called(self, arguments: Mapping[str, object]) -> ToolOutput:
-        function = cast("Callable[..., Any]", self._func)
-        if self._is_async:
-            return await function(**arguments)
-        value = await in_thread(functools.partial(function, **arguments))
-        return await value if inspect.isawaitable(value) else value
+            values = {**arguments, **await solve(self._wanted, run, stack)}
+            return await call(self._func, values, is_async=self._is_async)
 
     async def _stream(self, arguments: Mapping[str, object], run: ToolRun) -> AsyncIterator[ToolOutput]:
         async with AsyncExitStack() as stack:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
@@ -138,3 +140,12 @@ def set_tool_threads(limit: int) -> None:
 async def in_thread(function: Callable[[], T]) -> T:
     """Call a function in one of the threads for tools; see `ToolThreads.run`."""
     return await _threads.run(function)
+
+
+async def call(function: Callable[..., Any], arguments: Mapping[str, object], *, is_async: bool) -> Any:
+    """Call a function as it is, if it `is_async`, else in one of the threads for tools; and wait for what it returns,
+    where that can be waited for."""
+    if is_async:
+        return await function(**arguments)
+    value = await in_thread(partial(function, **arguments))
+    return await value if inspect.isawaitable(value) else value

@@ -30,10 +30,10 @@ def _name(param: str) -> AfterValidator:
     return AfterValidator(partial(check_name, param=param))
 
 
-def after_of(pattern: str) -> object:
-    """The query parameter that says where a page begins."""
+def after_of(pattern: str, description: str = "`next` of the page before.") -> object:
+    """The query parameter that says where a page begins, or what is read of a stream."""
     shape = {"anyOf": [{"type": "string", "pattern": pattern}]}
-    return Query(description="`next` of the page before.", json_schema_extra=shape)
+    return Query(description=description, json_schema_extra=shape)
 
 
 ThreadId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("thread_id")]

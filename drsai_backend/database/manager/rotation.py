@@ -16,7 +16,6 @@ from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
-from sqlmodel import SQLModel
 
 from drsai_backend.database import schemas
 from drsai_backend.database.audit import audit
@@ -136,8 +135,7 @@ async def _one_pass(
 
 
 def _columns() -> list[sa.Column[str]]:
-    tables = (SQLModel.metadata.tables[name] for name in sorted(schemas.own_tables()))
-    return [column for table in tables for column in table.columns if is_secret(column)]
+    return [column for table in schemas.tables() for column in table.columns if is_secret(column)]
 
 
 def _is_old(column: sa.Column[str], prefix: str) -> sa.ColumnElement[bool]:

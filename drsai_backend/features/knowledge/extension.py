@@ -11,6 +11,7 @@ import orjson
 
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.base import kinds_of_jobs
 from drsai_backend.features.knowledge import rows
 from drsai_backend.features.knowledge.agents import ForAgents
 from drsai_backend.features.knowledge.base import (
@@ -28,7 +29,7 @@ from drsai_backend.features.knowledge.base import (
 )
 from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.page import Page
-from drsai_backend.work.kinds import Job, JobOptions, Kind
+from drsai_backend.work.kinds import Job, JobOptions
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -230,13 +231,7 @@ class Knowledge(ForAgents):
 
     async def work_here(self) -> None:
         """Do the jobs of knowledge in this process, too, until the `DrSai` is closed: for one that is no worker."""
-        given = self.jobs.items()
-        self.host.work.start(
-            [
-                Kind(name, each, getattr(self, each.handler), getattr(self, each.failed or "", None))
-                for name, each in given
-            ]
-        )
+        self.host.work.start(kinds_of_jobs(self))
 
     async def ingest(self, job: Job) -> None:
         """Read a file of a store, in the background."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from fnmatch import fnmatchcase
 from typing import Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -20,7 +19,7 @@ from autogen_ext.models.openai import BaseOpenAIChatCompletionClient
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import Items, ModelCall, asked, result_of
-from drsai_backend.models.endpoints.message_rules import where_of
+from drsai_backend.models.endpoints.message_rules import form_of, where_of
 from drsai_backend.models.endpoints.thoughts import with_thought
 
 ContinueForm: TypeAlias = Literal["no", "plain", "prefix", "vllm"]
@@ -47,12 +46,9 @@ class ContinueRules:
     def of(self, client: ChatCompletionClient) -> ContinueForm:
         """Return how the model of a client continues an answer. `client` is no `RunModelClient`."""
         url, model = where_of(client)
-        form = self._form(model) or _known(url, model)
+        form = form_of(self._forms, model) or _known(url, model)
         is_openai = isinstance(client, BaseOpenAIChatCompletionClient)
         return "no" if form in ("prefix", "vllm") and not is_openai else form
-
-    def _form(self, model: str) -> ContinueForm | None:
-        return next((form for name, form in self._forms.items() if fnmatchcase(model, name)), None)
 
 
 def _known(url: str, model: str) -> ContinueForm:

@@ -138,7 +138,7 @@ class MessageRules:
 
     def of(self, where: Where, family: str = ModelFamily.UNKNOWN, form: MessageForm | None = None) -> Rules:
         """The rules for a model. `form` is its own client's setting, which wins over those by name."""
-        form = form or self._form(where[1])
+        form = form or form_of(self._forms, where[1])
         if form == "any":
             return ANY
         known = _of_family(where[1], family) if form is None else _FORMS[form]
@@ -148,7 +148,7 @@ class MessageRules:
     def learn(self, where: Where, used: Rules, error: Exception, form: MessageForm | None = None) -> Rules | None:
         """Return what a refusal of messages that followed `used` teaches; None: nothing, for it refuses something
         else."""
-        lesson = None if (form or self._form(where[1])) == "any" else _lesson(used, error)
+        lesson = None if (form or form_of(self._forms, where[1])) == "any" else _lesson(used, error)
         if lesson is None or lesson == used:
             return None
         if where not in self._learnt:
@@ -165,8 +165,10 @@ class MessageRules:
         self._learnt[where] = lesson | self._learnt.get(where, ANY)
         return lesson
 
-    def _form(self, model: str) -> MessageForm | None:
-        return next((form for name, form in self._forms.items() if fnmatchcase(model, name)), None)
+
+def form_of(forms: Mapping[str, T], model: str) -> T | None:
+    """Return the form of the first name that fits a model, which may hold `*`; None: none fits."""
+    return next((form for name, form in forms.items() if fnmatchcase(model, name)), None)
 
 
 def where_of(client: ChatCompletionClient) -> Where:

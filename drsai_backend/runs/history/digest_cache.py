@@ -80,7 +80,7 @@ class _KeptTexts(LRUCache[_Key, _Kept]):
     def popitem(self) -> tuple[_Key, _Kept]:
         key, kept = super().popitem()
         texts = [text for each in kept.texts for text in each.split(_BETWEEN)]
-        self._hashed[key] = _Hashed(kept.prefix, _fingerprint(kept.roles, texts, kept.prefix.length))
+        self._hashed[key] = _Hashed(kept.prefix, hash_of(kept.roles, texts, kept.prefix.length))
         return key, kept
 
 
@@ -124,7 +124,7 @@ class KeptHistories:
             kept, hashed = self._kept.get(key), self._hashed.get(key)
         if kept is not None and kept.begins(roles, contents):
             return Found(key, kept.prefix, kept)
-        if hashed is None or not by_hash or hashed.fingerprint != _fingerprint(roles, contents, hashed.prefix.length):
+        if hashed is None or not by_hash or hashed.fingerprint != hash_of(roles, contents, hashed.prefix.length):
             return Found(key, None)
         return Found(key, hashed.prefix)
 
@@ -136,7 +136,7 @@ class KeptHistories:
         with self._lock:
             if size > self._most:
                 self._kept.pop(found.key, None)
-                self._hashed[found.key] = _Hashed(prefix, _fingerprint(roles, texts, prefix.length))
+                self._hashed[found.key] = _Hashed(prefix, hash_of(roles, texts, prefix.length))
             else:
                 self._kept[found.key] = _Kept(prefix, roles[: prefix.length], pieces, size)
                 self._hashed.pop(found.key, None)
@@ -147,5 +147,6 @@ def _joined(texts: Sequence[str], begin: int, end: int) -> Iterator[str]:
     return (_BETWEEN.join(texts[at : min(at + _JOINED, end)]) for at in range(begin, end, _JOINED))
 
 
-def _fingerprint(roles: Sequence[str], contents: Sequence[object], count: int) -> int:
+def hash_of(roles: Sequence[str], contents: Sequence[object], count: int) -> int:
+    """Return a hash of the first messages of a history, which holds in this process."""
     return hash((tuple(roles[:count]), tuple(contents[:count])))

@@ -16,6 +16,7 @@ import orjson
 from cachetools import LRUCache
 
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.runs.history.digest_cache import hash_of
 from drsai_backend.runs.requests import Admitted, InputMessage
 
 _SIZE: Final = 15
@@ -65,12 +66,12 @@ class RequestDigests:
         values = [_value(each) for each in messages]
         key, begin, state = hash(tuple(values[:4])), 0, hashlib.blake2b(digest_size=_SIZE)
         known = self._prefixes.get(key)
-        if known is not None and known.hash == _hash(roles, values, known.length):
+        if known is not None and known.hash == hash_of(roles, values, known.length):
             begin, state = known.length, known.state.copy()
         # The client's next request has the same but for the last message, or more after it.
         length = len(messages) - 1
         state = _after(state, messages[begin:length])
-        self._prefixes[key] = _Prefix(length, _hash(roles, values, length), state.copy())
+        self._prefixes[key] = _Prefix(length, hash_of(roles, values, length), state.copy())
         return _after(state, messages[length:])
 
 
@@ -78,10 +79,6 @@ def digest_of_own(owner: Owner, team: str, fingerprint: str) -> str:
     """The digest of a request that brings a fingerprint of all that it says."""
     digest = hashlib.blake2b(orjson.dumps((*owner, team, fingerprint)), digest_size=_SIZE)
     return base64.urlsafe_b64encode(digest.digest()).decode()
-
-
-def _hash(roles: list[str], values: list[Hashable], count: int) -> int:
-    return hash((tuple(roles[:count]), tuple(values[:count])))
 
 
 def _after(state: hashlib.blake2b, messages: Sequence[InputMessage]) -> hashlib.blake2b:

@@ -113,6 +113,11 @@ def excess(pid: int, folder: str, limits: CodeLimits) -> str:
         return f"It was stopped, as it used more than {limits.memory >> 20} MiB of memory."
     if entries_in_memory(pid) > limits.files:
         return f"It was stopped. /tmp and /dev/shm may have {limits.files} files and folders."
+    return excess_of_folder(folder, limits)
+
+
+def excess_of_folder(folder: str | Path, limits: CodeLimits) -> str:
+    """Return which limit a sandbox's folder is above, as `excess` does."""
     above = tree.measure(folder, limits.files).excess(limits)
     return f"It was stopped. {above}" if above else ""
 

@@ -17,7 +17,7 @@ from typing import Final
 from drsai_backend.tools.code import tree
 from drsai_backend.tools.code.base import MIB, CodeLimits, CodeResult
 from drsai_backend.tools.code.bubblewrap import INSIDE, KNOWS, WORK
-from drsai_backend.tools.code.child import Child, through
+from drsai_backend.tools.code.child import Child, excess_of_folder, through
 from drsai_backend.tools.code.folders import NOBODY, WorkFolders
 from drsai_backend.tools.threads import in_thread
 
@@ -90,7 +90,7 @@ class DockerSandbox:
         with contextlib.suppress(OSError):
             process.stdin.write(code.encode("utf-8", "replace"))
             process.stdin.close()
-        await child.watch(lambda: _excess(folder, limits))
+        await child.watch(lambda: excess_of_folder(folder, limits))
         files, notes = await through(in_thread(lambda: tree.after_run(folder, before, limits)))
         killed = "It was killed, for its time or its memory." if process.returncode == 137 else ""
         return child.result(files, [found, *notes], killed)
@@ -130,8 +130,3 @@ async def _end(name: str) -> None:
 
 def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in _KEPT if name in os.environ}
-
-
-def _excess(folder: Path, limits: CodeLimits) -> str:
-    above = tree.measure(folder, limits.files).excess(limits)
-    return f"It was stopped. {above}" if above else ""

@@ -3,9 +3,10 @@ the registry's `kinds`; `http.py` is the example."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Protocol
 
+from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.base import ToolBase
 
@@ -40,3 +41,12 @@ class ToolKind(Protocol):
         """The tool of a tenant, of a config that `check` has made; or, of a kind that stands for several, what has
         these, with names that begin with `name__`. Tenants share no connection that remembers anything."""
         ...
+
+
+def check_secrets(secrets: Mapping[str, str], named: Set[str]) -> None:
+    """Raise InvalidRequest where a config names a credential that is not given, or one is given that it does not
+    name."""
+    if missing := sorted(named - secrets.keys()):
+        raise InvalidRequest(f"`secrets` has no {missing[0]!r}, which `config` names", param="secrets")
+    if unused := sorted(secrets.keys() - named):
+        raise InvalidRequest(f"`secrets.{unused[0]}` is not named in `config`", param="secrets")

@@ -12,6 +12,7 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.net.transport import Resolve
 from drsai_backend.tools.http import HttpTool, HttpToolConfig
 from drsai_backend.tools.http.placeholders import secrets_in
+from drsai_backend.tools.registered.base import check_secrets
 
 
 class HttpKind:
@@ -35,10 +36,7 @@ class HttpKind:
         except ValidationError as error:
             wrong = next(explain(error, within=("config",)))
             raise InvalidRequest(str(wrong), param=wrong.place) from None
-        if missing := sorted(checked.secret_names() - secrets.keys()):
-            raise InvalidRequest(f"`secrets` has no {missing[0]!r}, which `config` names", param="secrets")
-        if unused := sorted(secrets.keys() - checked.secret_names()):
-            raise InvalidRequest(f"`secrets.{unused[0]}` is not named in `config`", param="secrets")
+        check_secrets(secrets, checked.secret_names())
         headers = [each.headers for each in (checked.endpoint, checked.check) if each is not None]
         for key in secrets_in(headers):
             if any(ord(char) < 32 or ord(char) == 127 for char in secrets[key]):

@@ -18,6 +18,7 @@ from drsai_backend.tools.marks import ApprovalChoice
 from drsai_backend.tools.mcp import McpHttp, McpWorkbench
 from drsai_backend.tools.mcp.failures import ServerFailed
 from drsai_backend.tools.mcp.host import McpHost
+from drsai_backend.tools.registered.base import check_secrets
 
 _PROGRAM = frozenset(("command", "args", "env", "cwd"))
 
@@ -73,11 +74,7 @@ class McpKind:
         except ValidationError as error:
             wrong = next(explain(error, within=("config",)))
             raise InvalidRequest(str(wrong), param=wrong.place) from None
-        named = set(secrets_in([checked.headers]))
-        if missing := sorted(named - secrets.keys()):
-            raise InvalidRequest(f"`secrets` has no {missing[0]!r}, which `config` names", param="secrets")
-        if unused := sorted(secrets.keys() - named):
-            raise InvalidRequest(f"`secrets.{unused[0]}` is not named in `config`", param="secrets")
+        check_secrets(secrets, set(secrets_in([checked.headers])))
         if others := sorted(names_in([checked.headers])):
             text = f"the placeholder {{{others[0]}}} is no credential; there is nothing else to fill in"
             raise InvalidRequest(f"`config.headers`: {text}", param="config.headers")
