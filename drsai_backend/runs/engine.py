@@ -79,7 +79,6 @@ from drsai_backend.runs.threads.stored import StoredThreads
 from drsai_backend.runs.threads.views import RunView, ThreadDetail
 from drsai_backend.runs.warm import WarmThreads
 from drsai_backend.state.travel import Place
-from drsai_backend.teams.limits import RunLimits
 from drsai_backend.teams.recall import RecallSource
 from drsai_backend.teams.registry import TeamRegistry
 from drsai_backend.teams.resources import Resources
@@ -272,10 +271,6 @@ class Engine(StoredThreads):
         from drsai_backend.runs.start.trial import try_threads
 
         return try_threads(self._services)
-
-    def limits_of(self, team: str) -> RunLimits:
-        """Return what a run of that team of the registry may use. Raises UnknownModel."""
-        return self.catalog.own(team).limits
 
     def stops_on_disconnect(self, team: str) -> bool:
         """Whether a run of that team ends when its client leaves."""

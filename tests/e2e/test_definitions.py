@@ -278,6 +278,6 @@ async def test_what_clients_are_told(both: tuple[Service, Service]) -> None:
     engine = both[0].drsai.engine
     assert engine.teams.names() == [*PYTHON]
     assert engine.teams.description("crew") == "Ann and Bob."
-    assert engine.limits_of("crew").max_turns == 9
+    assert engine.catalog.own("crew").limits.max_turns == 9
     assert engine.teams.get("crew").options.answered_by == "ann"
     assert engine.teams.get("crew").options.shown == ["ann", "bob"]

@@ -219,7 +219,7 @@ async def test_all_processes_of_the_environment_go_by_it(make: Make) -> None:
     await test.config.set({"max_turns": 2})
     await one.config.set({"max_turns": 30})
     await until(lambda: _is(other, 30))
-    assert [each.engine.limits_of("plain").max_turns for each in (one, other, test)] == [30, 30, 2]
+    assert [each.engine.catalog.own("plain").limits.max_turns for each in (one, other, test)] == [30, 30, 2]
     assert [each.environment for each in (await one.config.list()).items] == ["default", "test"]
     later = await make(max_turns=20)
     assert later.settings.max_turns == 30, "it holds as soon as a process is open"
