@@ -4,13 +4,18 @@ moment, and items that wait are taken once."""
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import openai
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import Session
 
 from drsai_backend import AssistantAgent, RoundRobinGroupChat, RunContext
+from drsai_backend.access.principal import ROLES, Principal
 from drsai_backend.agents import requires_approval
+from drsai_backend.api.http import stream
 from drsai_backend.api.openai.responses import service as responses_service
 from drsai_backend.api.openai.responses.stored import temporary
 from drsai_backend.database.responses import is_temporary
@@ -276,6 +281,39 @@ async def test_what_is_not_stored_goes_though_its_socket_closes_first(
             pass
         socket.gone = True
     assert len(await threads(service)) == 1
+    await settled(service, [])
+
+
+async def test_what_is_not_stored_goes_though_its_socket_ends_while_it_is_begun(
+    serve: Serve, model: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A login that ends cuts the connection while the request is being stored."""
+    monkeypatch.setattr(stream, "CHECK_SECONDS", 0.05)
+    service = await serve()
+    now: list[Principal | None] = [Principal("anonymous", "default", ROLES["user"])]
+    holds, begun = asyncio.Event(), asyncio.get_running_loop().call_soon_threadsafe
+
+    def hold(session: Session) -> None:
+        session.execute(sa.text("UPDATE thread SET status = status"))  # On SQLite, all others who write wait.
+        begun(holds.set)
+        time.sleep(1)
+
+    async with connected(service.drsai.app(lambda _: now[0])) as socket:
+        holding = asyncio.create_task(service.drsai.database.write(hold))
+        await holds.wait()
+        await socket.say({"type": "response.create", "model": "assistant", "store": False, "input": "Hi."})
+        await asyncio.sleep(0.4)
+        now[0] = None
+        heard = [await socket.hear()]
+        while heard[-1] is not None:
+            heard.append(await socket.hear())
+        assert heard[-2]["status"] == 401
+        await holding
+
+    async def has_run() -> bool:
+        return len(model.requests) == 1
+
+    await until(has_run)
     await settled(service, [])
 
 

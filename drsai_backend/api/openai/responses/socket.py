@@ -8,6 +8,7 @@ the connection forget the response that it was to continue.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
@@ -55,15 +56,27 @@ class ResponsesSession(SocketSession):
         await self._responses.engine.check_name(who, fields)
         async with with_files(self._responses.bodies, self._responses.engine, fields, who) as noted:
             asked = self._responses.read({**fields, "stream": True})
-            started = await self._responses.create(Call(who, asked, remembered=self._remembered, noted=noted))
+            started = await self._started(Call(who, asked, remembered=self._remembered, noted=noted))
         self.admitted()
-        self._keep(started, who, is_stored=asked.store is not False)
         writer = started.writer()
         for each in writer.opening():
             await self.write(each)
         await self._tell(started, writer)
         if writer.ended is None or writer.snapshot()["status"] == "failed":
             self._forget(asked.previous_response_id)
+
+    async def _started(self, call: Call) -> Started:
+        """The response of a call. What is begun is kept, too, where the connection ends meanwhile."""
+        creating = asyncio.create_task(self._responses.create(call))
+        try:
+            await asyncio.wait({creating})
+        except asyncio.CancelledError:
+            await asyncio.wait({creating})
+            if creating.exception() is None:
+                self._keep(creating.result(), call)
+            raise
+        self._keep(started := creating.result(), call)
+        return started
 
     async def _tell(self, started: Started, writer: EventWriter) -> None:
         async with aclosing(started.handle.events()) as events:
@@ -74,12 +87,12 @@ class ResponsesSession(SocketSession):
                     return
         raise InternalError("the run ended without a result")
 
-    def _keep(self, started: Started, who: Principal, *, is_stored: bool) -> None:
+    def _keep(self, started: Started, call: Call) -> None:
         """Keep what the connection has of a response that is not stored."""
         name = started.handle.name
         if started.is_temporary:
-            self._temporary[name] = who, started.handle.maker()
-        elif is_stored:
+            self._temporary[name] = call.who, started.handle.maker()
+        elif call.is_stored:
             self._temporary.pop(name, None)  # It holds a response that is stored.
         while len(self._remembered) > _REMEMBERED:
             self._remembered.pop(next(iter(self._remembered)))
