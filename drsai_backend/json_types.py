@@ -71,7 +71,7 @@ def is_deep(value: Any) -> bool:
 
 MOST_ZEROS: Final = 1024 * 1024
 """Of one document: see `zeros_of`."""
-_UNSAFE: Final = re.compile(r"\{[^{}:!]*(?:[.\[]|[^{}:]*:[^{}]*(?:\{|[0-9]{4}))")
+_UNSAFE: Final = re.compile(r"\{(?:[^{}:!.\[]*[.\[]|[^{}:]*:[^{}]*(?:\{|[0-9]{4}))")
 _EXPONENT: Final = re.compile(rb"[0-9][eE][+-]?([0-9]+)")
 
 
