@@ -554,6 +554,7 @@ class SyncBudgets:
 
         Raises:
             InvalidRequest: one of these cannot be; `param` names it.
+            Conflict: a tenant's admin sets it, and 10,000 are set there already.
         """
 
 class SyncLimits:
@@ -597,6 +598,7 @@ class SyncLimits:
 
         Raises:
             InvalidRequest: one of these cannot be; `param` names it.
+            Conflict: a tenant's admin sets it, and 10,000 are set there already.
         """
 
 class SyncAllRuns:
@@ -712,6 +714,7 @@ class SyncSwitches:
 
         Raises:
             InvalidRequest: one of these cannot be; `param` names it.
+            Conflict: a user does it, and 10,000 are off in their tenant already.
         """
 
     def on(self, kind: SwitchKind, name: str = "", *, tenant: str | None = None, actor: Actor = PROGRAM) -> bool:

