@@ -283,7 +283,7 @@ moving.move_tenant(*sys.argv[3:], "acme")
 """
 
 
-@pytest.mark.parametrize("where", ["_copy before", "_count after", "_delete before", "_delete after"])
+@pytest.mark.parametrize("where", ["_copy before", "count_rows after", "_delete before", "_delete after"])
 async def test_a_move_that_was_killed(urls: list[str], where: str) -> None:
     source, target = urls
     _fill(source)
