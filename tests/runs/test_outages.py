@@ -239,7 +239,7 @@ async def test_threads_are_looked_at_in_their_order_however_short_the_database_a
     running = SimpleNamespace(closing=False, spawn=lambda work: tasks.append(asyncio.create_task(work)))
     nothing: Any = None
     settings: Any = SimpleNamespace(max_attempts=3)
-    looks = Looks(nothing, nothing, nothing, cast("Any", running), "me", settings, nothing, nothing)
+    looks = Looks(nothing, nothing, nothing, cast("Any", running), "me", settings, nothing, nothing, True)
     looks.seen = []
     for key in [*range(19, -1, -1), 5]:
         await looks.try_recover(key)
