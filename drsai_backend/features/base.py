@@ -286,7 +286,7 @@ class Extension:
 
     def export_user(self, session: Session, owner: Owner) -> Iterable[tuple[str, bytes]]:
         """Return what is a user's and in none of `tables`: names and contents of files for their archive, below
-        `<name>/`. It is in memory as a whole. What it raises ends the export: an archive is whole, or there is none."""
+        `<name>/`, each written as it comes. What it raises ends the export: an archive is whole, or there is none."""
         return ()
 
 

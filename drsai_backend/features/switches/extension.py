@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from drsai_backend.api.joining import Web
-    from drsai_backend.runs import Engine
 
 
 class Switches(Switching):
@@ -20,14 +19,3 @@ class Switches(Switching):
         from drsai_backend.features.switches.routes import switch_routes
 
         return switch_routes(self, web)
-
-    async def refresh(self) -> None:
-        """Learn what is off."""
-        await self._followed.refresh()
-
-    async def open(self, engine: Engine) -> None:
-        """Learn what is off, and look for changes from now on."""
-        await self.host.watch.begin(self._followed)
-
-    async def close(self) -> None:
-        await self.host.watch.end(self._followed)

@@ -14,7 +14,7 @@ from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.features.base import Extension
+from drsai_backend.features.base import FollowedExtension
 from drsai_backend.features.switches import rows
 from drsai_backend.features.switches.base import LONGEST, SwitchInfo
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _AT_MOST: Final = timedelta(days=3_650)
 
 
-class Switching(Extension):
+class Switching(FollowedExtension):
     """What operators have switched off. What is under way is left alone, and what waits in queues runs in its turn."""
 
     name = "switches"
