@@ -373,8 +373,8 @@ class SyncFiles:
     def read(self, owner: Owner, file_id: str, *, limit: int | None = None) -> bytes:
         """The content of a file. Raises NotFound, and FileTooLarge: it has more than `limit` bytes."""
 
-    def delete(self, owner: Owner, file_id: str, *, actor: Actor = PROGRAM) -> None:
-        """Delete a file. Raises NotFound."""
+    def delete(self, owner: Owner, file_id: str, *, actor: Actor = PROGRAM, expiring: bool = False) -> None:
+        """Delete a file. Raises NotFound. `expiring`: one that does not expire any more stays."""
 
 class SyncTools:
     """`DrSai.tools` for threads."""

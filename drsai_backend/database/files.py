@@ -232,11 +232,15 @@ def sent_files(session: Session, name: ThreadName, most: int = MOST_SENT) -> lis
     return [file for each in noted for file in files_of(each)][:most]
 
 
-def delete_file(session: Session, owner: Owner, file_id: str, actor: Actor, hooks: Hooks = NO_HOOKS) -> None:
+def delete_file(
+    session: Session, owner: Owner, file_id: str, actor: Actor, hooks: Hooks = NO_HOOKS, *, expiring: bool = False
+) -> None:
     """Delete a file of a user, and its bytes, if no other file of theirs has them; `hooks` are told. Raises as
-    `read_file`."""
+    `read_file`. `expiring`: one that is kept stays."""
     alone(session, *owner)
-    _remove(session, owner, _row(session, owner, file_id), actor, hooks)
+    row = _row(session, owner, file_id)
+    if not expiring or row["expires_at"] is not None:
+        _remove(session, owner, row, actor, hooks)
 
 
 def delete_expired(session: Session, actor: Actor, limit: int = _BATCH, hooks: Hooks = NO_HOOKS) -> int:

@@ -245,11 +245,11 @@ class Files:
             raise FileTooLarge(text, param="file_id")
         return b"".join([part async for part in self.stream(place, 0, info.bytes)])
 
-    async def delete(self, owner: Owner, file_id: str, *, actor: Actor = PROGRAM) -> None:
-        """Delete a file. Raises NotFound."""
+    async def delete(self, owner: Owner, file_id: str, *, actor: Actor = PROGRAM, expiring: bool = False) -> None:
+        """Delete a file. Raises NotFound. `expiring`: one that does not expire any more stays."""
         _, place = await self.open(owner, file_id)
         work = partial(rows.delete_file, owner=owner, file_id=file_id, actor=actor, hooks=self._hooks)
-        await self.database.write(work)
+        await self.database.write(partial(work, expiring=expiring))
         if self.folder is not None and place.in_folder:
             await _remove_unknown(self, [place.token])
 

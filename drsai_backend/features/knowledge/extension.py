@@ -138,7 +138,7 @@ class Knowledge(ForAgents):
 
     async def put(self, owner: Owner, store_id: str, new: NewFile) -> tuple[bool, str | None]:
         """Attach a file that has a path (attribute `drsai.path`) in the place of the one that had it, of which it is a
-        later version: what both have stays as it is. The one before is to be deleted, and expires within an hour.
+        later version: what both have stays as it is. The one before is to be deleted while it expires, within an hour.
 
         Returns:
             Whether it is read now: False: it is there, and was; and the file in whose place it is.

@@ -160,8 +160,8 @@ class Keeper:
         new = NewFile(file_id=made.file_id, attributes={PATH: path}, chunking=self.chunking)
         is_read, before = await self.knowledge.put(self.owner, self.store_id, new)
         if before is not None:
-            with suppress(NotFound):
-                await self.files.delete(self.owner, before, actor=self.actor)
+            with suppress(NotFound):  # Another process that has the version before may have put it back: then it stays.
+                await self.files.delete(self.owner, before, actor=self.actor, expiring=True)
         return made.file_id if is_read else None
 
     async def remove(self, file: StoreFile) -> None:

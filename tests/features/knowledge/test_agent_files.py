@@ -296,6 +296,35 @@ async def test_servers_that_start_at_once_put_nothing_there_twice(world: World, 
         assert len(await all_ids(servers[0])) == 23
 
 
+async def test_a_version_that_another_process_puts_back_is_not_deleted(
+    world: World, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.write("policies/leave.md")
+    servers = [await world.start() for _ in range(2)]
+    knowledge = [each.extension(Knowledge) for each in servers]
+    store = await knowledge[0].ensure(OF_ALL, NewStore(name="ann"))
+    new, old = (
+        keeping.Keeper(knowledge=each, files=drsai.files, owner=OF_ALL, store_id=store.store_id)
+        for each, drsai in zip(knowledge, servers, strict=True)
+    )
+    (folder / "new.md").write_text(LEAVE.replace("thirty", "forty"))
+    put = knowledge[0].put
+
+    async def put_and_wait(*given: Any) -> tuple[bool, str | None]:
+        done = await put(*given)
+        await old.put_file("policies/leave.md", folder / "policies" / "leave.md")
+        return done
+
+    monkeypatch.setattr(knowledge[0], "put", put_and_wait)
+    await new.put_file("policies/leave.md", folder / "new.md")
+    await until(lambda: _is_read(servers[0]))
+    [(path, _, _, file)] = await files_in(servers[0])
+    assert path == "policies/leave.md"
+    assert await all_ids(servers[0]) == {file}
+    found = await knowledge[0].search(ANN, [AgentStore("ann")], Question(queries=["days of leave"]))
+    assert "thirty days" in found.passages[0].text
+
+
 async def _is_read(drsai: DrSai) -> bool:
     return all(status == "completed" for _, status, *_ in await files_in(drsai))
 
