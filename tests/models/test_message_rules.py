@@ -184,6 +184,38 @@ async def test_what_refusals_teach(text: str, rules: Rules | None, server: Model
     await inner.close()
 
 
+@pytest.mark.parametrize("heals", [False, True])
+async def test_what_an_endpoint_quotes_of_a_request_is_no_lesson(heals: bool, server: ModelServer):
+    text = 'the system role\n"is" \u2013 not supported here'
+    refusal = Failure(400, f"bad input: {json.dumps([{'role': 'user', 'content': text}])}")
+    server.script(None, [refusal, "fine" if heals else refusal, "fine"])
+    inner = OpenAIChatCompletionClient(model="gpt-4o", api_key="k", base_url=server.base_url, max_retries=0)
+    shared = MessageRules()
+    prompt = SystemMessage(content="s")
+    asking = RunModelClient(inner, rules=shared).create([prompt, UserMessage(content=text, source="user")])
+    if heals:
+        assert (await asking).content == "fine"
+    else:
+        with pytest.raises(openai.BadRequestError):
+            await asking
+    await RunModelClient(inner, rules=shared).create([prompt, UserMessage(content="hello", source="user")])
+    assert [each["role"] for each in server.requests[-1].messages] == ["system", "user"], "for another user"
+    await inner.close()
+
+
+async def test_a_lesson_that_does_not_help_is_forgotten(server: ModelServer):
+    refusal = Failure(400, "System role not supported")
+    server.script(None, [refusal, Failure(400, "no"), "fine"])
+    inner = OpenAIChatCompletionClient(model="gpt-4o", api_key="k", base_url=server.base_url, max_retries=0)
+    shared = MessageRules()
+    messages = [SystemMessage(content="s"), UserMessage(content="hello", source="user")]
+    with pytest.raises(openai.BadRequestError):
+        await RunModelClient(inner, rules=shared).create(messages)
+    await RunModelClient(inner, rules=shared).create(messages)
+    assert [each["role"] for each in server.requests[-1].messages] == ["system", "user"]
+    await inner.close()
+
+
 async def test_it_is_learnt_in_a_stream_too(server: ModelServer):
     with ModelServer() as strict:
         client = RunModelClient(OpenAIChatCompletionClient(model="gpt-4o", api_key="k", base_url=strict.base_url))

@@ -45,6 +45,7 @@ from drsai_backend.models.endpoints.message_rules import (
     Where,
     before_question,
     conform,
+    quotes,
     where_of,
     with_prompt,
     without_calls,
@@ -493,6 +494,7 @@ class RunModelClient(ChatCompletionClient):
         made.prompt = partial(_estimated, messages, options)
         if self.meter.reserves and self.meter.reserve is not None:
             made.reserved = await self.meter.reserve(self._where[1], made.prompt, self._longest(options))
+        known, is_quoted = rules, False
         while True:
             notes.returns_thoughts = rules.reasoning
             notes.asked, notes.sent = ModelCall(self._sent(messages, rules, options), options, call.streams), None
@@ -500,13 +502,17 @@ class RunModelClient(ChatCompletionClient):
             stream = ask(notes.asked)
             token = NOTES.set(notes)
             try:
-                return stream, await anext(stream, None)  # Its request is sent with the first step.
+                begun = stream, await anext(stream, None)  # Its request is sent with the first step.
+                if rules is not known and not is_quoted:
+                    self.rules.learn(self._where, rules)
+                return begun
             except Exception as error:
-                lesson = self.rules.learn(self._where, rules, error, self.messages)
+                lesson = self.rules.lesson(self._where, rules, error, self.messages)
                 if lesson is None:
                     self._check_refusal(error, options)
                     raise
-                rules = lesson
+                # What one user has made an endpoint say is not believed for all.
+                rules, is_quoted = lesson, is_quoted or quotes(error, messages)
             finally:
                 NOTES.reset(token)
 

@@ -85,7 +85,7 @@ _NO_SYSTEM_REFUSAL: Final = re.compile(
     re.IGNORECASE,
 )
 _ORDER_REFUSAL: Final = re.compile(
-    r"\balternat|\binterleav|successive (user|assistant)|consecutive (user|assistant|messages)"
+    r"\balternat\w*|\binterleav\w*|successive (user|assistant)|consecutive (user|assistant|messages)"
     r"|unexpected role\b|expected last role|last message[^.]{0,40}must be[^.]{0,20}user"
     r"|(one|single|multiple) system (message|prompt)"
     r"|system (message|prompt|role)s?\b[^.]{0,40}\b(first|beginning|start)",
@@ -106,6 +106,9 @@ _REASONING_REFUSAL: Final = re.compile(
     r"|\breasoning_content\b[^.]{0,80}(missing|must|required|passed back)",
     re.IGNORECASE,
 )
+_REFUSALS: Final = (_NO_SYSTEM_REFUSAL, _ORDER_REFUSAL, _NAME_REFUSAL, _TOOLS_REFUSAL, _REASONING_REFUSAL)
+_NO_LETTERS: Final = re.compile(r"\\+(u[0-9a-f]{4}|.)|[^A-Za-z\\]+", re.DOTALL)
+"""What is not the same in a text and where it is quoted."""
 _KEPT: Final = 1024
 CONTINUE: Final = "Continue."
 """What the user says where a strict endpoint wants to hear it and nobody has spoken."""
@@ -145,12 +148,14 @@ class MessageRules:
         learnt = self._learnt.get(where)
         return known if learnt is None else known | learnt
 
-    def learn(self, where: Where, used: Rules, error: Exception, form: MessageForm | None = None) -> Rules | None:
+    def lesson(self, where: Where, used: Rules, error: Exception, form: MessageForm | None = None) -> Rules | None:
         """Return what a refusal of messages that followed `used` teaches; None: nothing, for it refuses something
         else."""
         lesson = None if (form or form_of(self._forms, where[1])) == "any" else _lesson(used, error)
-        if lesson is None or lesson == used:
-            return None
+        return None if lesson == used else lesson
+
+    def learn(self, where: Where, lesson: Rules) -> None:
+        """From now on go by a lesson, as its endpoint has taken messages that followed it."""
         if where not in self._learnt:
             if len(self._learnt) >= _KEPT:
                 self._learnt.popitem(last=False)
@@ -163,7 +168,14 @@ class MessageRules:
             text = "model %s at %s has refused messages as they are: they are sent %s from now on"
             log.warning(text, where[1], where[0], told)
         self._learnt[where] = lesson | self._learnt.get(where, ANY)
-        return lesson
+
+
+def quotes(error: Exception, messages: Sequence[LLMMessage]) -> bool:
+    """Whether a refusal says in words of the messages what would be a lesson: they may be anybody's, and not be meant
+    by the endpoint."""
+    said = _NO_LETTERS.sub("", str(messages))
+    found = (match.group() for pattern in _REFUSALS for match in pattern.finditer(str(error)))
+    return any(_NO_LETTERS.sub("", each) in said for each in found)
 
 
 def form_of(forms: Mapping[str, T], model: str) -> T | None:
