@@ -6,7 +6,7 @@ import asyncio
 import csv
 import io
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -71,15 +71,14 @@ class Usage(Reports):
         """Leave sums of days that name nobody."""
         return rows.forget(session, owner)
 
-    def export_user(self, session: Session, owner: Owner) -> Iterable[tuple[str, bytes]]:
-        """Return what is stored of a user's calls, as a table."""
-        found = rows.of_user(session, owner)
-        if found:
+    def export_user(self, session: Session, owner: Owner) -> Iterator[tuple[str, bytes]]:
+        """Yield what is stored of a user's calls, as tables of 5,000 each."""
+        for number, found in enumerate(rows.of_user(session, owner), 1):
             text = io.StringIO()
             table = csv.DictWriter(text, [*found[0]])
             table.writeheader()
             table.writerows(found)
-            yield "calls.csv", text.getvalue().encode()
+            yield "calls.csv" if number == 1 else f"calls-{number}.csv", text.getvalue().encode()
 
     # --- in the background --------------------------------------------------------------------------------------------
 

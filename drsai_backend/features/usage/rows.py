@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Any, Final, cast
 
@@ -28,12 +28,14 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 
 FOLDED: Final = 5_000
-"""Rows that one transaction makes sums of."""
+"""Rows that one transaction makes sums of, and that an archive has in memory."""
 _entry = table_of(UsageEntry)
 _EPOCH: Final = date(1970, 1, 1)
 _COUNTS: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "milliseconds")
 _KEPT: Final = ("tenant", "used_by", "kind", "model", "profile", "team")
 """What a sum of a day still says."""
+_LEFT_OUT: Final = ("id", "tenant", "used_by", "epoch", "number")
+"""What an archive says nowhere."""
 _COLUMNS: Final[Mapping[str, str]] = {"user": "used_by"}
 
 
@@ -71,14 +73,11 @@ def report(
     names = ("calls", *_COUNTS, "cost", "unpriced_calls")
     sums = [each.label(name) for each, name in zip((*sums, sa.func.sum(unpriced)), names, strict=True)]
     query = sa.select(*keys, *sums).where(*terms).having(sa.func.count() > 0)
-    if by:
-        inner = query.group_by(*keys).subquery()
-        columns = [inner.c[f"by_{name}"] for name in by]
-        query = sa.select(inner)
-        if after is not None:
-            place = [sa.literal(each, column.type) for each, column in zip(_read(after, by), columns, strict=True)]
-            query = query.where(sa.tuple_(*columns) > sa.tuple_(*place))
-        query = query.order_by(*columns)
+    if after is not None and by:
+        place = [sa.literal(each, key.type) for each, key in zip(_read(after, by), keys, strict=True)]
+        query = query.where(sa.tuple_(*keys) > sa.tuple_(*place))
+    # Grouped in the order of the page, a database can end when this is full.
+    query = query.group_by(*keys).order_by(*keys)
 
     def place_of(row: Mapping[str, Any]) -> str:
         return _place([row[f"by_{name}"] for name in by])
@@ -167,9 +166,11 @@ def _folded(session: Session, which: sa.ColumnElement[bool], limit: int, used_by
     return len(rows)
 
 
-def of_user(session: Session, owner: Owner) -> list[JsonObject]:
-    """Return the rows of a user's, for their archive."""
-    c = _entry.c
-    query = sa.select(*(each for each in c if each.name not in ("id", "tenant", "used_by", "epoch", "number")))
-    query = query.where(c.tenant == owner.tenant, c.used_by == owner.user_id).order_by(c.at, c.id)
-    return [dict(row) for row in session.connection().execute(query).mappings()]
+def of_user(session: Session, owner: Owner) -> Iterator[list[JsonObject]]:
+    """Yield the rows of a user's, for their archive, some at a time."""
+    key = (_entry.c.at, _entry.c.id)
+    query = sa.select(_entry).where(_entry.c.tenant == owner.tenant, _entry.c.used_by == owner.user_id)
+    query, after = query.order_by(*key).limit(FOLDED), sa.true()
+    while found := session.connection().execute(query.where(after)).mappings().all():
+        yield [{name: value for name, value in row.items() if name not in _LEFT_OUT} for row in found]
+        after = sa.tuple_(*key) > sa.tuple_(*(sa.literal(found[-1][each.name], each.type) for each in key))

@@ -233,6 +233,21 @@ async def test_an_archive_has_a_users_calls(drsai: DrSai, tmp_path: Path) -> Non
         assert not [name for name in archive.namelist() if name.startswith("usage/")]
 
 
+async def test_an_archive_is_written_some_calls_at_a_time(
+    drsai: DrSai, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        await drsai.user("ann").run("plain", "Hello", thread_id="t")
+    await age(drsai, timedelta(days=1))
+    monkeypatch.setattr("drsai_backend.features.usage.rows.FOLDED", 2)
+    await asyncio.to_thread(export_user, drsai.files, ANN, tmp_path / "ann.zip", PROGRAM, drsai.engine.hooks)
+    with ZipFile(tmp_path / "ann.zip") as archive:
+        names = [name for name in archive.namelist() if name.startswith("usage/")]
+        parts = [[*csv.DictReader(archive.read(name).decode().splitlines())] for name in names]
+    assert names == ["usage/calls.csv", "usage/calls-2.csv"]
+    assert [[row["turn"] for row in part] for part in parts] == [["1", "2"], ["3"]]
+
+
 async def test_nothing_is_stored_where_it_is_off(make: Callable[..., DrSai]) -> None:
     async with make(usage=False) as drsai:
         await drsai.user("ann").run("plain", "Hello")
