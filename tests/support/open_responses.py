@@ -63,7 +63,7 @@ USAGE = every(
     input_tokens=WHOLE,
     output_tokens=WHOLE,
     total_tokens=WHOLE,
-    input_tokens_details=every(cached_tokens=WHOLE),
+    input_tokens_details=every(cached_tokens=WHOLE, cache_write_tokens=WHOLE),
     output_tokens_details=every(reasoning_tokens=WHOLE),
 )
 RESPONSE = every(

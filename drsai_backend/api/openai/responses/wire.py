@@ -150,7 +150,7 @@ def usage_of(used: dict[str, int]) -> JsonObject:
     given, made = used.get("prompt_tokens", 0), used.get("completion_tokens", 0)
     return {
         "input_tokens": given,
-        "input_tokens_details": {"cached_tokens": used.get("cached_tokens", 0)},
+        "input_tokens_details": {name: used.get(name, 0) for name in ("cached_tokens", "cache_write_tokens")},
         "output_tokens": made,
         "output_tokens_details": {"reasoning_tokens": used.get("reasoning_tokens", 0)},
         "total_tokens": used.get("total_tokens", given + made),
