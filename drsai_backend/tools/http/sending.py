@@ -104,7 +104,7 @@ class Sender:
         headers: Mapping[str, str] | Mapping[str, bytes] | None = None,
         content: bytes | None = None,
     ) -> Answer:
-        """The answer to a request, whatever its status. `headers` go to the host of `url` alone.
+        """The answer to a request, whatever its status. `headers` and `content` go to the host of `url` alone.
 
         Raises:
             ToolError: nothing was answered that can be used; `TransientToolError` where GET or HEAD found nobody.
@@ -121,7 +121,7 @@ class Sender:
                         raise ToolError(f"{self.name} was sent on to another address, which only GET follows.")
                     onward = url.join(response.headers["location"])
                     if endpoint_of(onward) != endpoint_of(url):
-                        headers = None  # Credentials are for the host that was named.
+                        headers = content = None  # Credentials, in either, are for the host that was named.
                     url = onward.copy_with(fragment=None)
             often = (
                 f"more than {self.redirects} times" if self.redirects else "to another address, which is not followed"

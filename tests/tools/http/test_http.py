@@ -367,9 +367,12 @@ class TestAddresses:
         other = Site()
         try:
             site.answer = lambda sent: Said(status=302, headers={"location": f"{other.url}/y"})
-            tool = made(site, headers={"Authorization": "{secret:KEY}"}, secrets={"KEY": "hunter2"})
+            headers, body = {"Authorization": "{secret:KEY}"}, {"key": "{secret:KEY}"}
+            tool = made(site, headers=headers, body=body, secrets={"KEY": "hunter2"})
             assert await said(tool) == "ok"
+            assert site.requests[0].json == {"key": "hunter2"}
             assert "authorization" not in other.requests[0].headers
+            assert other.requests[0].body == b""
         finally:
             other.close()
 
