@@ -162,6 +162,11 @@ def when(moment: datetime) -> str:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M")
 
 
+def in_utc(moment: datetime | None) -> datetime | None:
+    """Return a moment that was typed, which is UTC unless it says an offset."""
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
+
+
 def read_duration(text: str, param: str) -> timedelta:
     """`30d`, `12h`, `2w`, `90m`. Raises InvalidRequest; `param` is the option that it was given with."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", text.strip())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -14,6 +14,7 @@ from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
 from drsai_backend.cli.screen import (
     confirm,
     in_line,
+    in_utc,
     one_line,
     print_below,
     read_duration,
@@ -51,7 +52,6 @@ def list_entries(
     as_json: AsJson = False,
 ) -> None:
     """List who did what, newest first. `drsai audit` alone is the same."""
-    begin, end = (None if each is None else each.replace(tzinfo=UTC) for each in (since, until))
     with opened(database_url) as drsai:
         entries = partial(
             drsai.drsai.audit.list,
@@ -59,8 +59,8 @@ def list_entries(
             user_id=user,
             action=action,
             thread_id=thread,
-            since=begin,
-            until=end,
+            since=in_utc(since),
+            until=in_utc(until),
         )
         found = lists.read(lambda after, many: drsai.wait_for(lambda: entries(after=after, limit=many)), after, limit)
     lists.show(found, _print, as_json=as_json, empty="there are no such entries here")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
@@ -12,7 +12,7 @@ import typer
 from drsai_backend.cli import lists
 from drsai_backend.cli.database import opened
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
-from drsai_backend.cli.screen import confirm, make_console, one_line, print_json, read_duration, tell
+from drsai_backend.cli.screen import confirm, in_utc, make_console, one_line, print_json, read_duration, tell
 from drsai_backend.cli.verbs import ListedAlone
 from drsai_backend.features.usage.base import GROUPS, UNITS, Counted, GroupBy
 
@@ -49,7 +49,7 @@ def list_usage(
 ) -> None:
     """Show what model calls have used and cost. `drsai usage` alone is the same."""
     groups = cast("list[GroupBy]", [each.strip() for each in by.split(",") if each.strip()])
-    begin, end = (None if each is None else each.replace(tzinfo=UTC) for each in (since, until))
+    begin, end = in_utc(since), in_utc(until)
     of = Counted(
         since=begin, until=end, tenant=tenant, user=user, model=model, team=team, thread=thread, run=run, kind=kind
     )  # fmt: skip

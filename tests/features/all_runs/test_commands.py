@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, get_args
 
@@ -170,6 +170,22 @@ async def test_what_is_printed(db: DatabaseManager, typed: Any) -> None:
     assert (board["live"], board["webhooks"]) == (LIVE, 1)
     assert f"{LIVE} live" in typed("top", "--once").stdout
     assert f"{LIVE} live" in typed("top").stdout, "where there is no terminal, it is printed once"
+
+
+async def test_a_time_that_was_typed_is_utc_or_says_its_offset(db: DatabaseManager, typed: Any) -> None:
+    run = {"tenant": "acme", "user": "ann", "team": "crew", "status": RunStatus.PAUSED}
+    at = datetime(2026, 11, 1, 10, tzinfo=UTC)
+    made = [{**run, "thread": f"t{hour}", "created_at": at + timedelta(hours=hour)} for hour in range(3)]
+    await db.database.write(lambda session: store(session, made))
+
+    def ids(verb: str, *words: str) -> list[str]:
+        found = json.loads(typed("runs", *verb.split(), *words, "--json").stdout)
+        return [each["run_id"] for each in (found["runs"] if "cancel" in verb else found)]
+
+    for since in ("2026-11-01T11:00:00", "2026-11-01T19:00:00+08:00", "2026-11-01T06:00:00-05:00"):
+        assert ids("list --all-users", "--from", since) == ["run_000002", "run_000001"]
+        assert ids("list --all-users", "--to", since) == ["run_000000"]
+        assert ids("all cancel --dry-run", "--from", since) == ["run_000001", "run_000002"]
 
 
 async def test_what_was_given_up_is_listed_with_who_held_it_last(db: DatabaseManager, typed: Any) -> None:

@@ -15,6 +15,7 @@ from drsai_backend.cli.screen import (
     age,
     confirm,
     in_line,
+    in_utc,
     make_console,
     print_below,
     print_json,
@@ -225,10 +226,9 @@ def _wanted(since: datetime | None, until: datetime | None, **fields: Any) -> Wa
     from drsai_backend.datamodel import RunStatus
     from drsai_backend.features.all_runs.base import Wanted
 
-    begin, end = (None if each is None else each.replace(tzinfo=UTC) for each in (since, until))
     if fields.get("status") is not None:
         fields["status"] = RunStatus(fields["status"])
-    return Wanted(since=begin, until=end, **fields)
+    return Wanted(since=in_utc(since), until=in_utc(until), **fields)
 
 
 def _ago(text: str) -> datetime:
