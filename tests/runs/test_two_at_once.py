@@ -24,6 +24,8 @@ from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions.stored.store import DefinitionSpec
 from drsai_backend.errors import Conflict, DrSaiError, FilesFull, InvalidRequest, NotFound
+from drsai_backend.features.memory.base import NewMemory
+from drsai_backend.features.memory.extension import Memory
 from drsai_backend.tools.registered.registry import ToolSpec
 from tests.support.asks import admitted
 from tests.support.postgres import Hold, query
@@ -161,6 +163,52 @@ async def test_a_deleted_tool_does_not_come_back(pair: Pair, database_url: str, 
     assert deleted is None
     assert isinstance(put, NotFound) == is_deleted_first
     assert isinstance(await outcome(one.get(WHO, "look")), NotFound)
+
+
+# --- what is changed twice -------------------------------------------------------------------------------------------
+
+
+async def test_two_changes_of_a_memory_both_hold(pair: Pair, database_url: str) -> None:
+    one, other = (each.extension(Memory) for each in pair)
+    made = await one.add(WHO.owner, NewMemory(text="The user likes tea."))
+    with Hold(database_url, "memory", "SHARE") as hold:
+        first, second = await beside(
+            hold,
+            one.change(WHO.owner, made.memory_id, importance=0.1),
+            other.change(WHO.owner, made.memory_id, kind="preference"),
+        )
+    assert (first.importance, second.importance, second.kind) == (0.1, 0.1, "preference")
+
+
+async def test_of_two_settings_of_a_rule_the_last_holds(pair: Pair, database_url: str) -> None:
+    for table, verbs in (
+        ("limitrule", [each.limits.set("user", "ann", runs=n) for n, each in enumerate(pair, 1)]),
+        ("budgetrule", [each.budgets.set("user", "ann", tokens_day=n) for n, each in enumerate(pair, 1)]),
+        ("switch", [each.switches.off("tool", "t", message=f"Off {n}.") for n, each in enumerate(pair, 1)]),
+    ):
+        with Hold(database_url, table, "SHARE") as hold:
+            made = await beside(hold, *verbs)
+        assert not [each for each in made if isinstance(each, DrSaiError)]
+    assert query(database_url, "SELECT runs FROM limitrule") == [(2,)]
+    assert query(database_url, "SELECT tokens_day FROM budgetrule") == [(2,)]
+    assert query(database_url, "SELECT message FROM switch") == [("Off 2.",)]
+
+
+async def test_a_rule_that_is_set_anew_can_be_removed(pair: Pair, database_url: str) -> None:
+    one, other = (each.limits for each in pair)
+    await one.set("user", "ann", runs=1)
+    with Hold(database_url, "limitrule", "SHARE") as hold:
+        _, is_removed = await beside(hold, one.set("user", "ann", runs=2), other.remove("user", "ann"))
+    assert is_removed is True
+    assert query(database_url, "SELECT runs FROM limitrule") == []
+
+
+async def test_of_two_metas_of_a_thread_the_last_holds(pair: Pair, database_url: str) -> None:
+    verbs = [each.engine.set_meta(WHO, "t", {"n": n}) for n, each in enumerate(pair, 1)]
+    with Hold(database_url, "threadfield", "SHARE") as hold:
+        first, second = await beside(hold, *verbs)
+    assert not isinstance(first, DrSaiError)
+    assert second.meta == {"n": 2}
 
 
 # --- what is counted against a limit ---------------------------------------------------------------------------------

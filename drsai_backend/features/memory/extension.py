@@ -108,6 +108,7 @@ class Memory(Extension):
         vectors = await self._vectors(owner, [known])
 
         def changed(session: Session) -> MemoryInfo:
+            alone(session, KIND, *owner)
             before = rows.find(session, owner, [memory_id]).get(memory_id)
             if before is None:
                 raise NotFound(f"there is no memory {memory_id!r}", param="memory_id")

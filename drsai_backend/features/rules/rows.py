@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
 from drsai_backend.database.backends.prepared import Prepared
+from drsai_backend.database.locks import alone
 from drsai_backend.database.pages import Cursor, given
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import Action, Actor, By
@@ -64,7 +65,8 @@ class RuleRows(Generic[R]):
         """Set what somebody may have, in place of what was set before. Raises Conflict where a user sets it, and `MOST`
         are set in the tenant already."""
         connection = session.connection()
-        connection.execute(sa.delete(self._table).where(*self._of(who)))
+        alone(session, self._table.name, who.tenant)
+        self.forget(session, who)
         if actor.by is By.USER:
             of_tenant = sa.select(sa.func.count()).where(self._table.c.tenant == who.tenant)
             if connection.execute(of_tenant).scalar_one() >= MOST:
@@ -76,6 +78,7 @@ class RuleRows(Generic[R]):
 
     def remove(self, session: Session, who: Who, actor: Actor) -> bool:
         """Have the settings hold again. False: nothing was set."""
+        alone(session, self._table.name, who.tenant)
         if not self.forget(session, who):
             return False
         audit(session, actor, self._removed, *_subject(who))

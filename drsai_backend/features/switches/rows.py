@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.access.switchboard import Target
 from drsai_backend.database.audit import audit, newest_by
+from drsai_backend.database.locks import alone
 from drsai_backend.database.pages import Cursor, given
 from drsai_backend.datamodel import Switch, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor, By
@@ -70,8 +71,9 @@ def switch_on(session: Session, target: Target, actor: Actor) -> bool:
 
 
 def _check_own(session: Session, target: Target, actor: Actor) -> None:
-    """Raise Forbidden where a user is about to change what none of the API has switched off. The row does not say who
-    has, but the audit log: what it does not know any more is the server's."""
+    """Raise Forbidden where a user is about to change what none of the API has switched off; nobody changes a switch
+    meanwhile. The row does not say who has, but the audit log: what it does not know any more is the server's."""
+    alone(session, "switches")
     if actor.by is not By.USER:
         return
     connection, what = session.connection(), f"the {_subject(target)} cannot be switched here"

@@ -10,6 +10,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database import Database, DatabaseManager
 from drsai_backend.database.audit import audit
 from drsai_backend.database.hooks import Hooks
+from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.manager.thread_fields import write_fields
 from drsai_backend.database.runs.reads import head_of
 from drsai_backend.database.shares import Grantee, add_share, list_shares, remove_share
@@ -297,6 +298,7 @@ class StoredThreads:
             raise InvalidRequest(f"`meta` has at most {MAX_META_BYTES} bytes as JSON", param="meta")
 
         def write(session: Session) -> None:
+            lock_thread(session, name)
             write_fields(session, head_of(session, name).key, name.tenant, None, {"meta": value or None}, {})
 
         await self.db.database.write(write)
