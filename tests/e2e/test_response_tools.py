@@ -125,6 +125,25 @@ async def test_the_events_of_calls(serve: Serve, model: ModelServer) -> None:
     assert [item.type for item in said if item.type != "message"] == kinds
 
 
+async def test_what_is_said_beside_calls_is_streamed_as_it_is_stored(serve: Serve, model: ModelServer) -> None:
+    service = await serve()
+    model.script(None, [calls("Bonn", text="Let me look.")])
+    stream = await create(service, stream=True)
+    events = [event.to_dict() async for event in stream]
+    response = check_events(events)
+    assert [(item["type"], item["status"]) for item in response["output"]] == [
+        ("message", "completed"),
+        ("function_call", "completed"),
+    ]
+    assert [event["output_index"] for event in events if event["type"] == "response.output_item.done"] == [0, 1]
+    stored = await service.client.responses.retrieve(response["id"])
+    assert (stored.output_text, stored.to_dict()["output"]) == ("Let me look.", response["output"])
+    again = await service.client.responses.retrieve(
+        response["id"], stream=True, starting_after=events[2]["sequence_number"]
+    )
+    assert [event.to_dict()["type"] async for event in again][-6:] == [event["type"] for event in events[-6:]]
+
+
 async def test_choices_and_what_is_wrong(serve: Serve, model: ModelServer) -> None:
     service = await serve({"assistant": _plain, "refusing": _refusing, "ignoring": _ignoring})
     model.script(None, [calls("Bonn"), "Fine.", "Hi."])

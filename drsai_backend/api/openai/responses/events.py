@@ -265,15 +265,16 @@ class EventWriter:
         if ended.status is RunStatus.RUNNING:
             return [self.failure(error_body(failure(ended), code=ended.error_code))]
         self.ended = ended
-        self._void = self._open is not None  # What is open now was never stored.
-        found: list[JsonObject] = []
+        found, asked = list[JsonObject](), self._asked(ended)
+        said = str((ended.input_request or {}).get("content") or "") if asked else ""
+        # What is open now was never stored as a message: a question keeps what was said beside calls that it asks for.
+        self._void = self._open is not None and not (said and self._open.text.endswith(said))
         if ended.status is not RunStatus.ERROR:
             for piece in self._speech.hear(ended):
                 if not piece.thought:
                     found += self._say(piece)
         found += self._close()
         base = (self._stored + self._ahead + 1) * BLOCK
-        asked = self._asked(ended)
         if asked and (thought := (ended.input_request or {}).get("thought")):
             self._thoughts.append(thought)
         found += self._think(base)
