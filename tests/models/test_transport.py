@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -126,6 +127,49 @@ async def test_a_large_body_is_sent_whole(package: Any) -> None:
     async with wire.open() as url, bounded_client(1 << 20, kind=package.AsyncClient) as client:
         assert (await client.post(url, content=body)).status_code == 200
     assert wire.bodies == [body]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+async def test_an_endpoint_that_stops_reading_is_given_up(package: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        async with bounded_client(1 << 20, kind=package.AsyncClient) as client, asyncio.timeout(5):
+            with pytest.raises(package.WriteTimeout):
+                await client.post(url, content=b"x" * (16 << 20), timeout=package.Timeout(0.3, connect=5))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+async def test_an_endpoint_may_read_for_long(package: Any) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for _ in range(8):
+            await asyncio.sleep(0.1)
+            await reader.readexactly(2 << 20)
+        writer.write(ANSWER)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, bounded_client(1 << 20, kind=package.AsyncClient) as client:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        answer = await client.post(url, content=b"x" * (16 << 20), timeout=package.Timeout(0.5, connect=5))
+    assert answer.json() == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+async def test_an_endpoint_may_answer_before_it_has_read_all(package: Any) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head, _, body = ANSWER.partition(b"{")
+        writer.write(head)
+        await reader.readexactly(16 << 20)
+        writer.write(b"{" + body)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, bounded_client(1 << 20, kind=package.AsyncClient) as client:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        answer = await client.post(url, content=b"x" * (16 << 20), timeout=5)
+    assert answer.json() == {}
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
+from functools import partial
 from io import BytesIO
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, cast
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 _KEPT_SECONDS: Final = 4.0
 """That an idle connection is kept. uvicorn, in which many endpoints run, closes it after 5: a request must not meet
 that."""
-_AT_ONCE: Final = 1 << 20
-"""Bytes of a body that are given to the socket in one piece."""
+_AT_ONCE: Final = 1 << 15
+"""Bytes of a body that are given to the socket in one piece: with the head they are no more than asyncio keeps itself
+of what the socket does not take, and nothing waits."""
 _ERRORS: Final = (
     (aiohttp.ConnectionTimeoutError, "ConnectTimeout"),
     (aiohttp.ServerTimeoutError, "ReadTimeout"),
@@ -28,6 +30,7 @@ _ERRORS: Final = (
     (aiohttp.ClientResponseError, "RemoteProtocolError"),
     (aiohttp.InvalidURL, "UnsupportedProtocol"),
     (aiohttp.NonHttpUrlClientError, "UnsupportedProtocol"),
+    (TimeoutError, "WriteTimeout"),
 )
 """aiohttp's errors by the names that httpx's have. The first that fits counts."""
 
@@ -39,6 +42,25 @@ def _errors_of(package: ModuleType) -> Generator[None]:
     except (aiohttp.ClientError, OSError) as error:
         name = next((name for kinds, name in _ERRORS if isinstance(error, kinds)), "ReadError")
         raise getattr(package, name)(str(error) or type(error).__name__) from error
+
+
+class _Upload(BytesIO):
+    """A long body. Within `patience` its request is cancelled where the endpoint takes a piece of it for longer than
+    `write` seconds; aiohttp bounds only what comes after the body."""
+
+    def __init__(self, body: bytes, write: float | None, read: float | None) -> None:
+        super().__init__(body)
+        self.patience = asyncio.timeout(None)
+        self.is_answered = write is None
+        self._write, self._last = write or 0.0, None if read is None else read + (write or 0.0)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        piece = super().read(size)
+        if not self.is_answered:
+            seconds = self._write if self.tell() < self.getbuffer().nbytes else self._last
+            now = asyncio.get_running_loop().time()
+            self.patience.reschedule(None if seconds is None else now + seconds)
+        return piece
 
 
 class _Answer:
@@ -74,18 +96,25 @@ class _Transport:
     async def handle_async_request(self, request: http.Request) -> http.Response:
         body = await request.aread()
         waits = request.extensions.get("timeout", {})
+        send = partial(
+            self._open().request,
+            request.method,
+            str(request.url),
+            headers=request.headers.multi_items(),
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(
+                connect=waits.get("pool"), sock_connect=waits.get("connect"), sock_read=waits.get("read")
+            ),
+            server_hostname=request.extensions.get("sni_hostname"),
+        )
         with _errors_of(self._package):
-            answer = await self._open().request(
-                request.method,
-                str(request.url),
-                headers=request.headers.multi_items(),
-                data=BytesIO(body) if len(body) > _AT_ONCE else body or None,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(
-                    connect=waits.get("pool"), sock_connect=waits.get("connect"), sock_read=waits.get("read")
-                ),
-                server_hostname=request.extensions.get("sni_hostname"),
-            )
+            if len(body) <= _AT_ONCE:
+                answer = await send(data=body or None)
+            else:
+                upload = _Upload(body, waits.get("write"), waits.get("read"))
+                async with upload.patience:
+                    answer = await send(data=upload)
+                    upload.is_answered = True  # The rest of it may still be sent.
         version, reason = answer.version or aiohttp.HttpVersion11, answer.reason or ""
         return self._package.Response(
             answer.status,
