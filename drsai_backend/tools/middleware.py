@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from autogen_core.tools import ToolResult
 from cachetools import TTLCache
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.running import ToolRun
 
@@ -72,14 +73,16 @@ async def log_calls(call: ToolCall, proceed: Proceed) -> ToolResult:
 
 
 def cached(seconds: float = 60.0, entries: int = 1_000) -> Middleware:
-    """A middleware that answers a call of an idempotent tool from memory: the same tool, arguments and principal within
-    `seconds`. Errors are not kept. At most `entries` results stay."""
-    kept: TTLCache[tuple[str, str, str], ToolResult] = TTLCache(entries, seconds)
+    """A middleware that answers a call of an idempotent tool from memory: the same tool, arguments, user and thread
+    within `seconds`. Errors are not kept. At most `entries` results stay."""
+    kept: TTLCache[tuple[object, ...], ToolResult] = TTLCache(entries, seconds)
 
     async def middleware(call: ToolCall, proceed: Proceed) -> ToolResult:
         if not call.tool.options.idempotent:
             return await proceed(call)
-        key = call.tool.name, json.dumps(call.arguments, sort_keys=True, default=repr), call.run.asker
+        arguments = json.dumps(call.arguments, sort_keys=True, default=repr)
+        who, thread = call.run.get(Principal), call.run.thread  # A tool may read what is in the thread.
+        key = call.tool.name, arguments, who and who.owner, thread
         found = kept.get(key)
         if found is None:
             found = await proceed(call)

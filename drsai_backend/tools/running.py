@@ -13,6 +13,7 @@ from drsai_backend.errors import ToolError
 
 if TYPE_CHECKING:
     from drsai_backend.config import Settings
+    from drsai_backend.datamodel.owner import ThreadName
     from drsai_backend.tools.middleware import Middleware
 
 T = TypeVar("T")
@@ -92,13 +93,15 @@ class ToolRun:
         allows: whether who asks has a scope; None: nobody is asking (tests, scripts), and everything is allowed.
         cache: values of dependencies, one per run.
         overrides: dependencies that stand in for others.
-        asker: tenant and user who asks, as one text; "" outside of a run.
+        asker: tenant and user who asks, as one text to be shown; "" outside of a run. A name may hold "/": what tells
+            users apart is the `Principal` that is provided.
         max_output: characters of a result's texts together, whatever the tool itself says.
         middleware: what runs around the call, the outermost first.
         settings: those of the server, as they are now: how long an attempt may take; None: there are none.
         ask: the answer of a person to a question; outside of a run it raises ToolError. Where there is none yet, the
             run ends as one that waits, and the call is made once more when the answer is there: until then the tool is
             to have no effect. The question travels up as an exception that is no `Exception`.
+        thread: that of the run, which may be another user's; None: outside of a run.
     """
 
     agent: str = ""
@@ -117,6 +120,7 @@ class ToolRun:
     middleware: Sequence[Middleware] = ()
     settings: Settings | None = field(default=None, repr=False)
     ask: Asking = _nobody
+    thread: ThreadName | None = None
 
     def get(self, wanted: type[T]) -> T | None:
         """Return what is provided of a type; None: nothing is."""

@@ -14,9 +14,19 @@ from autogen_core.tools import FunctionTool, StaticWorkbench, ToolResult
 
 from drsai_backend import Depends, DrSaiAgent, RunContext, ToolError, ToolRun, tool
 from drsai_backend.access.principal import Principal
+from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.teams.replay.steps import ToolFinished, ToolPartial, ToolStarted
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
-from drsai_backend.tools import Approval, Proceed, ToolCall, ToolIdentity, ToolOptions, current_tool_run, log_calls
+from drsai_backend.tools import (
+    Approval,
+    Proceed,
+    ToolCall,
+    ToolIdentity,
+    ToolOptions,
+    cached,
+    current_tool_run,
+    log_calls,
+)
 from drsai_backend.tools import idempotent as may_repeat
 from drsai_backend.tools.classes import ClassTool
 from drsai_backend.tools.results import text_result
@@ -175,6 +185,7 @@ async def test_middleware_stands_around_tools_of_others() -> None:
         run = current_tool_run()
         assert run is not None
         assert run.asker == "default/u"
+        assert run.thread == ThreadName("default", "u", "t")
         return left + right
 
     async def log(call: ToolCall, proceed: Proceed) -> ToolResult:
@@ -194,6 +205,25 @@ async def test_middleware_stands_around_tools_of_others() -> None:
         assert "failed (ValueError)" in await said(calls(("add", '{"left": 14, "right": 2}')), **agent)
     assert seen[0] == ("add", {"left": 1, "right": 2}, True)
     assert len(seen) == 6
+
+
+async def test_kept_results_are_those_of_a_thread() -> None:
+    made: list[str] = []
+
+    @tool(idempotent=True)
+    async def read() -> str:
+        run = current_tool_run()
+        assert run is not None
+        assert run.thread is not None
+        made.append(run.thread.user_id)
+        return f"{run.thread.user_id}'s"
+
+    build, said = team(calls(("read", "{}")), tools=[read], tool_middleware=[cached()]), list[str]()
+    for owner in ("u", "ann", "u"):
+        story = await Story(build, provided={"owner": Owner("default", owner)}).run()
+        said.append(str(story.said[-1]["content"]))
+    assert said == ["u's", "ann's", "u's"]
+    assert made == ["u", "ann"]
 
 
 @pytest.mark.parametrize("layers", [[], [log_calls]])

@@ -236,6 +236,10 @@ async def test_permission_and_middleware() -> None:
     run = ToolRun(middleware=[cached()], allows=lambda scope: True)
     assert [text(await call_tool(pay, {"amount": 2}, run)) for _ in range(2)] == ["2", "2"]
     assert calls == [2]
+    for who in (Principal("b/c", "a"), Principal("c", "a/b")):
+        run = ToolRun(provided={Principal: who}, asker=f"{who.tenant}/{who.user_id}", middleware=run.middleware)
+        await call_tool(pay, {"amount": 3}, run)
+    assert calls == [2, 3, 3], "a name may hold any character"
 
 
 async def test_in_workbenches_of_autogen() -> None:

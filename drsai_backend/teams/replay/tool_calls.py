@@ -239,9 +239,11 @@ class ToolCalls:
 
         context = self._run_of.get(RunContext)
         run = replace(self._run_of, agent=self.steps.path, call_id=call_id, emit=emit, ask=ask)
-        if context is not None and context.files is not None:
-            asker = context.principal.owner
-            thread = (context.owner or asker).thread(context.thread_id)
+        if context is None:
+            return run
+        asker = context.principal.owner
+        run.thread = thread = (context.owner or asker).thread(context.thread_id)
+        if context.files is not None:
 
             def keep(file: FileInfo) -> None:
                 self._turn.files[self.steps.source, call.id].append(noted(file, call_id))
