@@ -3,11 +3,13 @@ costs a page, however far it is. Synchronous functions of a `Session`."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -18,6 +20,9 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.page import NUMBER, N, Page, cut, read_cursor
 
 Query: TypeAlias = sa.Select[*tuple[Any, ...]]
+
+PAGE_SIZE: Final = 4_000_000
+"""Characters with which a page of long texts ends: more would hold up a process that serves others, and its memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +86,18 @@ def read_page(session: Session, query: Query, limit: int, place: Callable[[JsonO
     """Read a page of the rows of a sorted query. `place` says what the next page is asked with, after a row."""
     rows = session.connection().execute(query.limit(limit + 1)).mappings()
     return cut([dict(row) for row in rows], limit, place)
+
+
+def read_sized(
+    session: Session, query: Query, sized: sa.Column[Any], limit: int
+) -> tuple[list[sa.Row[*tuple[Any, ...]]], bool]:
+    """Read the first rows of a sorted query: `limit` at most, and none after the one with which a column has
+    `PAGE_SIZE` characters in all. Returns them, and whether more follow."""
+    connection = session.connection()
+    sizes = query.with_only_columns(sa.func.length(sa.cast(sized, sa.Text))).limit(limit + 1)
+    totals = [*accumulate(connection.execute(sizes).scalars())]
+    count = min(bisect_left(totals, PAGE_SIZE) + 1, limit)
+    return [*connection.execute(query.limit(count))], len(totals) > count
 
 
 def read_listed(

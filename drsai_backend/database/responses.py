@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.owned import NAME, any_of_threads, of_thread
+from drsai_backend.database.pages import read_sized
 from drsai_backend.database.runs.loaded import make_thread
 from drsai_backend.database.runs.log import thread_of_run
 from drsai_backend.database.runs.paths import Line, on_path
@@ -249,14 +250,15 @@ def change_conversation(
 
 def read_items(
     session: Session, of: ConversationRows, *, after: int | None, newest_first: bool, limit: int
-) -> list[StoredItem]:
-    """Messages of a conversation in that order, after (or before) the `seq` given."""
+) -> tuple[list[StoredItem], bool]:
+    """Messages of a conversation in that order, after (or before) the `seq` given, as `read_sized` reads them."""
     query = on_path(message, of.line, "seq", message.c.seq, message.c.config, message.c.run_id, message.c.shown)
     query = query.where(*of_thread(message, of.name))
     if after is not None:
         query = query.where(message.c.seq < after if newest_first else message.c.seq > after)
     order = message.c.seq.desc() if newest_first else message.c.seq
-    return [StoredItem(*row) for row in session.connection().execute(query.order_by(order).limit(limit))]
+    rows, more = read_sized(session, query.order_by(order), message.c.config, limit)
+    return [StoredItem(*row) for row in rows], more
 
 
 def _name_of(run_id: str) -> str:

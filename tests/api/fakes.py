@@ -16,6 +16,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DrSaiError, NotFound, StaleAnswer, UnknownModel
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page, cut
 from drsai_backend.runs.events import Logged, Position, RunEnded
 from drsai_backend.runs.messages import new_messages
 from drsai_backend.runs.requests import Answer, Ask, InputMessage, Origin, Where
@@ -293,12 +294,12 @@ class FakeEngine:
     async def get_thread(self, who: Principal, thread_id: str) -> ThreadDetail:
         return self._detail(who, thread_id)
 
-    async def list_messages(
+    async def page_of_messages(
         self, who: Principal, thread_id: str, *, after: int, limit: int, branch: str | None = None
-    ) -> Sequence[StoredMessage]:
+    ) -> Page[StoredMessage, int]:
         detail = self._detail(who, thread_id)
         messages = [said("assistant", f"message {seq}", seq) for seq in range(1, 4)]
-        return [
+        found = [
             StoredMessage(
                 seq=done.seq,
                 id=f"m{done.seq}",
@@ -311,7 +312,8 @@ class FakeEngine:
             )
             for done in messages
             if done.seq > after
-        ][:limit]
+        ]
+        return cut(found, limit, lambda each: each.seq)
 
     async def delete_thread(self, who: Principal, thread_id: str) -> None:
         self._detail(who, thread_id)

@@ -110,3 +110,35 @@ async def test_images_of_several_posts_may_be_larger_together_than_those_of_one(
     assert answer.status == "completed"
     assert [each.to_dict()["type"] async for each in conversations.items.list(made.id)] == ["message"] * 4
     assert str(model.requests[-1].messages).count(url) == 2
+
+
+async def test_pages_of_long_messages_are_short(serve: Serve, model: ModelServer) -> None:
+    """All is listed, and told, whatever a page has."""
+    model.script(None, lambda _: "Fine.")
+    service = await serve({"assistant": lonely})
+    texts = [f"{number}" + "x" * 1_500_000 for number in range(6)]
+    for text in texts:
+        body = {"model": "assistant", "messages": [user(text)]}
+        answer = await service.http.post("/v1/threads/long/history", json=body)
+        assert answer.status_code < 300, answer.text
+    sizes, found, after = [], list[str](), 0
+    while after is not None:
+        page = (await service.http.get(f"/v1/threads/long/messages?limit=100&after={after}")).json()
+        found += [each["content"] for each in page["data"]]
+        sizes.append(len(page["data"]))
+        assert page["has_more"] == (page["next"] is not None)
+        after = page["next"]
+    assert (found == texts, sizes) == (True, [3, 3])
+    await service.client.responses.create(model="assistant", input="Well?", conversation="long")
+    for order, said in (("asc", texts), ("desc", texts[::-1])):
+        listed, after = list[str](), ""
+        while True:
+            answer = await service.http.get(f"/v1/conversations/long/items?limit=100&order={order}{after}")
+            page = answer.json()
+            assert len(page["data"]) <= 5
+            listed += [each["content"][0]["text"] for each in page["data"]]
+            if not page["has_more"]:
+                break
+            after = f"&after={page['last_id']}"
+        assert [text for text in listed if len(text) > 9] == said
+        assert len(listed) == 8

@@ -190,7 +190,7 @@ async def test_a_conversation_is_not_shown_the_items_of_the_thread_that_has_its_
     await fall_back(drsai.database)
     await say(drsai, "bob", "word of bob")
     whole: dict[str, Any] = {"after": None, "newest_first": False, "limit": 10}
-    assert await drsai.database.read(lambda session: read_items(session, rows, **whole)) == []
+    assert await drsai.database.read(lambda session: read_items(session, rows, **whole)) == ([], False)
     theirs = await drsai.database.read(lambda session: read_conversation(session, name_of("bob")))
     assert theirs is not None
     assert theirs.line == rows.line

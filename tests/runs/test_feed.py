@@ -12,6 +12,7 @@ import pytest
 from autogen_agentchat.teams import RoundRobinGroupChat
 
 from drsai_backend.access.principal import Principal
+from drsai_backend.database import pages
 from drsai_backend.errors import InvalidRequest, NotFound
 from drsai_backend.runs import MessageDone, Position, TextDelta
 from tests.support.following import ONE, Reader, collect, told
@@ -43,6 +44,20 @@ async def test_from_any_position_on_there_is_no_gap_and_no_repetition(make: Make
         rest = await collect(workers[where].engine.follow_run(Principal(), handle.run_id, logged.position))
         assert told(rest) == told(whole[place + 1 :])
     assert await collect(workers[where].engine.follow_run(Principal(), handle.run_id, whole[-1].position)) == []
+
+
+async def test_long_messages_are_read_one_after_the_other(
+    make: Make, where: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "PAGE_SIZE", 1)
+    workers = await two(make, Crew())
+    for text in ("0", "1"):
+        await workers[0].run("crew", text, thread_id="t")
+    whole = await collect(workers[where].engine.follow_thread(Principal(), "t"), 2 * len(ONE))
+    assert told(whole) == ONE * 2
+    for place, logged in enumerate(whole[:-1]):
+        rest = workers[where].engine.follow_thread(Principal(), "t", logged.position)
+        assert told(await collect(rest, 2 * len(ONE) - place - 1)) == told(whole[place + 1 :])
 
 
 async def test_token_by_token_in_the_same_process(make: Make) -> None:

@@ -13,7 +13,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from itertools import dropwhile
-from operator import itemgetter
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Request
@@ -23,7 +22,7 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, allowed_caller, described
 from drsai_backend.api.http.checking import checked
-from drsai_backend.api.http.json import answers, deleted, deletion, json_response, listed
+from drsai_backend.api.http.json import answers, deleted, deletion, dumps, json_response, listed
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit, new_router
 from drsai_backend.api.openai.files.request_files import with_documents
@@ -45,6 +44,7 @@ from drsai_backend.api.openai.responses.service import Responses
 from drsai_backend.api.openai.responses.stored.places import conversation_of
 from drsai_backend.api.openai.responses.stored.reading import NOTED
 from drsai_backend.api.openai.responses.stored.stored import items_of, read_as_done, role_of
+from drsai_backend.database.pages import PAGE_SIZE
 from drsai_backend.database.responses import (
     ConversationRows,
     change_conversation,
@@ -54,15 +54,15 @@ from drsai_backend.database.responses import (
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound
 from drsai_backend.json_types import JsonObject
-from drsai_backend.page import Page, cut
+from drsai_backend.page import Page
 from drsai_backend.runs.requests import new_thread_id
 
 _MOST_ADDED: Final = 20
 """Items of one request, as with OpenAI."""
 _PAGE: Final = 200
 """Messages that are read at once."""
-_LOOKS: Final = 25
-"""Times that more messages are read for one page: most of a run's messages may be none that are shown."""
+_LOOKED_AT: Final = 5000
+"""Messages that are read for one page: most of a run's messages may be none that are shown."""
 _WAITING: Final = "msg_w"
 _STORED: Final = re.compile(r"[a-z]{2,4}_t([0-9]{1,9})(?:_[0-9]{1,3})?")
 """The id of an item that was made of a stored message: the message's number, and which of its items it is."""
@@ -174,8 +174,8 @@ def conversation_routes(responses: Responses) -> APIRouter:
         include: Include = [],  # noqa: B006 - FastAPI copies it
     ) -> Response:
         """What was said in a conversation: messages, thoughts and approvals."""
-        found = await conversations.items(who, conversation_id, after, limit + 1, newest_first=order == "desc")
-        return json_response(listed(cut(found, limit, itemgetter("id"))))
+        page = await conversations.items(who, conversation_id, after, limit, newest_first=order == "desc")
+        return json_response(listed(page))
 
     @router.post(
         "/{conversation_id}/items",
@@ -256,11 +256,10 @@ class _Conversations:
 
     async def has_begun(self, rows: ConversationRows) -> bool:
         """Whether anything was said."""
-        return bool(
-            await self._db.database.read(
-                lambda session: read_items(session, rows, after=None, newest_first=True, limit=1)
-            )
+        found, _ = await self._db.database.read(
+            lambda session: read_items(session, rows, after=None, newest_first=True, limit=1)
         )
+        return bool(found)
 
     async def make(self, name: ThreadName, metadata: JsonObject, added: Sequence[JsonObject]) -> ConversationRows:
         """A new conversation."""
@@ -292,44 +291,55 @@ class _Conversations:
         await self.change(who, conversation, remove=number)
 
     async def items(
-        self, who: Principal, conversation: str, after: str | None, most: int, *, newest_first: bool
-    ) -> list[JsonObject]:
-        """Return what was said, and what waits for the next response, after an item: so many at least, if there are.
-        Raises NotFound, InvalidRequest."""
+        self, who: Principal, conversation: str, after: str | None, limit: int, *, newest_first: bool
+    ) -> Page[JsonObject]:
+        """Return a page of what was said, and what waits for the next response, after an item; of long ones it has
+        fewer than `limit`. Raises NotFound, InvalidRequest."""
         rows = await conversation_of(self._responses.engine, who, conversation)
+        found: list[JsonObject] = []
+        size = 0
+        async with aclosing(self._listed(rows, after, newest_first=newest_first)) as items:
+            async for item in items:
+                if len(found) == limit or size >= PAGE_SIZE:
+                    return Page(items=found, next=found[-1]["id"])
+                found.append(item)
+                size += len(dumps(item))
+        return Page(items=found)
+
+    async def _listed(
+        self, rows: ConversationRows, after: str | None, *, newest_first: bool
+    ) -> AsyncGenerator[JsonObject]:
         waiting = [_waiting(each) for each in rows.value.get("items", ())][:: -1 if newest_first else 1]
-        is_stored, is_waiting = _seq_of(after) is not None, _number(after, _WAITING) is not None
-        if after is not None and not is_stored and not is_waiting:
+        stored, is_waiting = _seq_of(after), _number(after, _WAITING) is not None
+        if after is not None and stored is None and not is_waiting:
             raise InvalidRequest(f"`after`: there is no item {after!r}", param="after")
         if is_waiting:
             waiting = [*dropwhile(lambda each: each["id"] != after, waiting)][1:]
-        if newest_first:
-            waiting = [] if is_stored else waiting
-            return waiting + await self._said_after(rows, after, most - len(waiting), newest_first=True)
-        return ([] if is_waiting else await self._said_after(rows, after, most, newest_first=False)) + waiting
-
-    async def _said_after(
-        self, rows: ConversationRows, after: str | None, most: int, *, newest_first: bool
-    ) -> list[JsonObject]:
-        found: list[JsonObject] = []
-        stored = _seq_of(after)
-        passed = stored is None
-        async with aclosing(self._said(rows, stored, newest_first=newest_first)) as said:
-            while len(found) < most and (item := await anext(said, None)) is not None:
-                if passed or not _is_of(item, stored):
-                    found.append(item)
-                passed = passed or item["id"] == after
-        return found
+        if newest_first and stored is None:
+            for item in waiting:
+                yield item
+        if newest_first or not is_waiting:
+            passed = stored is None
+            async with aclosing(self._said(rows, stored, newest_first=newest_first)) as said:
+                async for item in said:
+                    if passed or not _is_of(item, stored):
+                        yield item
+                    passed = passed or item["id"] == after
+        if not newest_first:
+            for item in waiting:
+                yield item
 
     async def _said(
         self, rows: ConversationRows, start: int | None, *, newest_first: bool
     ) -> AsyncGenerator[JsonObject]:
         """The items of the stored messages from number `start` on."""
         at = None if start is None else start + (1 if newest_first else -1)
-        for _ in range(_LOOKS):
-            found = await self._db.database.read(
+        looked_at, more = 0, True
+        while more and looked_at < _LOOKED_AT:
+            found, more = await self._db.database.read(
                 partial(read_items, of=rows, after=at, newest_first=newest_first, limit=_PAGE)
             )
+            looked_at += len(found)
             for seq, config, run_id, shown in found:
                 at = seq
                 done = read_as_done(seq, config, shown)
@@ -337,8 +347,6 @@ class _Conversations:
                     told = items_of(done, f"t{seq}", run_id or "")
                     for item in reversed(told) if newest_first else told:
                         yield item
-            if len(found) < _PAGE:
-                return
 
     async def item(self, who: Principal, conversation: str, item_id: str) -> JsonObject:
         """One item, also by the id that it has in its response. Raises NotFound."""

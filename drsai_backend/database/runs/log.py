@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.owned import owned_by
+from drsai_backend.database.pages import read_sized
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, queued_answer, read_head_of
 from drsai_backend.database.runs.statements import message, queue, run, thread
 from drsai_backend.database.values import batches
@@ -98,9 +99,9 @@ def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | 
     )
     if run_id is not None:
         texts = texts.where(message.c.run_id == run_id)
-    rows = connection.execute(texts.order_by(message.c.seq).limit(PAGE)).all()
+    rows, more = read_sized(session, texts.order_by(message.c.seq), message.c.config, PAGE)
     messages = [(row.seq, row.run_id, row.config, row.shown) for row in rows]
-    page = LogPage(head, runs, messages, max(len(rows), len(runs)) == PAGE)
+    page = LogPage(head, runs, messages, more or len(runs) == PAGE)
     if run_id is not None and head.status is RunStatus.AWAITING_INPUT:
         is_queued = bool(runs) and runs[0]["status"] is RunStatus.CREATED
         page.blocked = is_queued and queued_answer(session, head.name) is None

@@ -67,7 +67,6 @@ from drsai_backend.api.objects import (
 from drsai_backend.datamodel import Right, RunStatus
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
-from drsai_backend.page import cut
 from drsai_backend.runs import Answer, Origin, Position
 from drsai_backend.runs.events import ENDED
 from drsai_backend.runs.steps.events import Mark
@@ -201,9 +200,8 @@ def _thread_routes(web: Web) -> APIRouter:
     ) -> Response:
         """The messages of a thread, oldest first."""
         thread = named(who, thread_id, owner)
-        # One more than asked for tells whether there are more.
-        messages = await engine.list_messages(who, thread, after=after, limit=limit + 1, branch=branch)
-        return page_response(cut(messages, limit, lambda item: item.seq), message_object)
+        page = await engine.page_of_messages(who, thread, after=after, limit=limit, branch=branch)
+        return page_response(page, message_object)
 
     @router.get("/{thread_id:path}/runs", responses=answers(200, page_of(RUN_SCHEMA)))
     async def list_runs(

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.access.principal import Principal
 from drsai_backend.database.manager.thread_fields import read_fields
 from drsai_backend.database.owned import of_thread, owned_by
-from drsai_backend.database.pages import Cursor, Query, given, read_page
+from drsai_backend.database.pages import Cursor, Query, given, read_page, read_sized
 from drsai_backend.database.runs.paths import Line, line_of, on_path
 from drsai_backend.database.runs.reads import head_of
 from drsai_backend.database.shares import granted_to, share
@@ -254,10 +254,24 @@ def list_messages(
     session: Session, name: ThreadName, after: int, limit: int, branch: int | None = None
 ) -> list[StoredMessage]:
     """See `Engine.list_messages`."""
-    seq = _message.c.seq
-    query = _messages_on(line_on(session, name, branch)).where(seq > after)
+    query = _messages_after(session, name, after, branch)
     with texts_of(name.tenant):
-        return [*map(_message_view, session.connection().execute(query.order_by(seq).limit(limit)))]
+        return [*map(_message_view, session.connection().execute(query.limit(limit)))]
+
+
+def page_of_messages(
+    session: Session, name: ThreadName, after: int, limit: int, branch: int | None = None
+) -> Page[StoredMessage, int]:
+    """See `Engine.page_of_messages`."""
+    query = _messages_after(session, name, after, branch)
+    with texts_of(name.tenant):
+        rows, more = read_sized(session, query, _message.c.config, limit)
+        return Page[StoredMessage, int](items=[*map(_message_view, rows)], next=rows[-1].seq if more else None)
+
+
+def _messages_after(session: Session, name: ThreadName, after: int, branch: int | None) -> Query:
+    seq = _message.c.seq
+    return _messages_on(line_on(session, name, branch)).where(seq > after).order_by(seq)
 
 
 def newest_messages(session: Session, name: ThreadName, limit: int) -> list[StoredMessage]:
@@ -285,12 +299,12 @@ def line_on(session: Session, name: ThreadName, branch: int | None = None) -> Li
     return line
 
 
-def _messages_on(line: Line) -> sa.Select[int, JsonObject, datetime, str | None, bool | None]:
+def _messages_on(line: Line) -> Query:
     m = _message.c
     return on_path(_message, line, "seq", m.seq, m.config, m.created_at, m.run_id, m.shown)
 
 
-def _message_view(row: sa.Row[int, JsonObject, datetime, str | None, bool | None]) -> StoredMessage:
+def _message_view(row: sa.Row[*tuple[Any, ...]]) -> StoredMessage:
     return StoredMessage(
         seq=row.seq,
         id=row.config.get("id"),

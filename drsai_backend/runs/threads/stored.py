@@ -198,6 +198,15 @@ class StoredThreads:
             lambda session: queries.list_messages(session, name, after, limit, branch)
         )
 
+    async def page_of_messages(
+        self, who: Principal, thread_id: Named, *, after: int, limit: int, branch: int | None = None
+    ) -> Page[StoredMessage, int]:
+        """A page of what `list_messages` has, which ends before `limit` where messages are long. Raises as it does."""
+        name = await self._rights.thread(who, thread_id, Right.READ)
+        return await self._open_database.read(
+            lambda session: queries.page_of_messages(session, name, after, limit, branch)
+        )
+
     async def newest_messages(self, who: Principal, thread_id: Named, limit: int) -> list[StoredMessage]:
         """The newest messages of a thread that its client has sent or is shown, oldest first. Raises as
         `list_messages`."""
