@@ -6,15 +6,32 @@ import asyncio
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from drsai_backend import DrSai, RunStatus
+from drsai_backend import DrSai, RunStatus, Thread
 from drsai_backend.access.principal import Principal
+from drsai_backend.database.runs.commands import revive
 from drsai_backend.datamodel import QueuedInput, Run
+from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import InvalidRequest, TeamBuildError, ThreadBusy
 from tests.support.calls import Gate
 from tests.support.teams.crew import Crew
-from tests.support.threads import LATE, QUICK, WHERE, Make, ended, request, said, sources, thread_of, turns, two, until
+from tests.support.threads import (
+    LATE,
+    QUICK,
+    WHERE,
+    Make,
+    ended,
+    head_of,
+    request,
+    said,
+    sources,
+    thread_of,
+    turns,
+    two,
+    until,
+)
 
 ROUND = ["user", "ann", "bob", "eve"]
 
@@ -348,6 +365,20 @@ async def test_cancel_a_paused_run(make: Make) -> None:
     assert (await drsai.engine.cancel(Principal(), "t")).status is RunStatus.STOPPED
     [thread] = await drsai.db.get(type(await thread_of(drsai)), filters=WHERE)
     assert thread.control is None
+
+
+async def test_what_a_paused_run_is_asked_for_while_another_process_resumes_it_is_done(make: Make) -> None:
+    """The other one has read the thread before, and takes no part in the run itself."""
+    crew = Crew()
+    drsai = await make({"crew": crew}, **LATE)
+    await paused(drsai, crew)
+    head = await head_of(drsai)
+    asked = sa.update(table_of(Thread)).values(control="cancel")
+    await drsai.database.write(lambda session: session.connection().execute(asked))
+    assert await drsai.database.write(lambda session: revive(session, head))
+    assert (await head_of(drsai)).control == "cancel"
+    await drsai.engine.look_at(head.key)
+    assert (await thread_of(drsai)).status is RunStatus.STOPPED
 
 
 async def test_a_process_takes_up_only_so_many_runs_by_itself(make: Make) -> None:

@@ -100,6 +100,19 @@ async def test_a_retry_is_no_run_that_was_cut(make: Make, server: ModelServer, m
     assert (await ended(second)).status is RunStatus.COMPLETED
 
 
+async def test_a_retry_by_a_process_that_is_full_is_done_by_another_one_at_once(
+    make: Make, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payer = Payer(server)
+    full, _ = [await opened(make, server, payer) for _ in range(2)]
+    await failed(full)
+    payer.third = Reply("All is paid.")
+    monkeypatch.setattr(full.engine._recovery, "is_full", lambda: True)
+    await full.retry("t")
+    async with asyncio.timeout(20):  # It is held by nobody: what is held is so for a minute.
+        assert (await ended(full)).status is RunStatus.COMPLETED
+
+
 @pytest.mark.parametrize("recovery", ["continue", "fail"])
 async def test_it_starts_at_the_turn_that_failed_with_its_speaker(
     make: Make, server: ModelServer, where: int, recovery: str

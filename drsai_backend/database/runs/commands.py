@@ -303,12 +303,14 @@ def revive(session: Session, head: ThreadHead) -> bool:
     so any more, or the thread does not stand where the run has left it: it was rewound, is a fork, or, of a run that
     has failed, messages were loaded since, of which its agents would not hear."""
     connection = session.connection()
-    verb, control = RETRY if head.status is RunStatus.ERROR else RESUME, "steer" if head.queued else None
+    verb = RETRY if head.status is RunStatus.ERROR else RESUME
     left = sa.exists().where(run.c.run_id == head.run_id, run.c.epoch == head.epoch)
     if verb is RETRY:
         left = left.where(run.c.last_seq == thread.c.last_seq)
     there = (*still_has(head), thread.c.status == head.status, left)
-    values = {"status": verb(head.status, RunStatus.RUNNING), "revision": thread.c.revision + 1, "control": control}
+    # What it was asked to do it is to do still, whenever that was.
+    asked_to = sa.func.coalesce(thread.c.control, sa.case((_steers, "steer")))
+    values = {"status": verb(head.status, RunStatus.RUNNING), "revision": thread.c.revision + 1, "control": asked_to}
     values |= {"updated_at": utcnow(), "error_message": None}
     if connection.execute(sa.update(thread).where(*there).values(values)).rowcount != 1:
         return False

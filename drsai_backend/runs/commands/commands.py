@@ -21,6 +21,7 @@ from drsai_backend.database.runs.reads import (
     ThreadHead,
     head_of,
     read_head,
+    read_head_of,
     read_run,
     read_run_messages,
     users_joined,
@@ -187,7 +188,7 @@ class Commands:
             head = await self._head_of(name, run_id)
             if head.status is RunStatus.PAUSED:
                 control = "steer" if head.queued else None
-                if self._recovery.drained is not None or not await self._recovery.announcements.serves(head):
+                if not await self._is_known(head):
                     with self._recovery.looking_after(head.key):
                         unpaused = await self._db.database.write(lambda session, head=head: revive(session, head))
                     if unpaused:
@@ -214,19 +215,27 @@ class Commands:
         """
         head = await self.head(name)
         retried = head.status is RunStatus.ERROR and run_id in (None, head.run_id)
-        is_known = self._recovery.drained is None and await self._recovery.announcements.serves(head)
-
-        def again(session: Session) -> bool:
-            return revive(session, head) and (not is_known or self._recovery.hold_revived(session, head.key))
-
+        is_known = not self._recovery.is_full() and await self._is_known(head)
+        again = partial(self._revive, head=head, is_known=is_known)
         with self._recovery.looking_after(head.key):
             if not retried or not await self._db.database.write(again):
                 what = f"thread {name.thread_id!r} is {head.status.value}" if run_id is None else f"run {run_id!r}"
                 text = f"{what}: there is nothing to retry; only the last run of a thread can be, where it has failed"
                 raise IllegalTransition(text)
+        await self._begin(name, is_known, ResumeOptions(attempt=1))
+
+    async def _is_known(self, head: ThreadHead) -> bool:
+        """Whether this process resumes the thread's run; else some worker that serves its team does."""
+        return self._recovery.drained is None and await self._recovery.announcements.serves(head)
+
+    def _revive(self, session: Session, head: ThreadHead, is_known: bool) -> bool:
+        return revive(session, head) and (not is_known or self._recovery.hold_revived(session, head.key))
+
+    async def _begin(self, name: ThreadName, is_known: bool, options: ResumeOptions) -> None:
+        """Have a run resumed that was made one that nobody runs."""
         self._warm.take(name)
         head = await self.head(name)
-        if not is_known or await self._recovery.resume(head, ResumeOptions(attempt=1)) is None:
+        if not is_known or await self._recovery.resume(head, options) is None:
             await self._recovery.wake(head.key)
 
     # --- where a thread stands ---------------------------------------------------------------------------------------
@@ -293,12 +302,30 @@ class Commands:
                 f"{given.ask.team!r}",
                 param="model",
             )
+        return await self._queue(given, head, policy, behind=behind, anyway=anyway and not behind)
+
+    async def _queue(
+        self, given: Placed, head: ThreadHead, policy: str, *, behind: bool, anyway: bool
+    ) -> Queued | None:
+        """Queue an input, and have it taken up. None: as `take`."""
+        is_known, is_revived = await self._is_known(head), False
+
+        def unpause(session: Session, key: int) -> None:
+            nonlocal is_revived
+            now, is_revived = read_head_of(session, key), False
+            if now is not None and now.status is RunStatus.PAUSED:
+                is_revived = self._revive(session, now, is_known)
+
         with self._recovery.looking_after(head.key):
-            control, anyway = _CONTROLS.get(policy), anyway and not behind
-            queued, key = await self._store(given, policy, control, behind=behind, anyway=anyway)
+            # A process that died between the two would leave a message that waits for a run that waits.
+            then, control = unpause if policy == "steer" else None, _CONTROLS.get(policy)
+            queued, key = await self._store(given, policy, control, behind=behind, anyway=anyway, then=then)
         if key is None:
             return None
-        await self._hurry(given, head, key, policy, anyway=anyway)
+        if is_revived:
+            await self._begin(given.name, is_known, ResumeOptions(control="steer"))
+        else:
+            await self._hurry(given, head, key, policy, anyway=anyway)
         return queued
 
     async def _hurry(self, given: Placed, head: ThreadHead, key: int, policy: str, *, anyway: bool) -> None:
@@ -399,6 +426,7 @@ class Commands:
         *,
         behind: bool = False,
         anyway: bool = False,
+        then: Callable[[Session, int], None] | None = None,
     ) -> tuple[Queued, int | None]:
         # A team that cannot be built is refused now, not when nobody listens any more.
         outlook = await self._starter.outlook(given)
@@ -421,13 +449,16 @@ class Commands:
             also=None if origin.also is None else partial(_store_also, origin.also, run_id, outlook.speakers),
             charges=given.charges,
         )
+
+        def store(session: Session) -> int | None:
+            key = enqueue(session, given.name, new, control=control, behind_question=behind, anyway=anyway)
+            if key is not None and then is not None:
+                then(session, key)
+            return key
+
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                key = await self._db.database.write(
-                    lambda session: enqueue(
-                        session, given.name, new, control=control, behind_question=behind, anyway=anyway
-                    )
-                )
+                key = await self._db.database.write(store)
             except Conflict as error:
                 # Two made the thread at the same moment, or PostgreSQL has broken up a deadlock: this locks the thread
                 # and then what its request is charged to, which a request that begins a run locks before its thread.

@@ -149,7 +149,7 @@ class Recovery:
         Raises:
             DatabaseError: the database cannot be used now.
         """
-        if not self._is_worker or self._is_full():
+        if not self._is_worker or self.is_full():
             return
         # Whatever had it looked at, what is found there belongs to other requests.
         token = log_context.bind(None)
@@ -177,8 +177,9 @@ class Recovery:
         elif head.queued and head.status is not RunStatus.PAUSED:
             await self._inputs.start_next(head)
 
-    def _is_full(self) -> bool:
-        """Not all of what a dead process leaves behind is taken up at once. Others sweep, and this one will again."""
+    def is_full(self) -> bool:
+        """Whether this process takes up nothing now: not all of what a dead process leaves behind is taken up at once.
+        Others sweep, and this one will again."""
         return self._running.count >= self._settings.max_runs or bool(self._switches.off and self.drained)
 
     @property
@@ -221,7 +222,7 @@ class Recovery:
             await self.end(head, RunStatus.ERROR, error=reason)
         elif deaths >= DEATHS:
             self.suspects.add(head.key)
-        elif not self._is_full() and await self._hold(head, deaths):
+        elif not self.is_full() and await self._hold(head, deaths):
             ran = self._ran_unseen(head, run) if self._has_failed(head) else 0.0
             await self.resume(head, ResumeOptions(attempt=1, retries=deaths, retry_turn=head.turn, ran=ran))
 
@@ -318,7 +319,7 @@ class Recovery:
     async def resume(self, head: ThreadHead, options: ResumeOptions) -> LiveRun | None:
         """Resume a run that nobody holds. None: somebody else was faster, or it cannot be resumed and has ended as
         ERROR."""
-        if options.attempt and self._is_full():
+        if options.attempt and self.is_full():
             return None
         return await self._taken_up(head, partial(self._starter.resume, head), options)
 
