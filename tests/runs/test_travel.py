@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -259,7 +260,9 @@ async def test_who_may(make: Make) -> None:
     assert made.forked_from == {"user_id": "anonymous", "thread_id": "t", "seq": 3}
     with pytest.raises(InsufficientScope):
         await drsai.engine.fork(reader, made.thread_id, to_user="other")
-    gateway = Principal("reader", scopes=own, acted_by="gateway")
+    gateway = Principal("reader", scopes=own | {Scope.ACT_AS})
+    with pytest.raises(InsufficientScope):
+        await drsai.engine.fork(replace(gateway, acted_by="gateway"), made.thread_id, to_user="other")
     await drsai.engine.fork(gateway, made.thread_id, to_user="other", new_thread_id="given")
     assert (await drsai.user("other").get_thread("given")).message_count == 3
     await drsai.engine.rewind(writer, NAME, Place(at=0))
