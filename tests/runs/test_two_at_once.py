@@ -19,8 +19,9 @@ from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.openai import conversations
 from drsai_backend.database import api_keys, files, responses, shares
 from drsai_backend.database import stored_definitions as stored
+from drsai_backend.database.runs.commands import leave_waiting
 from drsai_backend.database.shares import Grantee
-from drsai_backend.datamodel import Right
+from drsai_backend.datamodel import Right, RunStatus
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions.stored.store import DefinitionSpec
 from drsai_backend.errors import Conflict, DrSaiError, FilesFull, InvalidRequest, NotFound
@@ -30,7 +31,7 @@ from drsai_backend.tools.registered.registry import ToolSpec
 from tests.support.asks import admitted
 from tests.support.postgres import Hold, query
 from tests.support.teams.crew import Crew
-from tests.support.threads import Make
+from tests.support.threads import Make, queued
 
 pytestmark = [
     pytest.mark.parametrize("database_url", ["postgresql"], indirect=True),
@@ -209,6 +210,19 @@ async def test_of_two_metas_of_a_thread_the_last_holds(pair: Pair, database_url:
         first, second = await beside(hold, *verbs)
     assert not isinstance(first, DrSaiError)
     assert second.meta == {"n": 2}
+
+
+async def test_an_input_that_is_no_answer_is_taken_away(pair: Pair, database_url: str) -> None:
+    """Whoever finds that it waits from now on, and who takes it out of the queue, do not wait for each other."""
+    [run_id] = await queued(pair[0], "later")
+    with Hold(database_url, "thread", "SHARE") as hold:
+        left, taken = await beside(
+            hold,
+            pair[0].database.write(lambda session: leave_waiting(session, run_id)),
+            pair[1].engine.cancel_run(WHO, run_id),
+        )
+    assert left is None
+    assert taken.status is RunStatus.STOPPED
 
 
 # --- what is counted against a limit ---------------------------------------------------------------------------------

@@ -200,11 +200,11 @@ def queued_inputs(
 
 def leave_waiting(session: Session, run_id: str) -> None:
     """A queued input is no answer to what is asked: from now on it waits."""
-    connection = session.connection()
-    change = sa.update(queue).where(queue.c.run_id == run_id).values(on_question="wait").returning(queue.c.thread_key)
-    key = connection.execute(change).scalar()
-    # Whoever follows the input is to be told: readers look at the thread's row.
-    connection.execute(sa.update(thread).where(thread.c.id == key).values(revision=thread.c.revision + 1))
+    connection, mine = session.connection(), queue.c.run_id == run_id
+    # Whoever follows the input is to be told: readers look at the thread's row, which is locked before the queue's.
+    its = thread.c.id == sa.select(queue.c.thread_key).where(mine).scalar_subquery()
+    connection.execute(sa.update(thread).where(its).values(revision=thread.c.revision + 1))
+    connection.execute(sa.update(queue).where(mine).values(on_question="wait"))
 
 
 def count_begun(session: Session, run_id: str, by: int) -> None:
