@@ -101,7 +101,7 @@ class Travel:
         owner = who.owner if to_user is None else Owner(who.tenant, check_name(to_user, "to_user"))
         # Of a request for somebody whom a gateway acts as, the body may be theirs: it names nobody else.
         if owner != who.owner and (who.acted_by is not None or not (who.may(Scope.ADMIN) or who.may(Scope.ACT_AS))):
-            text = "to fork a thread into another user's needs the scope `act-as` or `admin`, and that you act as nobody"
+            text = "to fork a thread into another user's needs `act-as` or `admin`, and a request that acts as nobody"
             raise InsufficientScope(text, scope=Scope.ACT_AS, param="to_user")
         target = owner.thread(new_thread_id() if thread_id is None else check_name(thread_id, "thread_id"))
         name = await self._rights.thread(who, named, Right.READ)
