@@ -77,6 +77,10 @@ def forget_answers_of(session: Session, keys: Sequence[int]) -> int:
     """Delete the answers that were kept for the owners of threads while those were in use; returns how many. What was
     asked elsewhere at the same time goes, too: a row does not say of what thread it is, and is asked for again."""
     was_used = sa.or_(_answer.c.created_at <= _thread.c.updated_at, _thread.c.status == RunStatus.RUNNING)
-    same = (_thread.c.tenant == _answer.c.tenant, _thread.c.user_id == _answer.c.user_id)
-    of_them = sa.exists().where(_thread.c.id.in_(keys), *same, _answer.c.created_at >= _thread.c.created_at, was_used)
-    return session.connection().execute(sa.delete(_answer).where(of_them)).rowcount
+    of_keys = _thread.c.id.in_(keys)
+    same = (_thread.c.tenant + "" == _answer.c.tenant, _thread.c.user_id + "" == _answer.c.user_id)
+    of_them = sa.exists().where(of_keys, *same, _answer.c.created_at >= _thread.c.created_at, was_used)
+    # By the index of those of a user: SQLite would look at every row of the table for the other term alone.
+    theirs = sa.select(_thread.c.tenant, _thread.c.user_id).where(of_keys)
+    is_theirs = sa.tuple_(_answer.c.tenant, _answer.c.user_id).in_(theirs)
+    return session.connection().execute(sa.delete(_answer).where(is_theirs, of_them)).rowcount
