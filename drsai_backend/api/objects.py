@@ -107,7 +107,7 @@ INPUT_REQUEST_SCHEMA: Final[JsonObject] = {
             "items": {"type": "object", "required": [*_CLIENT_CALL], "properties": _CLIENT_CALL},
         },
         "content": {"type": ["string", "null"]},
-        **{key: {"type": "string"} for key in ("key", "thought", "said_before", "number", "by", "asker")},
+        **{key: {"type": "string"} for key in ("key", "place", "thought", "said_before", "number", "by", "asker")},
         "not_by": {"const": "asker"},
         "for_others": {"const": True},
     },

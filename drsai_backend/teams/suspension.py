@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
@@ -24,11 +25,13 @@ AskKind = Literal["agent", "handoff", "approval", "tool_retry", "client_tool"]
 
 @dataclass(slots=True, eq=False)
 class Branch:
-    """A part of a turn that runs beside others: one of several speakers, or a tool call. `question` ends it alone."""
+    """A part of a turn that runs beside others: one of several speakers, or a tool call, which `call` names. `question`
+    ends it alone."""
 
     parent: Branch | None
     task: asyncio.Task[None] | None = None
     question: InputRequired | None = None
+    call: str = ""
 
     def ended(self, _: asyncio.Task[None]) -> None:
         """Let go of its task, whose context has this branch: a cycle."""
@@ -52,16 +55,17 @@ class InputRequired(BaseException):
 
     A `BaseException`, so that it passes AutoGen's `except Exception` on its way out of the agent. What runs beside the
     agent comes to its end, the turn runtime ends the stream, the last turn boundary stands, and the turn is repeated
-    once the answer is there. The attributes are what `Thread.input_request` tells of a question; `key` names it where
-    the source's name and the order of its questions do not. A `deadline` that is a length of time begins when the
-    question is stored. `tool_calls` are those that the client is to make, `content` what was said along with them, and
-    `thought` what was thought.
+    once the answer is there. The attributes are what `Thread.input_request` tells of a question; `key` names it, or
+    `place` says where in the turn it was asked. A `deadline` that is a length of time begins when the question is
+    stored. `tool_calls` are those that the client is to make, `content` what was said along with them, and `thought`
+    what was thought.
     """
 
     source: str
     prompt: str
     _: KW_ONLY
     key: str | None = None
+    place: str | None = None
     type: AskType = "text_input"
     kind: AskKind = "agent"
     choices: Sequence[str] | None = None
@@ -101,14 +105,15 @@ class InputBroker:
 
     A turn may ask more than once (a nested team, several tools); after each answer it is repeated from its boundary and
     is given the earlier answers again. An answer is a dict of `source`, `content` and, where the question had one, its
-    `key`; a decision has `decision`, `reason` and `arguments` too (see `parse_decision`); what a client's tools have
-    returned is in `results`: `key` of the call, `called` (the tool's name for the model), `content` and `is_error`.
-    `asker` is who asked the team.
+    `key` or its `place`; a decision has `decision`, `reason` and `arguments` too (see `parse_decision`); what a
+    client's tools have returned is in `results`: `key` of the call, `called` (the tool's name for the model), `content`
+    and `is_error`. `asker` is who asked the team.
     """
 
     answers: list[JsonObject] = field(default_factory=list)
     asker: Principal | None = None
     _used: set[int] = field(default_factory=set)
+    _asked: Counter[str] = field(default_factory=Counter[str])
     _listener: Listener | None = None
     _loop: asyncio.AbstractEventLoop | None = None
 
@@ -118,6 +123,7 @@ class InputBroker:
         prompt: str,
         *,
         key: str | None = None,
+        path: str | None = None,
         choices: Sequence[str] | None = None,
         deadline: datetime | timedelta | None = None,
         by: str | None = None,
@@ -126,13 +132,17 @@ class InputBroker:
         """The answer to `source`'s question. Raises InputRequired when the person has not answered it yet.
 
         Args:
-            key: names the question, the same when the turn is repeated; without it, the questions of a source are told
-                apart by their order.
+            key: names the question, the same when the turn is repeated.
+            path: of the agent that asks. Without a key, its questions are told apart by their order in the tool call
+                that they are asked in, or outside of all; and those of no path by the source and their order.
         """
-        answer = self.find(key) if key is not None else self._next(source)
+        place = None if path is None else self._place(path)
+        answer = self.find(key) if key is not None else self._find(place) or self._next(source)
         if answer is None:
             raise self.report(  # It has no name here, as its traceback keeps this frame.
-                InputRequired(source, prompt, key=key, choices=choices, deadline=deadline, by=by, not_by=not_by)
+                InputRequired(
+                    source, prompt, key=key, place=place, choices=choices, deadline=deadline, by=by, not_by=not_by
+                )
             )
         return str(answer["content"])
 
@@ -145,9 +155,24 @@ class InputBroker:
         """What the client's tools have returned in the turn in flight."""
         return [result for answer in self.answers for result in answer.get("results", ())]
 
+    def _place(self, path: str) -> str:
+        """Where in the turn an agent asks now. A call whose result is recorded is not made again, and asks nothing
+        then; so its questions do not count with those of others."""
+        branch = current_branch.get()
+        while branch is not None and not branch.call:
+            branch = branch.parent
+        place = path if branch is None else f"{branch.call}>{path}"
+        self._asked[place] += 1
+        return f"{place}@{self._asked[place]}"
+
+    def _find(self, place: str | None) -> JsonObject | None:
+        return next((answer for answer in self.answers if place and answer.get("place") == place), None)
+
     def _next(self, source: str) -> JsonObject | None:
+        """The next answer to a question without a name and a place, as releases before have stored them."""
         for position, answer in enumerate(self.answers):
-            if answer["source"] == source and answer.get("key") is None and position not in self._used:
+            named = answer.get("key") is not None or answer.get("place") is not None
+            if answer["source"] == source and not named and position not in self._used:
                 self._used.add(position)
                 return answer
         return None
@@ -193,6 +218,7 @@ class InputBroker:
     def give(self, answers: Iterable[JsonObject]) -> None:
         self.answers = list(answers)
         self._used = set()
+        self._asked.clear()
 
 
 def runs_here(loop: asyncio.AbstractEventLoop) -> bool:

@@ -135,17 +135,18 @@ class Story:
             except InputRequired as question:
                 self.store(steps.unstored())
                 self.questions.append(question)
+                frame = {"source": question.source, "key": question.key, "place": question.place}
                 if question.tool_calls is not None:
                     results = [
                         {"key": each["key"], "called": each["called"], "content": returned(each), "is_error": False}
                         for each in question.tool_calls
                     ]
-                    self.answers.append({"source": question.source, "key": question.key, "results": results})
+                    self.answers.append({**frame, "results": results})
                     return False
                 if self.answer is None:
                     raise
                 said = parse_decision(self.answer(question), vars(question))
-                self.answers.append({"source": question.source, "key": question.key, **said})
+                self.answers.append({**frame, **said})
                 return False
             finally:
                 self.usage += context.meter.completion_tokens

@@ -223,7 +223,7 @@ class Execution:
             "asked_at": now.isoformat(),
             "deadline": None if deadline is None else deadline.isoformat(),
             "tool": question.tool,
-            **({} if question.key is None else {"key": question.key}),
+            **{name: value for name in ("key", "place") if (value := getattr(question, name)) is not None},
         }
         if question.tool_calls is not None:
             asked, turn, run_id = len(self.writer.broker.results), self.writer.lease.turn, self.live.run_id

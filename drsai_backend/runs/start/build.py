@@ -426,7 +426,7 @@ def inject(
             run_client = run_client.with_steps(asking, manages=manages)
             setattr(part, "_model_client", facade(run_client))  # noqa: B010 - as above
         if is_class(cls, UserProxyAgent) and getattr(part, "input_func", None) is cancellable_input:
-            setattr(part, "input_func", _asking(part.name, broker))  # noqa: B010 - as above
+            setattr(part, "input_func", _asking(part.name, path, broker))  # noqa: B010 - as above
             setattr(part, "_is_async", True)  # noqa: B010 - AutoGen derives it once, from the function it was given
     return tree
 
@@ -445,9 +445,9 @@ def _bind_context(part: object, marked: Mapping[str, int]) -> object:
 
 def _bound(tree: TeamTree, context: RunContext, broker: InputBroker) -> TeamTree:
     prepares = False
-    for part in tree.parts.values():
+    for path, part in tree.parts.items():
         if isinstance(part, RunBound):
-            bind(part, context, broker.ask)
+            bind(part, context, partial(broker.ask, path=path))
             prepares = prepares or type(part).bind_run is not RunBound.bind_run
     # It may have given itself a tool, a memory or another context.
     return tree_of(tree.team) if prepares else tree
@@ -483,8 +483,8 @@ def refuse_unseen_images(team: BaseGroupChat, messages: Sequence[InputMessage]) 
         )
 
 
-def _asking(name: str, broker: InputBroker) -> Callable[[str, CancellationToken | None], Awaitable[str]]:
+def _asking(name: str, path: str, broker: InputBroker) -> Callable[[str, CancellationToken | None], Awaitable[str]]:
     async def ask(prompt: str, cancellation_token: CancellationToken | None) -> str:
-        return broker.ask(name, prompt)
+        return broker.ask(name, prompt, path=path)
 
     return ask

@@ -413,8 +413,7 @@ def last_messages(
 
 
 def _frame(question: Mapping[str, object]) -> JsonObject:
-    key = question.get("key")
-    return {"source": question["source"], **({} if key is None else {"key": key})}
+    return {name: value for name in ("source", "key", "place") if (value := question.get(name)) is not None}
 
 
 def _from_text(question: Mapping[str, object], text: str) -> JsonObject:

@@ -328,7 +328,7 @@ class ToolCalls:
 
     async def _run(self, call: Call, name: CallName) -> AsyncGenerator[object, None]:
         """Make the call, in a task of its own, so that a question in it ends nothing else."""
-        branch = Branch(current_branch.get())
+        branch = Branch(current_branch.get(), call=name.key)
         branch.task = task = asyncio.create_task(make_call(call, self._tool_run(call, name), call.token, branch))
         task.add_done_callback(call.ended)
         try:
