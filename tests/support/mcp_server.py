@@ -6,8 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+import anyio
 from mcp.server.mcpserver import Context, Image, MCPServer
-from mcp_types import ToolAnnotations
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_REQUEST, ToolAnnotations
 from pydantic import BaseModel
 
 server = MCPServer("numbers", version="7.1")
@@ -65,6 +67,20 @@ def long(size: int) -> str:
 def fail() -> str:
     """Fails."""
     raise ValueError("no such thing")
+
+
+@server.tool()
+def refuse() -> str:
+    """Answers with an error of the protocol."""
+    raise MCPError(INVALID_REQUEST, "order numbers are not negative")
+
+
+@server.tool()
+async def wait(path: str) -> str:
+    """Answers once the file is gone."""
+    while await anyio.Path(path).exists():  # noqa: ASYNC110 - another process removes it
+        await anyio.sleep(0.02)
+    return "gone"
 
 
 @server.tool()

@@ -83,10 +83,12 @@ class _Watched:
         return await self._inner.__aexit__(kind, error, trace)
 
 
-def _streams(server: McpStdio | McpHttp | McpSse) -> AbstractAsyncContextManager[TransportStreams]:
+def _streams(
+    server: McpStdio | McpHttp | McpSse, forgotten: asyncio.Event
+) -> AbstractAsyncContextManager[TransportStreams]:
     if isinstance(server, McpStdio):
         return stdio_streams(server)
-    return http_streams(server) if isinstance(server, McpHttp) else sse_streams(server)
+    return http_streams(server, forgotten) if isinstance(server, McpHttp) else sse_streams(server)
 
 
 class Connection:
@@ -100,6 +102,7 @@ class Connection:
         self._ready: asyncio.Future[Client] = loop.create_future()
         self._over: asyncio.Future[None] = loop.create_future()
         self._closing = asyncio.Event()
+        self._forgotten = asyncio.Event()
         self._requests: set[asyncio.Task[object]] = set()
         self._timeouts = 0
         self._tools: tuple[Tool, ...] | None = None
@@ -168,8 +171,8 @@ class Connection:
 
     def _failure(self, error: MCPError) -> ServerFailed:
         name = self.server.name
-        if error.code in (CONNECTION_CLOSED, INVALID_REQUEST):
-            # The connection, or the session of it, is none any more; httpx's 404 comes as an invalid request.
+        if error.code == CONNECTION_CLOSED or (error.code == INVALID_REQUEST and self._forgotten.is_set()):
+            # The connection, or the session of it, is none any more. Else such an error is of this request alone.
             self.close_soon()
             text = f"the MCP server {name} closed the connection: {text_of(error)}"
             return ServerFailed(text, is_lost=True)
@@ -256,7 +259,7 @@ class Connection:
 
         watching = asyncio.create_task(watch())
         try:
-            async with _streams(self.server) as (received, to_send):
+            async with _streams(self.server, self._forgotten) as (received, to_send):
                 yield cast("ReadStream[SessionMessage | Exception]", _Watched(received, ended)), to_send
         finally:
             watching.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final, cast
@@ -90,14 +91,22 @@ def _client(server: McpHttp | McpSse) -> httpx2.AsyncClient:
 
 
 @asynccontextmanager
-async def http_streams(server: McpHttp) -> AsyncGenerator[TransportStreams]:
-    """The streams of messages from and to a server.
+async def http_streams(server: McpHttp, forgotten: asyncio.Event) -> AsyncGenerator[TransportStreams]:
+    """The streams of messages from and to a server. `forgotten` is set when it does not know their session any more.
 
     Raises:
         ConfigurationError: its headers need what the environment has not.
     """
+
+    async def look(response: httpx2.Response) -> None:
+        request = response.request
+        if response.status_code == 404 and request.method == "POST" and "mcp-session-id" in request.headers:
+            forgotten.set()
+
+    made = _client(server)
+    made.event_hooks["response"].append(look)
     async with (
-        _client(server) as http,
+        made as http,
         streamable_http_client(str(server.url), http_client=http, max_sse_event_size=server.max_bytes) as streams,
     ):
         yield streams

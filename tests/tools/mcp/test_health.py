@@ -41,7 +41,7 @@ def web(url: str, **more: Any) -> McpHttp:
 
 
 async def test_what_is_told_of_a_server_that_answers(health: Health, http: McpHttp) -> None:
-    for server, tools in ((stdio(), 11), (http, 11), (http.model_copy(update={"include": ("double", "norm")}), 2)):
+    for server, tools in ((stdio(), 13), (http, 13), (http.model_copy(update={"include": ("double", "norm")}), 2)):
         found = await health.of(server)
         assert (found.up, found.error, found.tools) == (True, None, tools), found
         assert found.version == "7.1"
@@ -221,7 +221,7 @@ async def test_who_may_ask_which(database_url: str, tmp_path: Path, unused_port:
 
             told = await check("numbers/check")
             assert (told["owner"], told["up"], told["tools"]) == ("tenant", True, 1), told
-            assert (await check("numbers/check?owner=operator"))["tools"] == 11
+            assert (await check("numbers/check?owner=operator"))["tools"] == 13
             assert (await check("numbers/check", "eve"))["owner"] == "operator"
             for name, path in (
                 ("eve", "far/check"),

@@ -132,6 +132,67 @@ async def test_a_call_is_not_made_twice(tmp_path: Path) -> None:
     assert len(made.read_text().splitlines()) == 2
 
 
+@pytest.mark.parametrize("kind", ["stdio", "http"])
+async def test_a_refusal_is_none_of_other_calls(kind: str, http: McpHttp, tmp_path: Path) -> None:
+    server = stdio() if kind == "stdio" else http.model_copy(update={"name": "n"})
+    file = tmp_path / "file"
+    file.touch()
+    waiting = asyncio.create_task(text(McpWorkbench([server]), "n__wait", path=str(file)))
+    before = await text(McpWorkbench([server]), "n__pid")
+    said = await failure(McpWorkbench([server]), "n__refuse")
+    assert said == "the MCP server n answered with an error: order numbers are not negative"
+    file.unlink()
+    assert await waiting == "gone"
+    assert await text(McpWorkbench([server]), "n__pid") == before
+
+
+class Sessions:
+    """A server of the protocol's earlier kind, which can forget its sessions."""
+
+    def __init__(self) -> None:
+        self.last = self.oldest = 0
+
+    def answer(self, method: str, session: int, params: dict[str, Any]) -> dict[str, Any]:
+        if method == "initialize":
+            self.last += 1
+            about: dict[str, Any] = {"capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+            return {"result": {"protocolVersion": params["protocolVersion"], **about}}
+        if method == "tools/list":
+            return {"result": {"tools": [{"name": "any", "inputSchema": {"type": "object"}}]}}
+        if method == "tools/call" and session >= self.oldest:
+            return {"result": {"content": [{"type": "text", "text": str(session)}]}}
+        code, text = (-32600, "Session not found") if method == "tools/call" else (-32601, "no such method")
+        return {"error": {"code": code, "message": text}}
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        named = dict(line.split(b": ", 1) for line in head.split(b"\r\n") if b": " in line)
+        asked = json.loads(await reader.readexactly(int(named.get(b"content-length", b"0"))) or b"{}")
+        status, body = b"405 Method Not Allowed" if head.startswith(b"get") else b"202 Accepted", b""
+        if "id" in asked:
+            answer = self.answer(asked["method"], int(named.get(b"mcp-session-id", b"0")), asked.get("params", {}))
+            status = b"404 Not Found" if "error" in answer else b"200 OK"
+            body = json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}).encode()
+        about = b"Content-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n" % len(body)
+        if asked.get("method") == "initialize":
+            about += b"Mcp-Session-Id: %d\r\n" % self.last
+        writer.write(b"HTTP/1.1 " + status + b"\r\n" + about + b"\r\n" + body)
+        await writer.drain()
+        writer.close()
+
+
+async def test_a_session_that_its_server_has_forgotten_is_replaced() -> None:
+    sessions = Sessions()
+    async with await asyncio.start_server(sessions.serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+        workbench = McpWorkbench([McpHttp(name="n", url=url)])  # pyright: ignore[reportArgumentType]
+        assert await text(workbench, "n__any") == "1"
+        sessions.oldest = 2
+        assert "closed the connection: Session not found" in await failure(workbench, "n__any")
+        assert await text(workbench, "n__any") == "2"
+        await pool().close()
+
+
 async def test_a_server_that_hangs_is_an_error_in_its_time() -> None:
     """Stopped, it reads and writes nothing, and does not end by itself. The third time another one is started."""
     workbench = McpWorkbench([stdio(timeout=0.3)])
