@@ -42,7 +42,9 @@ class Stub:
     asked: list[tuple[Owner, Sequence[str], Question]] = []
 
     @staticmethod
-    async def search(_: Knowledge, owner: Owner, stores: Sequence[str], question: Question) -> Findings:
+    async def search(
+        _: Knowledge, owner: Owner, stores: Sequence[str], question: Question, *, whose: Owner | None = None
+    ) -> Findings:
         Stub.asked.append((owner, stores, question))
         if "nowhere" in stores:
             raise NotFound("there is no store 'nowhere'")

@@ -19,6 +19,7 @@ from drsai_backend.features.knowledge.base import Findings, Passage, Question
 from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.search.base import Mode
 from drsai_backend.tools.options import ToolOptions
+from drsai_backend.tools.running import current_tool_run
 
 if TYPE_CHECKING:
     from drsai_backend.teams.context import RunContext
@@ -78,7 +79,9 @@ class ForAgents(Extension):
     }
 
     @abstractmethod
-    async def search(self, owner: Owner, stores: Sequence[str], question: Question) -> Findings:
+    async def search(
+        self, owner: Owner, stores: Sequence[str], question: Question, *, whose: Owner | None = None
+    ) -> Findings:
         """See `Knowledge.search`."""
 
     # --- tools: who asks is filled in ---------------------------------------------------------------------------------
@@ -110,7 +113,9 @@ class ForAgents(Extension):
         how = Lookup(
             stores=stores, top_k=top_k, retrieval=retrieval, min_score=min_score, filters=filters, ranker=ranker
         )
-        return await self._looked_up(who, stores, replace(how.question(""), queries=[query]))
+        run = current_tool_run()
+        whose = _whose(who.owner, run and run.thread and run.thread.owner)
+        return await self._looked_up(who, stores, replace(how.question(""), queries=[query]), whose)
 
     async def file_search(
         self,
@@ -144,9 +149,11 @@ class ForAgents(Extension):
         )
         return await self._looked_up(who, vector_store_ids, question)
 
-    async def _looked_up(self, who: Principal, stores: Sequence[str], question: Question) -> str:
+    async def _looked_up(
+        self, who: Principal, stores: Sequence[str], question: Question, whose: Owner | None = None
+    ) -> str:
         try:
-            found = await self.search(who.owner, stores, question)
+            found = await self.search(who.owner, stores, question, whose=whose)
         except (InvalidRequest, NotFound) as error:
             raise ToolError(error.message) from None
         notes = found.notes or ([] if found.passages else ["Nothing was found."])
@@ -157,21 +164,28 @@ class ForAgents(Extension):
     def recall_for(self, run: RunContext, options: Mapping[str, object]) -> Recall:
         """Return what finds passages for a question of the user's: see `Extension.recall_for`. `options` are those of
         a `Lookup`."""
-        return partial(self.recalled, run.principal.owner, Lookup(**cast("dict[str, Any]", options)))
+        owner, lookup = run.principal.owner, Lookup(**cast("dict[str, Any]", options))
+        return partial(self.recalled, owner, lookup, whose=_whose(owner, run.owner))
 
-    async def recalled(self, owner: Owner, lookup: Lookup, question: str) -> str | None:
+    async def recalled(self, owner: Owner, lookup: Lookup, question: str, *, whose: Owner | None = None) -> str | None:
         """Return the passages that are put before a question; None: there are none. Where nothing can be looked up, a
-        text says why: the agent is not to answer as if nothing were there."""
+        text says why: the agent is not to answer as if nothing were there. `whose`: see `Knowledge.search`."""
         if not question.strip():
             return None
         try:
-            found = await self.search(owner, lookup.stores, lookup.question(question))
+            found = await self.search(owner, lookup.stores, lookup.question(question), whose=whose)
         except DrSaiError as error:
             _log.warning("nothing could be looked up for a question: %s", error.message)
             return shown_passages((), [f"Nothing could be looked up: {error.message}."], 0)
         if not found.passages:
             return None
         return shown_passages(map(told, found.passages), (), lookup.max_tokens, estimate_text)
+
+
+def _whose(asker: Owner, of_thread: Owner | None) -> Owner | None:
+    """Whose stores the names of a definition stand for: on another one's thread, whose owner may read what its agents
+    are shown, the tenant's alone."""
+    return None if of_thread in (None, asker) else Owner(asker.tenant, "")
 
 
 def told(passage: Passage) -> JsonObject:

@@ -216,16 +216,24 @@ class Knowledge(ForAgents):
         """
         return await self._read(lambda session: rows.shown(session, rows.resolve(session, owner, names)))
 
-    async def search(self, owner: Owner, stores: Sequence[str], question: Question) -> Findings:
+    async def search(
+        self, owner: Owner, stores: Sequence[str], question: Question, *, whose: Owner | None = None
+    ) -> Findings:
         """Search stores, named as in `resolve`, as if they were one. Without an embedding model, or where its endpoint
         gives no answer, it is by keywords alone, and the findings say so.
+
+        Args:
+            owner: who asks, for whom models are asked.
+            stores: which.
+            question: what they are searched for.
+            whose: for whom names are resolved; None: for `owner`.
 
         Raises:
             NotFound, InvalidRequest: as `resolve`; or the question cannot be asked.
         """
         from drsai_backend.features.knowledge.searching import search
 
-        return await search(self.host, owner, stores, question)
+        return await search(self.host, owner, stores, question, whose or owner)
 
     # --- jobs --------------------------------------------------------------------------------------------------------
 

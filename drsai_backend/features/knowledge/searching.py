@@ -37,14 +37,14 @@ _OTHER: Final = (
 )
 
 
-async def search(host: Host, owner: Owner, names: Sequence[str], question: Question) -> Findings:
+async def search(host: Host, owner: Owner, names: Sequence[str], question: Question, whose: Owner) -> Findings:
     """Do `Knowledge.search`."""
     _check(names, question)
     check_ranker(host.models, question.ranker)
     ranker = None if question.ranker in NO_RANKERS else question.ranker
     most = question.top_k if ranker is None else max(question.top_k, RERANKED)
     filters = parse_filter(question.filters)
-    rows = await host.database.read(partial(stores.resolve, owner=owner, names=names))
+    rows = await host.database.read(partial(stores.resolve, owner=whose, names=names))
     if stale := [row["id"] for row in rows if stores.is_stale(row)]:
         await host.database.write(partial(stores.touch, keys=stale))
     notes: dict[str, None] = {}
@@ -72,7 +72,7 @@ async def search(host: Host, owner: Owner, names: Sequence[str], question: Quest
     )
     if any(indexes[key] != index for key, index in now.items()):
         # The store was embedded anew meanwhile, and the index that was asked is going.
-        return await search(host, owner, names, question)
+        return await search(host, owner, names, question, whose)
     passages = [_passage(hit, there[hit.family]) for hit in hits if hit.family in there][:most]
     if ranker is not None and len(passages) > 1:
         passages, said = await reranked(host, owner, ranker, question.queries, passages)

@@ -14,8 +14,11 @@ import pytest
 
 from drsai_backend import DrSai
 from drsai_backend.datamodel.citations import DATA, passages_in
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.knowledge.base import NewFile, NewStore
+from drsai_backend.features.knowledge.extension import Knowledge
 from tests.api.conftest import openai_client
-from tests.features.knowledge.conftest import QUICK, upload
+from tests.features.knowledge.conftest import QUICK, until, upload
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
 from tests.support.threads import settings
 
@@ -128,3 +131,37 @@ async def test_a_store_of_a_definition_is_found_by_its_name(opened: Opened, mode
     model.script(None, [Reply(tool_calls=[ToolCall("knowledge_search", {"query": "thirty days", "top_k": 1})]), "So."])
     answer = await client.chat.completions.create(model="ann", messages=[{"role": "user", "content": "How long?"}])
     assert [each.model_dump()["file_id"] for each in answer.choices[0].message.annotations or ()] == [file]
+
+
+@pytest.mark.parametrize("mode", ["tool", "context"])
+async def test_a_threads_owner_reads_nothing_of_the_stores_of_others(
+    opened: Opened, model: ModelServer, database_url: str, mode: str
+) -> None:
+    """Names of a definition stand for the stores of who asks, but on another one's thread for the tenant's alone."""
+    client, _, _ = await opened({"stores": ["handbook"], "mode": mode})
+    search = [Reply(tool_calls=[ToolCall("knowledge_search", {"query": "paid leave"})])] if mode == "tool" else []
+
+    async def told(**whose: str) -> str:
+        """All that the agent is shown in a turn."""
+        model.requests.clear()
+        model.script(None, [*search, "So."])
+        asked: Any = [{"role": "user", "content": "paid leave?"}]
+        await client.chat.completions.create(model="ann", messages=asked, extra_body={"thread_id": "t", **whose})
+        return json.dumps(model.requests[-1].messages)
+
+    assert "there is no vector store 'handbook'" in await told(user="bob")
+    async with DrSai(database_url=database_url, settings=settings()) as drsai:
+        await drsai.user("bob").share_thread("t", with_user="anonymous", right="write")
+        assert "there is no vector store 'handbook'" in await told(thread_owner="bob")
+        assert "thirty days" in await told()
+        knowledge, tenant = drsai.extension(Knowledge), Owner("default", "")
+        kept = await drsai.engine.files.create(tenant, "b.md", b"# Leave\n\nPaid leave is forty days.\n")
+        store = await knowledge.create(tenant, NewStore(name="handbook"), [NewFile(file_id=kept.file_id)])
+
+        async def is_read() -> bool:
+            return (await knowledge.get(tenant, store.store_id)).status == "completed"
+
+        await until(is_read)
+    for_bob = await told(thread_owner="bob")
+    assert "forty days" in for_bob
+    assert "thirty days" not in for_bob
