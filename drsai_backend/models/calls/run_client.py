@@ -125,7 +125,8 @@ class _Text(AnswerLength):
 
 class _Call:
     """A call under way: its number in the agent's turn, which is free again where no answer is given; and the answer,
-    at first the one that is recorded."""
+    at first the one that is recorded. `model`: the name that the client has for its model; where a profile has asked
+    another one, that is named."""
 
     def __init__(
         self,
@@ -133,11 +134,12 @@ class _Call:
         call: ModelCall,
         notes: CallNotes,
         meter: UsageMeter,
-        failed: Callable[[Exception], None] | None = None,
+        model: str,
     ) -> None:
         self.notes = notes
         self.meter = meter
-        self._failed = failed
+        self._failed = meter.failed
+        self._model = model
         self.since = time.monotonic()
         self.number, self.answer = 0, None
         self.said: list[str] = []
@@ -164,7 +166,7 @@ class _Call:
             self.reserved(self.is_counted)
         await self.notes.close()
         if self._failed is not None and isinstance(error, Exception):
-            self._failed(error)
+            self._failed(str(self.notes.by.get("model", self._model)), error)
         self.notes.check_answer(error)
 
     def unanswered(self, is_cut: bool) -> tuple[RequestUsage, Mapping[str, int]]:
@@ -175,16 +177,15 @@ class _Call:
             return self.notes.unanswered(0, 0)
         return self.notes.unanswered(self.prompt(), estimate_content("".join(self.said)))
 
-    def record(self, agent: str, model: str, result: CreateResult | None, counts: Mapping[str, int]) -> CallRecord:
-        """Return what `Run.calls` keeps of it; `model`: the name that the client has for it. `result`: its answer;
-        None: none is given."""
+    def record(self, agent: str, result: CreateResult | None, counts: Mapping[str, int]) -> CallRecord:
+        """Return what `Run.calls` keeps of it. `result`: its answer; None: none is given."""
         record: dict[str, object] = {"agent": agent, "step": f"m{self.number}"}
         if isinstance(result, ModelAnswer):
             record |= {"profile": result.profile, "model": result.model, "attempts": result.attempts}
         elif result is None and self.notes.by:
             record |= self.notes.by
-        elif model:
-            record["model"] = model
+        elif self._model:
+            record["model"] = self._model
         if result is None:
             record["cut"] = True
         elif result.cached:
@@ -400,7 +401,7 @@ class RunModelClient(ChatCompletionClient):
         if speaker is None and each is None:
             return
         counts = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens, **details}
-        record = call.record(speaker or "", self._where[1], result, counts)
+        record = call.record(speaker or "", result, counts)
         if speaker is not None:
             self.meter.keep(record)
         if each is not None:
@@ -438,8 +439,7 @@ class RunModelClient(ChatCompletionClient):
         """Make a call; see `create_stream`."""
         # Those of a profile's client, whose attempt this is.
         notes = NOTES.get() or CallNotes(self.rules.bounds, self.thoughts, self.signed)
-        failed = None if self.meter.failed is None else partial(self.meter.failed, self._where[1])
-        made = _Call(self._agent.steps, call, notes, self.meter, failed)
+        made = _Call(self._agent.steps, call, notes, self.meter, self._where[1] or getattr(self.inner, "model", ""))
         self.answered_by_tool = type(made.answer) is ToolAnswer
         if made.answer is not None:
             self._note(made.answer, notes)

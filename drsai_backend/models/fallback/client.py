@@ -103,6 +103,11 @@ class ProfileClient(ChatCompletionClient):
         return self._targets[0].name
 
     @property
+    def model(self) -> str:
+        """The name of its own model."""
+        return self._targets[0].model
+
+    @property
     def primary(self) -> Target:
         """Its own model, which continues answers."""
         return self._targets[0]

@@ -96,6 +96,7 @@ class Target:
         seconds: how long an answer, or the first piece of one, may take, if the profile does not say it.
 
     Attributes:
+        model: its name.
         info: what the model can do.
         context_length: tokens of a request and its answer; None: it is not known.
         takes: names of parameters of requests that are sent.
@@ -110,6 +111,7 @@ class Target:
         self.takes_key = providers.uses_request_key(profile)
         self._limiter = Limiter(profile.limits)
         self._endpoint = providers.endpoint(profile)
+        self.model = profile.model or self._endpoint
         self._breakers = breakers
         # Without this object in it: as the last run ends that has a former profile, its target goes.
         self._made = lru_cache(_KEYS)(partial(providers.client, name, profile))
@@ -173,7 +175,7 @@ class Target:
             Exception: what the model's client raises.
         """
         is_open, shown = True, False
-        by: JsonObject = {"profile": self.name, "model": self.profile.model or self._endpoint, "attempts": attempts}
+        by: JsonObject = {"profile": self.name, "model": self.model, "attempts": attempts}
         if (notes := NOTES.get()) is not None:
             notes.by = by
         if self.profile.can.audio and asker.files is not None:

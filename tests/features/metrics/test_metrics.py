@@ -155,6 +155,19 @@ async def test_the_counters_are_what_clients_and_the_endpoint_saw(make: Make, mo
     assert (found.of("drsai_database_up"), found.of("drsai_workers"), found.of("drsai_leases")) == (1, 1, 0)
 
 
+async def test_a_failed_call_of_a_profile_is_one_of_the_model_that_was_asked(make: Make) -> None:
+    refusing = {"provider": "default", "retries": 0, "breaker": {"failures": 1, "seconds": 600}}
+    profiles = {
+        "first": {**refusing, "model": "gpt-4o-mini", "fallback": ["second"]},
+        "second": {**refusing, "model": "gpt-4.1-nano"},
+    }
+    async with make(profile_overrides={"profiles": profiles, "default": "first"}) as drsai, asking(drsai) as http:
+        assert [await chat(http, "plain", "fail") for _ in range(2)] != [200] * 2
+        found = await scrape(http)
+    # The first run has asked both, and the second neither, as their endpoint had failed.
+    assert found.by("drsai_model_errors_total", "model") == {"gpt-4.1-nano": 1, "gpt-4o-mini": 1}
+
+
 async def test_tasks_have_the_names_of_agent_engines(make: Make, model: ModelServer) -> None:
     calls = iter([Reply("", tool_calls=[ToolCall("calculator", {"expression": "1 + 1"})])])
     model.script(None, lambda request: next(calls, Reply("It is 2.")))
