@@ -86,6 +86,42 @@ def test_promtool_takes_rules_and_configuration() -> None:
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.parametrize(
+    ("alert", "minute", "series", "labels"),
+    [
+        ("DrsaiModelErrors", 30, {'drsai_model_errors_total{model="m",error="e"}': "0+10x40"}, {"model": "m"}),
+        (
+            "DrsaiModelErrors",
+            30,
+            {
+                'drsai_model_errors_total{model="m",error="e"}': "0+10x40",
+                'drsai_model_calls_total{model="m",kind="run"}': "0+100x40",
+            },
+            None,
+        ),
+        ("DrsaiJobsFailed", 90, {'drsai_jobs{kind="k",state="failed"}': "_x80 1x20"}, {"kind": "k"}),
+        ("DrsaiJobsFailed", 90, {'drsai_jobs{kind="k",state="failed"}': "1x100"}, None),
+        ("DrsaiCostRises", 120, {'drsai_cost_total{model="m",currency="USD"}': "0+1x130"}, {}),
+        ("DrsaiCostRises", 1560, {'drsai_cost_total{model="m",currency="USD"}': "0+1x1570"}, None),
+    ],
+)
+def test_an_alert_needs_no_series_of_what_did_not_happen(
+    tmp_path: Path, alert: str, minute: int, series: dict[str, str], labels: dict[str, str] | None
+) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("WITHOUT PROMTOOL: apt-get install prometheus has it")
+    [rule] = [each for each in RULES if each["alert"] == alert]
+    told = {"exp_labels": {**rule["labels"], **(labels or {})}, "exp_annotations": rule["annotations"]}
+    wanted = {"eval_time": f"{minute}m", "alertname": alert, "exp_alerts": [] if labels is None else [told]}
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    tried = {"interval": "1m", "input_series": given, "alert_rule_test": [wanted]}
+    file = tmp_path / "tried.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "1m", "tests": [tried]}))
+    done = subprocess.run([promtool, "test", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_promtool_parses_the_queries_of_the_board(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
