@@ -277,7 +277,7 @@ class Settings(BaseSettings):
     )
     engine_modes: Names = Field(
         default_factory=lambda: ["react", "plan_execute", "reflexion", "simple", "tools"],
-        description="What `POST /api/v1/agent/execute` may be asked for, separated by commas; empty: nothing.",
+        description="What `POST /api/v1/agent/execute` may be asked for, separated by commas; `off`: nothing.",
     )
     engine_mode: Literal["tools", "simple", "react", "plan_execute", "reflexion"] = Field(
         default="react", description="The mode of a task that names none."

@@ -283,7 +283,7 @@ async def test_every_mode_does_a_task_offline(database_url: str) -> None:
 
 
 async def test_an_operator_may_offer_less(database_url: str) -> None:
-    none = settings(engine_modes=[], engine_tools=[])
+    none = settings(engine_modes="off", engine_tools=[])
     async with DrSai(None, database_url, settings=none) as drsai:
         transport = httpx.ASGITransport(drsai.app())
         async with httpx.AsyncClient(transport=transport, base_url="http://test/api/v1/agent") as http:
