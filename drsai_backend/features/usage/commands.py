@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final, cast
@@ -12,12 +13,13 @@ import typer
 from drsai_backend.cli import lists
 from drsai_backend.cli.database import opened
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
-from drsai_backend.cli.screen import confirm, in_utc, make_console, one_line, print_json, read_duration, tell
+from drsai_backend.cli.screen import confirm, in_utc, make_console, one_line, print_json, read_duration, tell, warn
 from drsai_backend.cli.verbs import ListedAlone
-from drsai_backend.features.usage.base import GROUPS, UNITS, Counted, GroupBy
+from drsai_backend.features.usage.base import GROUPS, UNITS, Counted, GroupBy, UsageSum
 
 if TYPE_CHECKING:
-    from drsai_backend.features.usage.base import UsageSum
+    from collections.abc import Sequence
+
     from drsai_backend.page import Page
 
 app = typer.Typer(cls=ListedAlone, no_args_is_help=False, help="Look at what model calls have used and cost.")
@@ -41,7 +43,9 @@ def list_usage(
     kind: Annotated[str | None, Only] = None,
     since: Annotated[datetime | None, typer.Option("--from", help="Only from then on, UTC.")] = None,
     until: Annotated[datetime | None, typer.Option("--to", help="Only before then, UTC.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many sums at most.")] = 100,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="How many sums at most. [default: 100; with --csv all]")
+    ] = None,
     after: Annotated[str | None, typer.Option(metavar="ID", help="Those behind this one.")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a table for programs, with all columns.")] = False,
     database_url: DatabaseUrl = None,
@@ -54,9 +58,10 @@ def list_usage(
         since=begin, until=end, tenant=tenant, user=user, model=model, team=team, thread=thread, run=run, kind=kind
     )  # fmt: skip
     with opened(database_url) as drsai:
-        found = lists.read(lambda after, many: drsai.usage.report(of, groups, after, many), after, limit)
+        most = limit or (math.inf if as_csv else 100)
+        found = lists.read(lambda after, many: drsai.usage.report(of, groups, after, many), after, most)
     if as_csv:
-        _write(found)
+        _write(found, groups)
     elif as_json:
         print_json(found.items)
     elif not found.items:
@@ -108,16 +113,17 @@ def _groups(item: UsageSum) -> list[GroupBy]:
     return [name for name in GROUPS if getattr(item, name) is not None]
 
 
-def _write(page: Page[UsageSum]) -> None:
+def _write(page: Page[UsageSum], groups: Sequence[GroupBy]) -> None:
     """Print sums as CSV. A cost has all its digits, and no letter."""
-    if not page.items:
-        return
     table = csv.writer(sys.stdout)
-    names = [*_groups(page.items[0]), *(n for n in type(page.items[0]).model_fields if n not in ("id", *GROUPS))]
+    others = {"id", *GROUPS}.difference(groups, ["run"] if "turn" in groups else [])
+    names = [name for name in UsageSum.model_fields if name not in others]
     table.writerow(names)
     for item in page.items:
         row = {**item.model_dump(mode="json"), "cost": "" if item.cost is None else f"{item.cost:.8f}"}
         table.writerow([row[name] for name in names])
+    if page.next is not None:
+        warn(f"there are more: --after {page.next}")
 
 
 def _print(page: Page[UsageSum]) -> None:

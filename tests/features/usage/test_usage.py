@@ -24,6 +24,7 @@ from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.usage.base import GROUPS, Counted, GroupBy, UsageSum
 from drsai_backend.runs.requests import Ask, InputMessage
 from drsai_backend.state.portable.archive import export_user
+from tests.support.commands import Commands
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
 from tests.support.threads import run_of, settings
 
@@ -246,6 +247,28 @@ async def test_an_archive_is_written_some_calls_at_a_time(
         parts = [[*csv.DictReader(archive.read(name).decode().splitlines())] for name in names]
     assert names == ["usage/calls.csv", "usage/calls-2.csv"]
     assert [[row["turn"] for row in part] for part in parts] == [["1", "2"], ["3"]]
+
+
+async def test_a_table_for_programs_is_whole_or_says_that_it_is_not(
+    drsai: DrSai, commands: Commands, database_url: str, tmp_path: Path
+) -> None:
+    def table(*words: str) -> tuple[list[list[str]], str]:
+        command = commands.run("usage", "--csv", *words, cwd=tmp_path, env={"DRSAI_DATABASE_URL": database_url})
+        assert command.wait() == 0, command.stderr
+        return [*csv.reader(command.stdout.splitlines())], command.stderr
+
+    [header], _ = await asyncio.to_thread(table, "--by", "turn,day")
+    assert header[:4] == ["day", "run", "turn", "calls"]
+    calls = [
+        {"at": utcnow(), "tenant": "default", "used_by": "ann", "kind": "run", "run": f"run_{number:03}"}
+        for number in range(101)
+    ]
+    await drsai.database.write(lambda session: session.execute(sa.insert(ENTRY), calls))
+    (again, *rows), _ = await asyncio.to_thread(table, "--by", "turn,day")
+    assert (again, [row[1] for row in rows]) == (header, [call["run"] for call in calls])
+    rows, told = await asyncio.to_thread(table, "--by", "run", "--limit", "100")
+    assert len(rows) == 1 + 100
+    assert "there are more: --after " in told
 
 
 async def test_nothing_is_stored_where_it_is_off(make: Callable[..., DrSai]) -> None:
