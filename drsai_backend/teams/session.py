@@ -20,6 +20,7 @@ from autogen_agentchat.messages import (
     ModelClientStreamingChunkEvent,
     StopMessage,
     TextMessage,
+    ThoughtEvent,
     ToolCallExecutionEvent,
     ToolCallSummaryMessage,
 )
@@ -51,13 +52,14 @@ class Saying:
         answered: by agent, which model gave its newest answer; messages that are made of one keep it.
         thoughts: by agent, what its model has thought beside its calls of tools and is not told yet: AutoGen's agents
             know nothing of it. It is told, and taken from here, before what the agent shows next.
-        told: of these, what clients were told already, with the calls of their tools.
+        told: what was thought and said beside calls of a client's tools, and told with them. Its event is no part of
+            the answer, and it is taken from here.
         mark: called with all that the team shows, chunks included, before it is recorded.
     """
 
     answered: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     thoughts: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    told: str | None = None
+    told: list[str] = field(default_factory=list[str])
     mark: Callable[[BaseAgentEvent | BaseChatMessage], None] | None = None
 
 
@@ -232,10 +234,11 @@ class TeamSession:
                 self._watcher.on_chunk(message)
             return
         if message.source in saying.thoughts:
-            event = thought_beside(message.source, "\n\n".join(saying.thoughts.pop(message.source)), message.metadata)
-            if event.content == saying.told:
-                put_aside(event, "told")
-            self._emit(event)
+            thought = "\n\n".join(saying.thoughts.pop(message.source))
+            self._emit(thought_beside(message.source, thought, message.metadata))
+        if isinstance(message, ThoughtEvent) and message.content in saying.told:
+            saying.told.remove(message.content)
+            put_aside(message, "told")
         if saying.mark is not None:
             saying.mark(message)
         if message.models_usage is not None and (by := saying.answered.get(message.source)) is not None:

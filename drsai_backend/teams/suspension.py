@@ -107,7 +107,8 @@ class InputBroker:
     is given the earlier answers again. An answer is a dict of `source`, `content` and, where the question had one, its
     `key` or its `place`; a decision has `decision`, `reason` and `arguments` too (see `parse_decision`); what a
     client's tools have returned is in `results`: `key` of the call, `called` (the tool's name for the model), `content`
-    and `is_error`. `asker` is who asked the team.
+    and `is_error`; beside it, `told` has what clients were told of thoughts and texts with the calls. `asker` is who
+    asked the team.
     """
 
     answers: list[JsonObject] = field(default_factory=list)

@@ -374,13 +374,14 @@ def _answered(call: str) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.parametrize("beside", ["", BESIDE])
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("way", WAYS)
-async def test_calls_of_the_clients_tools_come_with_what_was_thought(
-    serve: Serve, model: ModelServer, way: str, stream: bool
+async def test_calls_of_the_clients_tools_come_with_what_was_thought_and_said(
+    serve: Serve, model: ModelServer, way: str, stream: bool, beside: str
 ) -> None:
     """Told with the calls, and not again with the answer that follows."""
-    model.script(None, reasons("reasoning_content"))
+    model.script(None, reasons("reasoning_content", beside))
     service = await serve({"plain": plain})
     function = {"name": "add", "parameters": CLIENT_TOOL}
     tools: dict[str, Any] = {
@@ -390,7 +391,7 @@ async def test_calls_of_the_clients_tools_come_with_what_was_thought(
     }
     body = {**WAYS[way][0], "tools": [tools[way]]}
     _, content, thought = await _posted(service, way, body, stream=stream)
-    assert (content, thought) == ("", FIRST)
+    assert (content, thought) == (beside, FIRST)
     [waiting] = (await service.http.get("/v1/threads", params={"limit": 1})).json()["data"]
     thread = (await service.http.get(f"/v1/threads/{waiting['thread_id']}")).json()
     call = thread["input_request"]["tool_calls"][0]["id"]
@@ -399,7 +400,27 @@ async def test_calls_of_the_clients_tools_come_with_what_was_thought(
     assert FIRST not in json.dumps(model.requests[-1].body)
     run = (await service.http.get("/v1/runs", params={"limit": 1})).json()["data"][0]["run_id"]
     steps = (await service.http.get(f"/v1/runs/{run}/steps")).json()["data"]
-    assert [step["thought"] for step in steps] == [FIRST, SECOND]
+    assert [step["thought"] for step in steps] == [f"{FIRST}\n{beside}".strip(), SECOND]
+
+
+async def test_rounds_of_calls_of_the_clients_tools_tell_their_thoughts_once(serve: Serve, model: ModelServer) -> None:
+    """All are in one turn, which is repeated with each result."""
+    words = iter("abc")
+
+    def answer(_: ModelRequest) -> Reply:
+        word = next(words)
+        calls = [] if word == "c" else [ToolCall("add", {"a": 1, "b": 2})]
+        return Reply(f"Text {word}.", calls, reasoning=f"Thought {word}.")
+
+    model.script(None, answer)
+    service = await serve({"plain": plain})
+    body: dict[str, Any] = {"tools": [{"type": "function", "name": "add", "parameters": CLIENT_TOOL}]}
+    given: dict[str, Any] = {"input": "1 + 2?"}
+    for word in "abc":
+        response, content, thought = await _posted(service, "responses", {**body, **given}, stream=False)
+        assert (content, thought) == (f"Text {word}.", f"Thought {word}.")
+        output = {"type": "function_call_output", "call_id": response["output"][-1].get("call_id"), "output": "3"}
+        given = {"input": [output], "previous_response_id": response["id"]}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -162,7 +162,7 @@ async def build(
         saying=Saying(
             context.meter.answered,
             context.meter.thoughts,
-            None if plan.received is None else plan.received.input_request.get("thought"),
+            [text for answer in broker.answers for text in answer.get("told", ())],
             None if allotted.shown == Shown() else transcript.mark,
         ),
     )

@@ -275,12 +275,13 @@ def _plan_results(given: Placed, thread: StoredThread, results: Sequence[ToolOut
     matched = match_results(question, results, said)
     system = system_text(sent)
     returned: JsonObject = {"results": [each["content"] for each in matched]}
+    told = [text for text in (question.get("thought"), question.get("content")) if text]
     texts = [each.text for each in said if each.role == "user" and each.text.strip()]
     return Plan(
         raw=list(given.ask.raw_messages[-len(results) - len(said) :]) or raw_results(question, matched),
         run_id=thread.head.run_id,
         resumes=True,
-        answers=[*_answers_so_far(thread), {**_frame(question), "content": "", "results": matched}],
+        answers=[*_answers_so_far(thread), {**_frame(question), "content": "", "results": matched, "told": told}],
         received=_received(
             question,
             given.who.user_id,
