@@ -308,6 +308,12 @@ class FollowedExtension(Extension):
 def kinds_of_jobs(extension: Extension) -> list[Kind]:
     """Return the kinds of jobs that an extension does."""
     return [
-        Kind(name, options, getattr(extension, options.handler), getattr(extension, options.failed or "", None))
+        Kind(
+            name,
+            options,
+            getattr(extension, options.handler),
+            getattr(extension, options.failed or "", None),
+            getattr(extension, options.lock or "", None),
+        )
         for name, options in extension.jobs.items()
     ]

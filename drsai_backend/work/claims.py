@@ -98,6 +98,8 @@ def failed(session: Session, kind: Kind, job: Job, error: str) -> float | None:
         JobLost: the job is another worker's, or gone.
     """
     connection, retries = session.connection(), kind.options.retry_seconds
+    if kind.lock is not None:
+        kind.lock(session, job)
     # Counted from the last progress, of which this job does not know.
     query = sa.select(_job.c.attempts).where(*held(job)).with_for_update()
     attempts: int | None = connection.execute(query).scalar()

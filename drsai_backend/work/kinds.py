@@ -86,6 +86,8 @@ that the row is deleted. What it raises fails the attempt. It is cancelled when 
 when the process ends: then the attempt does not count."""
 Failed = Callable[["Session", Job, str], None]
 """A storage function in the transaction in which a job fails for good, with the reason, a text that is safe to show."""
+Lock = Callable[["Session", Job], object]
+"""A storage function that locks, before the job is, what others have locked when they come to the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,8 @@ class JobOptions:
     Attributes:
         handler: the name of the extension's method that does one (`Handle`).
         failed: that of its method which is told of one that has failed for good (`Failed`); None: none is.
+        lock: that of its method which locks what `failed` changes (`Lock`), where the feature's transactions do not
+            have `hold`, `finish`, `cancel` or `enqueue` first; None: they do.
         version: the latest form of payloads that the handler reads.
         concurrency: how many of the kind a process does at a time.
         timeout: seconds that an attempt may take.
@@ -107,6 +111,7 @@ class JobOptions:
 
     handler: str
     failed: str | None = None
+    lock: str | None = None
     version: int = 1
     concurrency: int = 1
     timeout: float = 3600.0
@@ -127,9 +132,10 @@ class JobOptions:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of jobs, of a feature that was made: its handler, and who is told of failures."""
+    """A kind of jobs, of a feature that was made: its handler, who is told of failures, and what is locked for that."""
 
     name: str
     options: JobOptions
     handle: Handle
     failed: Failed | None = None
+    lock: Lock | None = None

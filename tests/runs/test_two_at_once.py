@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,10 +26,14 @@ from drsai_backend.database.shares import Grantee
 from drsai_backend.datamodel import Right, RunStatus
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions.stored.store import DefinitionSpec
-from drsai_backend.errors import Conflict, DrSaiError, FilesFull, InvalidRequest, NotFound
+from drsai_backend.errors import Conflict, DrSaiError, FilesFull, InvalidRequest, JobLost, NotFound
+from drsai_backend.features.base import kinds_of_jobs
+from drsai_backend.features.knowledge.base import NewFile, NewStore
+from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.memory.base import NewMemory
 from drsai_backend.features.memory.extension import Memory
 from drsai_backend.tools.registered.registry import ToolSpec
+from drsai_backend.work.claims import claim, failed
 from tests.support.asks import admitted
 from tests.support.postgres import Hold, query
 from tests.support.teams.crew import Crew
@@ -223,6 +229,28 @@ async def test_an_input_that_is_no_answer_is_taken_away(pair: Pair, database_url
         )
     assert left is None
     assert taken.status is RunStatus.STOPPED
+
+
+async def test_a_file_is_taken_out_of_a_store_while_its_last_attempt_fails(pair: Pair, database_url: str) -> None:
+    one, knowledge = pair[0], pair[1].extension(Knowledge)
+    file = await one.files.create(WHO.owner, "a.md", b"x")
+    store = await knowledge.create(WHO.owner, NewStore(name="s"))
+    for each in pair:  # Nobody else does it.
+        await each.extension(Knowledge).host.work.stop()
+    await knowledge.attach(WHO.owner, store.store_id, [NewFile(file_id=file.file_id)])
+    kind = next(each for each in kinds_of_jobs(knowledge) if each.name == "knowledge_ingest")
+    kind = replace(kind, options=replace(kind.options, retry_seconds=()))
+    take = partial(claim, kind=kind, worker="w", lease=timedelta(60), after=WHO.owner)
+    job = await one.database.write(take)
+    assert job is not None
+    with Hold(database_url, "knowledgefile", "SHARE") as hold:
+        taken, lost = await beside(
+            hold,
+            knowledge.detach(WHO.owner, store.store_id, file.file_id),
+            one.database.write(partial(failed, kind=kind, job=job, error="no")),
+        )
+    assert taken is None
+    assert isinstance(lost, JobLost)
 
 
 # --- what is counted against a limit ---------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Knowledge(ForAgents):
     name = "knowledge"
     jobs: ClassVar[Mapping[str, JobOptions]] = {
         # While one file is stored the next one is read.
-        "knowledge_ingest": JobOptions(handler="ingest", failed="ingest_failed", concurrency=2),
+        "knowledge_ingest": JobOptions(handler="ingest", failed="ingest_failed", lock="ingest_lock", concurrency=2),
         "knowledge_reindex": JobOptions(handler="embed_anew"),
         "knowledge_speed_up": JobOptions(handler="speed_up"),
         "knowledge_drop": JobOptions(handler="drop"),
@@ -249,6 +249,10 @@ class Knowledge(ForAgents):
     def ingest_failed(self, session: Session, job: Job, reason: str) -> None:
         """Say of a file why it was not read."""
         rows.failed_for_good(session, job, reason)
+
+    def ingest_lock(self, session: Session, job: Job) -> None:
+        """Lock the store of a file."""
+        rows.lock_store_of(session, job)
 
     async def embed_anew(self, job: Job) -> None:
         """Embed a store anew, in the background."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         read_file,
         set_file_attributes,
     )
-    from drsai_backend.features.knowledge.rows.indexing import failed_for_good, reindex, reindexing
+    from drsai_backend.features.knowledge.rows.indexing import failed_for_good, lock_store_of, reindex, reindexing
     from drsai_backend.features.knowledge.rows.stores import (
         delete_part,
         delete_store,
@@ -54,6 +54,7 @@ __all__ = [
     "forget_file",
     "list_files",
     "list_stores",
+    "lock_store_of",
     "put",
     "read_batch",
     "read_file",
@@ -71,7 +72,7 @@ __getattr__ = lazily(
     {
         "files": "all_of attach attach_batch cancel_batch content_of create_with detach forget_file list_files put "
         "read_batch read_file set_file_attributes",
-        "indexing": "failed_for_good reindex reindexing",
+        "indexing": "failed_for_good lock_store_of reindex reindexing",
         "stores": "Listing delete_part delete_store ensure_store expire list_stores read_store resolve shown "
         "update_store",
     },

@@ -158,12 +158,17 @@ def fail(session: Session, job: Job, task: Task, code: str, reason: str) -> None
 
 def failed_for_good(session: Session, job: Job, reason: str) -> None:
     """Say why a file was not read, in all attempts."""
-    key = int(job.payload["file"])
-    s, f = _store.c, _file.c
-    query = sa.select(_store).join(_file, f.store_key == s.id).where(f.id == key, f.status == "in_progress")
-    store = session.connection().execute(query.with_for_update(of=_store, key_share=True)).mappings().first()
+    store = lock_store_of(session, job)
     if store is not None:
-        _set_failed(session, job.owner, store, key, "server_error", reason)
+        _set_failed(session, job.owner, store, int(job.payload["file"]), "server_error", reason)
+
+
+def lock_store_of(session: Session, job: Job) -> Row | None:
+    """Lock and return the store of the file that a job reads; None: nobody waits for the file."""
+    s, f = _store.c, _file.c
+    query = sa.select(_store).join(_file, f.store_key == s.id)
+    query = query.where(f.id == int(job.payload["file"]), f.status == "in_progress")
+    return session.connection().execute(query.with_for_update(of=_store, key_share=True)).mappings().first()
 
 
 def _set_failed(session: Session, owner: Owner, store: Row, key: int, code: str, reason: str) -> None:
