@@ -27,38 +27,48 @@ class Breaker:
     """How often in a row it was opened."""
     open_until: float = 0.0
     probe_since: float | None = None
+    epoch: int = 1
+    """Another one since it was opened, probed or closed last: what becomes of a call that was begun before that says
+    nothing new of the endpoint."""
 
-    def allows(self) -> bool:
-        """Whether a call may be made now. If so, `succeeded`, `failed` or `released` is to be told of it."""
-        if not self.opened:
-            return self.clock() >= self.open_until
+    def allows(self) -> int | None:
+        """The epoch of a call that may be made now, of which `succeeded`, `failed` or `released` is to be told; None:
+        none may."""
         now = self.clock()
-        if now < self.open_until or (self.probe_since is not None and now - self.probe_since < _PROBE_SECONDS):
-            return False
-        self.probe_since = now
-        return True
+        if now < self.open_until:
+            return None
+        if self.opened:
+            if self.probe_since is not None and now - self.probe_since < _PROBE_SECONDS:
+                return None
+            self.probe_since = now
+            self.epoch += 1
+        return self.epoch
 
     def succeeded(self) -> None:
         """A call was answered."""
+        if self.opened:
+            self.epoch += 1
         self.failures = self.opened = 0
         self.probe_since, self.open_until = None, 0.0
 
-    def failed(self, rule: BreakerRule, *, retry_after: float | None = None) -> None:
+    def failed(self, epoch: int, rule: BreakerRule, *, retry_after: float | None = None) -> None:
         """A call has failed, by the endpoint's fault; `retry_after`: it is to be left alone for so many seconds."""
-        was_probe, self.probe_since = self.probe_since is not None, None
-        self.failures += 1
         now = self.clock()
-        if was_probe or self.failures >= rule.failures:
-            self.failures = 0
-            self.opened += 1
-            seconds = min(rule.seconds * 2 ** min(self.opened - 1, 16), max(_LONGEST, rule.seconds))
-            self.open_until = max(self.open_until, now + seconds)
+        if epoch == self.epoch:
+            self.failures += 1
+            if self.opened or self.failures >= rule.failures:  # Of an epoch in which it is open there is the probe.
+                self.failures, self.probe_since = 0, None
+                self.opened += 1
+                self.epoch += 1
+                seconds = min(rule.seconds * 2 ** min(self.opened - 1, 16), max(_LONGEST, rule.seconds))
+                self.open_until = max(self.open_until, now + seconds)
         if retry_after is not None:
             self.open_until = max(self.open_until, now + min(retry_after, _LONGEST))
 
-    def released(self) -> None:
+    def released(self, epoch: int) -> None:
         """A call ended in a way that says nothing of the endpoint."""
-        self.probe_since = None
+        if epoch == self.epoch:
+            self.probe_since = None
 
 
 class Breakers:

@@ -174,13 +174,15 @@ class ProfileClient(ChatCompletionClient):
         """The attempts at one model."""
         for attempt in range(target.profile.retries + 1):
             breaker = target.breaker(self._api_key)
-            if not breaker.allows():
+            epoch = breaker.allows()
+            if epoch is None:
                 if attempt == 0:
                     course.failures.append((target.name, Failure("open")))
                 return
             course.attempts += 1
             shown = False
-            items = target.answer(call, self._asker, self._api_key, breaker, course.attempts, self._continues)
+            allowed = breaker, epoch
+            items = target.answer(call, self._asker, self._api_key, allowed, course.attempts, self._continues)
             try:
                 async for item in items:
                     shown = True

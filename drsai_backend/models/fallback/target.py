@@ -161,12 +161,12 @@ class Target:
         call: ModelCall,
         asker: Asker,
         api_key: SecretStr | None,
-        breaker: Breaker,
+        allowed: tuple[Breaker, int],
         attempts: int,
         continuing: ContinuingClient | None = None,
     ) -> Items:
-        """Make one call, within the profile's limits, and tell the breaker how it ended. `continuing`: makes it, in
-        place of the model's client.
+        """Make one call, within the profile's limits, and tell the breaker how it ended. `allowed`: the breaker, and
+        the epoch that it has said. `continuing`: makes it, in place of the model's client.
 
         Raises:
             Busy: there is no place for it in time.
@@ -174,6 +174,7 @@ class Target:
             Truncated: the answer has no end, and nothing of it was shown.
             Exception: what the model's client raises.
         """
+        breaker, epoch = allowed
         is_open, shown = True, False
         by: JsonObject = {"profile": self.name, "model": self.model, "attempts": attempts}
         if (notes := NOTES.get()) is not None:
@@ -200,12 +201,12 @@ class Target:
         except Exception as error:
             failure = failure_of(error)
             if is_open and failure is not None and failure.is_of_endpoint:
-                breaker.failed(self.profile.breaker, retry_after=failure.retry_after)
+                breaker.failed(epoch, self.profile.breaker, retry_after=failure.retry_after)
                 is_open = False
             raise
         finally:
             if is_open:
-                breaker.released()
+                breaker.released(epoch)
             await items.aclose()
 
     def _asked(

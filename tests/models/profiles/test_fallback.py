@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from drsai_backend.errors import EndpointBusy, EndpointFailed, EndpointTimeout
 from drsai_backend.models import ModelAnswer, ModelParams, RunModelClient, UsageMeter
-from drsai_backend.models.fallback.breaker import Breakers
+from drsai_backend.models.fallback.breaker import Breaker, Breakers
 from drsai_backend.models.fallback.client import ProfileClient
 from drsai_backend.models.profiles.schema import BreakerRule
 from tests.models.profiles.conftest import MakeModels
@@ -172,22 +172,26 @@ async def test_another_factory_learns_for_itself(server: ModelServer, models: Ma
     assert (await other.create("fast").create(ASKED)).content == "back"
 
 
+def _allowed(breaker: Breaker) -> int:
+    epoch = breaker.allows()
+    assert epoch is not None
+    return epoch
+
+
 def test_breakers_let_one_probe_pass_and_are_bounded() -> None:
     now = [0.0]
     breakers, rule = Breakers(lambda: now[0], most=3), BreakerRule(failures=1, seconds=10)
     breaker = breakers.of("there", "m")
-    assert breaker.allows()
-    breaker.failed(rule)
+    breaker.failed(_allowed(breaker), rule)
     assert not breaker.allows()
     now[0] = 10.0
-    assert breaker.allows()
+    probe = _allowed(breaker)
     assert not breaker.allows(), "one probe at a time"
-    breaker.failed(rule)
+    breaker.failed(probe, rule)
     now[0] = 29.0
     assert not breaker.allows(), "twice as long after a failed probe"
     now[0] = 30.0
-    assert breaker.allows()
-    breaker.released()
+    breaker.released(_allowed(breaker))
     assert breaker.allows(), "a probe that was cancelled says nothing"
     breaker.succeeded()
     assert breaker.allows()
@@ -195,6 +199,30 @@ def test_breakers_let_one_probe_pass_and_are_bounded() -> None:
     for number in range(10):
         breakers.of("there", str(number))
     assert len(breakers) == 3
+
+
+def test_many_calls_that_fail_together_open_a_breaker_once() -> None:
+    now = [0.0]
+    breaker, rule = Breaker(lambda: now[0]), BreakerRule(failures=5, seconds=10)
+    together = [_allowed(breaker) for _ in range(50)]
+    for epoch in together[:40]:
+        breaker.failed(epoch, rule)
+    assert (breaker.opened, breaker.open_until) == (1, 10.0)
+    now[0] = 10.0
+    probe = _allowed(breaker)
+    breaker.failed(together[40], rule)
+    breaker.released(together[41])
+    assert not breaker.allows(), "the probe is still under way"
+    breaker.failed(together[42], rule, retry_after=30)
+    assert breaker.open_until == 40.0, "what the endpoint asks for counts, whoever is told"
+    breaker.failed(probe, rule)
+    assert (breaker.opened, breaker.open_until) == (2, 40.0)
+    now[0] = 40.0
+    probe = _allowed(breaker)
+    breaker.succeeded()
+    for epoch in (*together[43:], probe):
+        breaker.failed(epoch, rule)
+    assert breaker.allows(), "they were begun before it was well again"
 
 
 async def test_limits_hold_calls_back_and_send_them_elsewhere(
