@@ -70,7 +70,7 @@ class Execution:
         """
         writer = self.writer
         try:
-            writer.steps.start(writer.store_steps)
+            writer.steps.start(writer.store_steps, lambda: writer.lease.turn)
             writer.bounds.start(self._time_is_over)
             try:
                 end, last = await self._run_team()

@@ -126,6 +126,8 @@ class TurnSteps:
         self.writing: asyncio.Task[None] | None = None
         """The one under way, which goes on when who asked for it is cancelled."""
         self.on_tool = on_tool
+        self.number: Callable[[], int] = int
+        """Numbers the turn in flight within its run."""
         self.on_complete: Callable[[str, str], None] | None = None
         """Called with an agent's path and the name of its tool, when a call of that has completed the task."""
         self.files: defaultdict[tuple[str, str | None], list[MessageFile]] = defaultdict(list)
@@ -146,15 +148,16 @@ class TurnSteps:
         """Whether the turn is one that is repeated, and not over yet."""
         return bool(self._recorded)
 
-    def start(self, store: Store) -> None:
-        """The team starts: from here on steps are stored by `store`."""
-        self._store = store
+    def start(self, store: Store, number: Callable[[], int] = int) -> None:
+        """The team starts: from here on steps are stored by `store`, and turns are told apart by `number`."""
+        self._store, self.number = store, number
 
     def close(self) -> None:
         """The run has ended: nothing is stored or told any more."""
         if self.writing is not None:
             self.writing.cancel()
         self._store = self.on_tool = self.on_complete = None
+        self.number = int
         self._agents.clear()
 
     def agent(self, path: str) -> AgentSteps:
@@ -250,7 +253,7 @@ class TurnSteps:
         self._any_stored = False
         self._recorded.clear()
         self._kept.clear()
-        for shown in (self.passages, self.recalled):
+        for shown in (self.passages, self.recalled, self.files):
             if shown:
                 shown.clear()
         for agent in self._agents.values():
@@ -431,6 +434,8 @@ class AgentSteps:
             self.last_calls = result
             for call in result.content:
                 self._calls[call.id] = number, replayed
+                if self.turn.files:
+                    self.turn.files.pop((self.source, call.id), None)  # A model may give an id again.
 
     def name_call(self, call_id: str | None, tool: str) -> CallName:
         """The name of a tool call that begins now; the same when the turn is repeated."""

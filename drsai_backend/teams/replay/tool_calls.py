@@ -248,7 +248,8 @@ class ToolCalls:
             def keep(file: FileInfo) -> None:
                 self._turn.files[self.steps.source, call.id].append(noted(file, call_id))
 
-            files = RunFiles(context.files, thread, asker, f"{context.run_id}/{self.steps.path}/{call_id}", keep)
+            made = f"{context.run_id}/{self._turn.number()}/{name.key}"
+            files = RunFiles(context.files, thread, asker, made, keep)
             run.files, run.given = files, files.given
         return run
 
@@ -432,7 +433,7 @@ class RunFiles:
         files: those of the database.
         thread: whose owner's the files are that are kept.
         asker: who asks in the run.
-        call: names the call in all of the database: run, agent and call id.
+        call: names the call in all of the database: run, turn, agent, answer and call id.
         keep: is told of each that is kept.
     """
 
