@@ -179,35 +179,37 @@ class Target:
         by: JsonObject = {"profile": self.name, "model": self.model, "attempts": attempts}
         if (notes := NOTES.get()) is not None:
             notes.by = by
-        if self.profile.can.audio and asker.files is not None:
-            owners = [each for each in (asker.owner, asker.thread_owner) if each is not None]
-            call = call._replace(messages=await Recordings(asker.files, owners).heard(call.messages))
-        items = self._asked(call, asker, api_key, continuing)
         try:
-            async with self._limiter.slot(self.seconds):
-                async with asyncio.timeout(self.seconds):
-                    item = await anext(items, None)
-                while isinstance(item, str):
-                    shown = True
-                    yield item
-                    item = await anext(items, None)
-                if item is None or not (shown or item.finish_reason != "unknown" or _is_whole(item)):
-                    raise Truncated
-                values: JsonObject = {name: getattr(item, name, None) for name in ReasonedResult.model_fields}
-                answer = ModelAnswer(**values, **by)
-                breaker.succeeded()
-                is_open = False
-                yield answer
-        except Exception as error:
-            failure = failure_of(error)
-            if is_open and failure is not None and failure.is_of_endpoint:
-                breaker.failed(epoch, self.profile.breaker, retry_after=failure.retry_after)
-                is_open = False
-            raise
+            if self.profile.can.audio and asker.files is not None:
+                owners = [each for each in (asker.owner, asker.thread_owner) if each is not None]
+                call = call._replace(messages=await Recordings(asker.files, owners).heard(call.messages))
+            items = self._asked(call, asker, api_key, continuing)
+            try:
+                async with self._limiter.slot(self.seconds):
+                    async with asyncio.timeout(self.seconds):
+                        item = await anext(items, None)
+                    while isinstance(item, str):
+                        shown = True
+                        yield item
+                        item = await anext(items, None)
+                    if item is None or not (shown or item.finish_reason != "unknown" or _is_whole(item)):
+                        raise Truncated
+                    values: JsonObject = {name: getattr(item, name, None) for name in ReasonedResult.model_fields}
+                    answer = ModelAnswer(**values, **by)
+                    breaker.succeeded()
+                    is_open = False
+                    yield answer
+            except Exception as error:
+                failure = failure_of(error)
+                if is_open and failure is not None and failure.is_of_endpoint:
+                    breaker.failed(epoch, self.profile.breaker, retry_after=failure.retry_after)
+                    is_open = False
+                raise
+            finally:
+                await items.aclose()
         finally:
             if is_open:
                 breaker.released(epoch)
-            await items.aclose()
 
     def _asked(
         self, call: ModelCall, asker: Asker, api_key: SecretStr | None, continuing: ContinuingClient | None

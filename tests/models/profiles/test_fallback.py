@@ -6,15 +6,17 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import openai
 import pytest
 from autogen_core.models import CreateResult, SystemMessage, UserMessage
 from pydantic import SecretStr
 
-from drsai_backend.errors import EndpointBusy, EndpointFailed, EndpointTimeout
+from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import DatabaseUnavailable, EndpointBusy, EndpointFailed, EndpointTimeout
 from drsai_backend.models import ModelAnswer, ModelParams, RunModelClient, UsageMeter
+from drsai_backend.models.fallback.asker import Asker
 from drsai_backend.models.fallback.breaker import Breaker, Breakers
 from drsai_backend.models.fallback.client import ProfileClient
 from drsai_backend.models.profiles.schema import BreakerRule
@@ -22,6 +24,7 @@ from tests.models.profiles.conftest import MakeModels
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
 
 Name = Callable[[str], str]
+SAID = "A recording of the user's, kept as a file; what is in it is not told here."
 ASKED = [SystemMessage(content="Be brief."), UserMessage(content="Hello?", source="user")]
 TOOL: Any = {"name": "add", "description": "", "parameters": {"type": "object", "properties": {}}}
 CAUSES = {
@@ -159,6 +162,27 @@ async def test_an_endpoint_that_fails_on_is_left_alone_and_probed(
     assert len(answers) == 1, "two calls have opened the breaker, and two others did not ask"
     factory.breakers.of(server.base_url, bad).open_until = 0.0  # as if half a minute had passed
     assert (await client.create(ASKED)).content == "back"
+
+
+async def test_a_probe_whose_recordings_cannot_be_read_is_not_lost(
+    server: ModelServer, models: MakeModels, name: Name
+) -> None:
+    class Away:
+        async def get(self, *_: object) -> None:
+            raise DatabaseUnavailable("away")
+
+    server.script(ears := name("ears"), [Failure(500), "heard"])
+    factory = models(ears={"model": ears, "retries": 0, "breaker": {"failures": 1}, "can": {"audio": True}})
+    client = factory.create("ears")
+    assert isinstance(client, ProfileClient)
+    with pytest.raises(EndpointFailed):
+        await client.create(ASKED)
+    factory.breakers.of(server.base_url, ears).open_until = 0.0
+    line = f"[audio a.wav, audio/wav, 3 bytes, id file-1] {SAID}"
+    deaf = client.bound(Asker(Owner("t", "u"), files=cast("Any", Away())))
+    with pytest.raises(DatabaseUnavailable):
+        await deaf.create([UserMessage(content=line, source="user")])
+    assert (await client.create(ASKED)).content == "heard"
 
 
 async def test_another_factory_learns_for_itself(server: ModelServer, models: MakeModels, name: Name) -> None:
