@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
 
-from drsai_backend.agents import idempotent
+from drsai_backend.agents import idempotent, requires_approval
 from drsai_backend.teams.suspension import StopRequested
 from tests.support.repeated import Story
 from tests.support.teams.working import World
@@ -72,3 +72,24 @@ async def test_a_call_that_crashes_again_is_asked_for_again() -> None:
     assert [question.kind for question in story.questions] == ["tool_retry", "tool_retry"]
     assert len({question.key for question in story.questions}) == 2
     assert len(world.called) == 3
+
+
+@pytest.mark.parametrize(("crash_at", "doubt"), [(2, True), (None, False)])
+async def test_who_approves_hears_that_the_call_may_have_been_made_unapproved(
+    crash_at: int | None, doubt: bool
+) -> None:
+    """By a process that had nobody approve it yet."""
+    world = World()
+
+    def build() -> BaseGroupChat:
+        tool = world.tool("pay")
+        if story.attempts > 1 or not doubt:
+            requires_approval(tool)
+        return RoundRobinGroupChat([world.agent("ann", ["pay"], tools=[tool])], max_turns=1)
+
+    story = Story(build, answer=lambda question: "deny: look first", crash_at=crash_at)
+    await story.run()
+    [question] = story.questions
+    assert question.kind == "approval"
+    assert ("may have called it already" in question.prompt) is doubt
+    assert world.called == ["pay no 2"] * doubt

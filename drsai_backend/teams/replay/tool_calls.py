@@ -266,7 +266,7 @@ class ToolCalls:
         if approval is not None and name.step is not None and self.broker.find(key) is None and not name.replayed:
             self._turn.keep(lambda: Step(self.steps.path, f"{name.step}{ASKED}", "", {}))
         while approval is not None:
-            answer = await self._answer(self._approval(made, approval, key), task)
+            answer = await self._answer(self._approval(made, approval, key, name), task)
             if answer["decision"] == "deny":
                 reason = answer.get("reason") or "no reason was given"
                 return call, call.said(f"The call was denied: {reason}", is_error=True)
@@ -283,10 +283,14 @@ class ToolCalls:
                 return made, await self._retry(made, name, starts, task)
         return made, None
 
-    def _approval(self, call: Call, approval: Approval, key: str) -> InputRequired:
+    def _approval(self, call: Call, approval: Approval, key: str, name: CallName) -> InputRequired:
+        known = (self._turn.replay(self.steps.path, f"{name.step}{each}") for each in (ASKED, "!1"))
+        # The process may have died before it asked, or in the call, where nobody had to approve that then.
+        in_doubt = name.replayed and not call.repeatable and not any(each is not None for each in known)
+        again = ", and may have called it already, before the run was interrupted" if in_doubt else ""
         return InputRequired(
             self.steps.source,
-            f"{self.steps.source} wants to call {call.name} with {call.written}. Is that approved?",
+            f"{self.steps.source} wants to call {call.name} with {call.written}{again}. Is that approved?",
             key=key,
             type="approval",
             kind="approval",
