@@ -10,6 +10,7 @@ from pydantic import JsonValue, ValidationError
 from drsai_backend.config.settings import Settings
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.explain import did_you_mean, explain
+from drsai_backend.json_types import as_object
 
 LIVE: Final = (
     "log_level",
@@ -77,12 +78,18 @@ def check_live(name: str) -> None:
 def _with(name: str, value: object) -> Settings:
     """Return settings of which only that one counts. Errors as those of `read_live`."""
     check_live(name)
+    if name != "profile_overrides" and _has_flag(value):  # A number may be given as text, and true is none.
+        raise InvalidRequest(f"{name}: must not be, or hold, true or false", param=name)
     made = Settings.model_construct()
     try:
         Settings.__pydantic_validator__.validate_assignment(made, name, value)
     except ValidationError as error:
         raise InvalidRequest(f"{name}: {next(explain(error)).text}", param=name) from None
     return made
+
+
+def _has_flag(value: object) -> bool:
+    return isinstance(value, bool) or any(map(_has_flag, as_object(value).values()))
 
 
 class LiveSettings:

@@ -80,6 +80,7 @@ class Settings(BaseSettings):
         extra="ignore",
         populate_by_name=True,
         hide_input_in_errors=True,
+        allow_inf_nan=False,
     )
 
     database_url: str = Field(
@@ -204,7 +205,7 @@ class Settings(BaseSettings):
     )
 
     heartbeat_seconds: float = Field(default=3.0, gt=0, description="How often the leases of a process are renewed.")
-    lease_seconds: float = Field(default=10.0, gt=0, description="How long a lease lives without renewal.")
+    lease_seconds: float = Field(default=10.0, gt=0, le=86_400, description="How long a lease lives without renewal.")
     max_stall_seconds: float = Field(
         default=60.0, ge=0, description="How long the leases of a process whose event loop stands still are renewed."
     )
@@ -221,6 +222,7 @@ class Settings(BaseSettings):
     unknown_team_seconds: float = Field(
         default=900.0,
         gt=0,
+        le=31_536_000,
         description="How long a message waits for a worker that knows its team, while others live that do not.",
     )
     sweep_seconds: float = Field(default=3.0, gt=0, description="How often a process looks for runs that nobody runs.")

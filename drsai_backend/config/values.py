@@ -27,7 +27,7 @@ def _read(value: object, shorter: Callable[[str], object]) -> object:
         return shorter(value)
     try:
         return cast(object, json.loads(value))
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("is not valid JSON; one word, or names separated by commas, need none") from None
 
 

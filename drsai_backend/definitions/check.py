@@ -40,7 +40,7 @@ from drsai_backend.definitions.templates import unknown_variables
 from drsai_backend.definitions.termination import can_end
 from drsai_backend.errors import DrSaiError, InvalidRequest
 from drsai_backend.explain import Wrong, did_you_mean, explain
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.net.addresses import Reachable
 from drsai_backend.strategies import Tools
 from drsai_backend.tools import ToolBase
@@ -131,7 +131,7 @@ def _take_out(data: Any, path: FieldPath, *, repeated: bool) -> None:
         into, instead = ("tools", _ANY_TOOL) if section == "tools" else ("agents", {})
         data.setdefault(into, {}).setdefault(name, instead)
     elif field in ("kind", "participants"):
-        participants = data[section][name].get("participants")
+        participants = as_object(data[section][name]).get("participants")
         data[section][name] = {"kind": "round_robin", "max_turns": 1, "participants": participants}
     elif field == "tools" and len(rest) > 1:
         data[section][name][field][rest[1]] = _ANY_TOOL

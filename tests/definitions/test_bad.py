@@ -34,6 +34,8 @@ BAD: dict[str, tuple[str, int | None, str, str]] = {
     "a name with a space": ("agents:\n  ann lee: {prompt: Hi.}\n", 2, "agents.ann lee", "letters, digits"),
     "a name with a dash": ("agents:\n  ann-lee: {prompt: Hi.}\n", 2, "agents.ann-lee", "letters, digits"),
     "an agent that is a text": ("agents:\n  ann: Hi.\n", 2, "agents.ann", "must be a mapping"),
+    "a team that is a text": (AGENT + "teams:\n  t: hello\n", 5, "teams.t", "must be a mapping"),
+    "a team without a name": (AGENT + "teams:\n  kind: round_robin\n", 5, "teams.kind", "must be a mapping"),
     "a field misspelt": ("agents:\n  ann:\n    promt: Hi.\n", 3, "agents.ann.promt", "did you mean 'prompt'?"),
     "a field of AutoGen's": (AGENT + "    system_message: x\n", 4, "agents.ann.system_message", "no such field"),
     "a field of a team": (AGENT + "    participants: []\n", 4, "agents.ann.participants", "no such field"),

@@ -237,6 +237,13 @@ async def test_tool_choice_is_obeyed(demo: DemoChatCompletionClient) -> None:
     assert [call.name for call in required if isinstance(call, FunctionCall)] == ["anything"]
 
 
+@pytest.mark.parametrize("properties", [{"q": True}, {"q": {"type": "object", "properties": {"r": True}}}, None, "x"])
+async def test_a_schema_that_says_nothing_may_be_anything(demo: DemoChatCompletionClient, properties: Any) -> None:
+    schema: Any = {"name": "it", "parameters": {"type": "object", "properties": properties, "required": ["q"]}}
+    called = (await demo.create(user("hello"), tools=[schema], tool_choice="required")).content
+    assert [call.name for call in called if isinstance(call, FunctionCall)] == ["it"]
+
+
 async def test_an_agent_with_tools_answers_with_their_results(demo: DemoChatCompletionClient) -> None:
     agent = AssistantAgent(
         "a",

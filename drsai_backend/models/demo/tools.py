@@ -12,7 +12,7 @@ from functools import partial
 from autogen_core import FunctionCall
 from autogen_core.tools import ToolSchema
 
-from drsai_backend.json_types import JsonObject
+from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.models.calls.requests import OfferedTool
 
 
@@ -80,7 +80,7 @@ def tool_calls(task: str, tools: Sequence[ToolSchema], *, hand_over: bool, requi
 def _wanted(tool: ToolSchema, task: str, is_handoff: bool) -> list[JsonObject]:
     """The argument sets that `task` asks of `tool`: none when it does not ask for it."""
     named, asked = words(tool["name"]) - _STOP, words(task)
-    properties: JsonObject = tool.get("parameters", {}).get("properties", {})
+    properties = _properties(as_object(tool.get("parameters")))
     if "expression" in properties:
         return [{"expression": expression} for expression in expressions(task)]
     if "convert" in named:
@@ -102,7 +102,7 @@ def _named(tool: OfferedTool, task: str) -> list[JsonObject]:
         return []
     parameters: JsonObject = {**tool.get("parameters", {})}
     arguments: JsonObject = {}
-    for name, part in parameters.get("properties", {}).items():
+    for name, part in _properties(parameters).items():
         named = re.search(rf"(?<!\w)[\"']?{re.escape(name)}[\"']?\s*[=:]\s*", called[1])
         if named and (value := _value(called[1][named.end() :], part)) is not None:
             arguments[name] = value
@@ -139,7 +139,7 @@ def _arguments(tool: ToolSchema, task: str) -> JsonObject:
     numbers = iter(_VALUE.findall(task))
     quoted = (a or b for a, b in re.findall(r"\"([^\"]+)\"|'([^']+)'(?!\w)", task))
     arguments: JsonObject = {}
-    for name, part in parameters.get("properties", {}).items():
+    for name, part in _properties(parameters).items():
         kind = _kind(part)
         value = None
         if "enum" in part:
@@ -154,6 +154,11 @@ def _arguments(tool: ToolSchema, task: str) -> JsonObject:
         if value is not None:
             arguments[name] = value
     return arguments
+
+
+def _properties(schema: JsonObject) -> dict[str, JsonObject]:
+    """The properties of a schema. One that is `true` may be anything; what is no schema counts as that, too."""
+    return {name: as_object(part) for name, part in as_object(schema.get("properties")).items()}
 
 
 def _kind(part: JsonObject) -> str | None:
@@ -183,7 +188,7 @@ def sample(schema: JsonObject, definitions: JsonObject, text: str, depth: int = 
         case {"anyOf": options} | {"oneOf": options}:
             return inner(min(options, key=lambda each: "$ref" in each if depth > 5 else each.get("type") == "null"))
         case {"type": "object"}:
-            required, properties = schema.get("required", ()), schema.get("properties", {})
+            required, properties = schema.get("required", ()), _properties(schema)
             return {name: inner(part) for name, part in properties.items() if depth < _DEEP or name in required}
         case {"type": "array"}:
             items = [inner(part) for part in schema.get("prefixItems", ())]

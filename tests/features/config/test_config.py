@@ -143,7 +143,10 @@ async def test_changes_at_the_same_moment_are_all_stored(make: Make) -> None:
         ({"port": 9000}, "port", "set DRSAI_PORT, and restart"),
         ({"secret_key": "x"}, "secret_key", "restart"),
         ({"max_turns": -1}, "max_turns", "greater than or equal to 0"),
-        ({"max_run_seconds": "inf"}, "max_run_seconds", "cannot be stored"),
+        ({"max_run_seconds": "inf"}, "max_run_seconds", "finite number"),
+        ({"max_run_seconds": False}, "max_run_seconds", "true or false"),  # It would be 0: no bound.
+        ({"retention_days": True}, "retention_days", "true or false"),
+        ({"limit_user": {"runs": True}}, "limit_user", "true or false"),
         ({"max_run_tokens": 10**30}, "max_run_tokens", "cannot be stored"),
         ({"budget_message": "a\0b"}, "budget_message", "cannot be stored"),
         ({"budget_message": "a\ud800b"}, "budget_message", "cannot be stored"),

@@ -96,6 +96,8 @@ def import_(
             data = stream.read(limit + 1)  # enough to be refused
     except OSError as error:
         raise InvalidRequest(f"{file} cannot be read: {error.strerror}", param="file") from None
+    except (MemoryError, OverflowError):
+        raise InvalidRequest(f"--max-size {max_size}: this machine cannot hold so much", param="max_size") from None
     with opened(database_url, must_exist=False) as drsai:
         name = drsai.drsai.database.write_sync(
             lambda session: import_thread(
