@@ -171,9 +171,13 @@ def delete_store(session: Session, owner: Owner, store_id: str, actor: Actor) ->
 
 
 def touch(session: Session, keys: Collection[int]) -> None:
-    """Note that stores were used now, unless that is known well enough."""
-    change = sa.update(_store).where(_store.c.id.in_(keys), _store.c.last_active_at < utcnow() - _ACTIVE)
-    session.connection().execute(change.values(last_active_at=utcnow()))
+    """Note that stores were used now, unless that is known well enough, or their time is over by now: what they had may
+    be gone."""
+    connection, c = session.connection(), _store.c
+    query = sa.select(c.id, c.expires_days, c.last_active_at).where(c.id.in_(keys)).order_by(c.id)
+    rows = connection.execute(query.with_for_update(key_share=True)).mappings()
+    if used := [row["id"] for row in rows if is_stale(row) and not is_over(row)]:
+        connection.execute(sa.update(_store).where(c.id.in_(used)).values(last_active_at=utcnow()))
 
 
 def indexes_of(session: Session, keys: Collection[int]) -> dict[int, int | None]:
