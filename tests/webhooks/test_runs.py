@@ -239,8 +239,12 @@ async def test_what_is_refused_stores_nothing(serve: Serve, model: ModelServer, 
 async def test_a_gateway_signs_for_all_whom_it_acts_as(serve: Serve, model: ModelServer, peer: Peer) -> None:
     service = await serve(**QUICK)
     gateway = await service.drsai.keys.create(Owner("default", "gateway"), ["user", "act-as"])
-    await service.drsai.webhooks.make_secret(Owner("default", "gateway"))
-    headers = {"Authorization": f"Bearer {gateway.key.get_secret_value()}", "X-OpenWebUI-User-Email": "ann"}
+    key = {"Authorization": f"Bearer {gateway.key.get_secret_value()}"}
+    headers = {**key, "X-OpenWebUI-User-Email": "ann"}
+    refused = await service.http.post("/v1/webhooks/secret", headers=headers)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
+    made = (await service.http.post("/v1/webhooks/secret", headers=key)).json()
+    assert (made["user"], made["previous_until"]) == ("gateway", None)
     body = {"model": "assistant", "messages": HELLO, "background": True, "webhook_url": peer.url()}
     assert (await service.http.post("/v1/chat/completions", json=body, headers=headers)).status_code == 202
     [item] = await over(service.drsai, 1, Owner("default", "ann"))

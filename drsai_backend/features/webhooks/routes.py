@@ -17,8 +17,9 @@ from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of
 from drsai_backend.database.webhook_views import DeliveryInfo
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.errors import Forbidden
 from drsai_backend.json_types import JsonObject
-from drsai_backend.webhooks.webhooks import NewSecret, subscriber_of
+from drsai_backend.webhooks.webhooks import NewSecret
 
 Reader = Annotated[Principal, allowed(Scope.WEBHOOKS_READ)]
 Writer = Annotated[Principal, allowed(Scope.WEBHOOKS_WRITE)]
@@ -74,19 +75,21 @@ def routes(web: Web) -> APIRouter:
     async def make_secret(who: Writer, once: Once) -> Response:
         """Make the secret that signs your webhooks, or another one in its place: for a day both sign. The answer is the
         only place where it is ever shown."""
-        signer = subscriber_of(who)
+        if who.acted_by is not None:
+            raise Forbidden("the secret that signs is the gateway's: it makes one where it acts as nobody")
+        owner = who.owner
         return await once(
-            who, None, lambda: webhooks.make_secret(signer, actor=who.actor), plain(partial(_shown, signer))
+            who, None, lambda: webhooks.make_secret(owner, actor=who.actor), plain(partial(_shown, owner))
         )
 
     return router
 
 
-def _shown(signer: Owner, made: NewSecret) -> JsonObject:
+def _shown(owner: Owner, made: NewSecret) -> JsonObject:
     until = made.previous_until
     return {
         "object": "webhook.secret",
-        "user": signer.user_id,
+        "user": owner.user_id,
         "secret": made.secret.get_secret_value(),
         "created_at": int(made.created_at.timestamp()),
         "previous_until": None if until is None else int(until.timestamp()),
