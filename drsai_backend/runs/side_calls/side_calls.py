@@ -82,8 +82,8 @@ class SideCalls:
             TooManyRequests: a limit is reached.
             SwitchedOff: an operator has switched off the model, the tenant or all.
         """
-        if self._models.switches.off:
-            self._models.switches.check(who.tenant, "model", self._settings.task_model or "")
+        if self._models.switches.off:  # What is off of a profile, the call finds out: it may have others.
+            self._models.switches.check(who.tenant, "all", "")
         await self._calls.charge(Asked(who.owner, who.key_id))
         made: list[CallRecord] = []
         owner, meter, since = who.owner, UsageMeter(each=made.append, tenant=who.tenant), time.monotonic()

@@ -103,6 +103,9 @@ async def test_titles_go_by_what_is_off_in_the_tenant(make: Make, model: ModelSe
     both = await make(models=file, task_model="both")
     assert (await asking(both).chat(housekeeping=True)).status_code == 200
     assert [each.model for each in model.requests] == ["quick-1", "slow-1"]
+    await both.switches.off("model", "both", message=GONE)
+    assert (await asking(both).chat(housekeeping=True)).status_code == 200
+    assert [each.model for each in model.requests][2:] == ["slow-1"]
 
 
 async def test_a_tool_that_is_off_is_neither_offered_nor_called(make: Make, model: ModelServer) -> None:
