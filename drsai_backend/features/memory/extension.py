@@ -71,7 +71,7 @@ class Memory(Extension):
     name = "memory"
     tools = {
         "remember": ToolOptions(idempotent=True, permission=Scope.MEMORY_WRITE),
-        "forget": ToolOptions(idempotent=True, permission=Scope.MEMORY_DELETE),
+        "forget": ToolOptions(permission=Scope.MEMORY_DELETE),
     }
     jobs = {KIND: JobOptions(handler="learn", timeout=300.0)}
     _catalog: Catalog

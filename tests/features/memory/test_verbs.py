@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 import httpx
 import pytest
 import sqlalchemy as sa
+from autogen_core import FunctionCall
 from autogen_core.memory import MemoryContent
 from autogen_core.model_context import UnboundedChatCompletionContext
 from autogen_core.models import UserMessage
@@ -22,9 +24,11 @@ from drsai_backend.features.memory.autogen import DrSaiMemory
 from drsai_backend.features.memory.base import KIND, NewMemory, Source
 from drsai_backend.features.memory.extension import Memory, store
 from drsai_backend.features.memory.extraction import Action, Change
+from drsai_backend.tools.builtin import builtin_tools
 from drsai_backend.work.jobs import enqueue, states
 from drsai_backend.work.kinds import Job, NewJob
-from tests.support.scripted import ScriptedClient
+from tests.support.repeated import Story
+from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import LATE, settings
 
 ANN = Owner("default", "ann")
@@ -156,6 +160,26 @@ async def test_the_tool_forgets_little_at_once_and_what_is_being_learnt(drsai: D
     assert (await memory.forget("keeps horses", Principal("ann"))).count("horses") == 5
     assert len([each async for each in memory.every(ANN)]) == 3
     assert await drsai.database.read(lambda session: states(session, ANN, KIND, ["run:1"])) == {}
+
+
+async def test_a_call_of_forget_that_was_cut_is_not_made_again_of_itself(drsai: DrSai) -> None:
+    """It would forget what comes next."""
+    memory, owner = drsai.extension(Memory), Owner("default", "u")
+    for number in range(7):
+        await memory.add(owner, NewMemory(text=f"The user keeps {number} horses."))
+
+    def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        is_done = messages[-1].type == "FunctionExecutionResultMessage"
+        return "Done." if is_done else [FunctionCall("c0", '{"text": "keeps horses"}', "forget")]
+
+    def build() -> AssistantAgent:
+        return AssistantAgent("ann", ScriptedClient(rule), tools=builtin_tools(["forget"]), max_tool_iterations=2)
+
+    provided = {"own_tools": drsai.engine._services.own_tools}  # pyright: ignore[reportPrivateUsage]
+    story = Story(build, provided=provided, answer=lambda question: "result: forgotten", crash_at=2)
+    await story.run()
+    assert [question.kind for question in story.questions] == ["tool_retry"]
+    assert len([each async for each in memory.every(owner)]) == 2
 
 
 async def test_a_deleted_user_has_no_memories_and_gets_none(drsai: DrSai) -> None:
