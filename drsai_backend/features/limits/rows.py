@@ -20,7 +20,7 @@ from drsai_backend.database.upserts import Insert, insert_into
 from drsai_backend.datamodel import LimitRule, LimitState, table_of
 from drsai_backend.datamodel.audit import Action
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.features.limits.base import BUCKETS, Bound, LimitInfo
+from drsai_backend.features.limits.base import BUCKETS, MINUTE, Bound, LimitInfo
 from drsai_backend.features.rules.base import Who
 from drsai_backend.features.rules.rows import RuleRows
 
@@ -44,6 +44,9 @@ _LIVE: Final = """
 _NOW: Final = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint) * 1000"
 """The database's clock, which all workers share."""
 _NOW_OF_STATEMENT: Final = "(CAST(extract(epoch FROM statement_timestamp()) * 1000000 AS bigint) * 1000)"
+# Requests are never taken beyond a minute, so what is twice as far ahead was stored before the clock was set back. What
+# calls have used may take tokens of any time.
+_ASTRAY: Final = f"limitstate.subject LIKE 'requests/%' AND limitstate.tat > (SELECT n.now FROM n) + {2 * MINUTE}"
 _TAKE: Final = f"""
     WITH w AS MATERIALIZED (
         SELECT * FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS w(subject text, cost bigint, period bigint)
@@ -52,7 +55,8 @@ _TAKE: Final = f"""
             CAST(:thread_key AS bigint) AS thread_key
     ), o AS MATERIALIZED (
         SELECT limitstate.subject, limitstate.tat FROM limitstate
-        WHERE limitstate.subject IN (SELECT w.subject FROM w) ORDER BY limitstate.subject FOR UPDATE
+        WHERE limitstate.subject IN (SELECT w.subject FROM w) AND NOT ({_ASTRAY})
+        ORDER BY limitstate.subject FOR UPDATE
     ), s AS MATERIALIZED (
         SELECT w.subject, w.cost, greatest(coalesce(o.tat, 0), n.now) AS tat, n.now + w.period AS latest
         FROM w CROSS JOIN n LEFT JOIN o ON o.subject = w.subject
@@ -66,9 +70,9 @@ _TAKE: Final = f"""
     ), u AS (
         INSERT INTO limitstate (subject, tat)
         SELECT s.subject, s.tat + s.cost FROM s CROSS JOIN p WHERE p.passes ORDER BY s.subject
-        ON CONFLICT (subject) DO UPDATE SET tat = greatest(
+        ON CONFLICT (subject) DO UPDATE SET tat = CASE WHEN {_ASTRAY} THEN excluded.tat ELSE greatest(
             excluded.tat, limitstate.tat + (SELECT s.cost FROM s WHERE s.subject = excluded.subject)
-        )
+        ) END
     )
     SELECT n.now, (SELECT CAST(jsonb_object_agg(o.subject, o.tat) AS text) FROM o),
         (SELECT CAST(jsonb_object_agg(b.place, b.live) AS text) FROM b),
@@ -82,7 +86,7 @@ _READ: Final = f"""
     )
     SELECT n.now, (
         SELECT json_group_object(limitstate.subject, limitstate.tat) FROM limitstate
-        WHERE limitstate.subject IN (SELECT value ->> 'subject' FROM json_each(:wanted))
+        WHERE limitstate.subject IN (SELECT value ->> 'subject' FROM json_each(:wanted)) AND NOT ({_ASTRAY})
     ), (SELECT json_group_object(CAST(b.place AS TEXT), {_LIVE}) FROM b) FROM n
 """
 TAKE: Final = Prepared(lambda dialect: sa.text(_READ if dialect == "sqlite" else _TAKE))

@@ -64,7 +64,7 @@ async def test_they_are_set_listed_and_removed(make: Make) -> None:
 async def test_other_processes_go_by_them(make: Make) -> None:
     here, there = await make(), await make()
     await here.limits.set("user", "ann", tenant="acme", requests=1)
-    await use_up(here, Bound(ANN, "requests", 1), 3600)
+    await use_up(here, Bound(ANN, "requests", 1), 110)
 
     async def knows() -> bool:
         return bool(there.limits._rules)
