@@ -136,8 +136,8 @@ def periods(at: datetime) -> dict[str, str]:
 
 
 def units(measure: str, most: float) -> int:
-    """Return a budget as it is stored."""
-    return round(most * UNITS) if measure.startswith("cost") else int(most)
+    """Return a budget as it is stored: at least the smallest, where it is not 0, which is no budget."""
+    return max(round(most * UNITS) if measure.startswith("cost") else int(most), int(most > 0))
 
 
 def _name_of(period: str) -> str:

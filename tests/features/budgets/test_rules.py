@@ -30,6 +30,13 @@ async def test_all_processes_follow_what_is_set(make: Make) -> None:
     assert await asking(here).statuses(1) == [200]
 
 
+async def test_a_budget_of_less_than_the_smallest_is_one(make: Make) -> None:
+    drsai = await make(budget_user={"tokens_day": 0.5})
+    assert await asking(drsai).statuses(1) == [429]
+    made = await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=0, cost_day=1e-9)
+    assert (made.tokens_day, made.cost_day) == (0, 1e-8)
+
+
 async def test_what_is_used_is_told(make: Make) -> None:
     """And stays used when another budget is set."""
     drsai = await make(budget_user={"tokens_day": 100_000})
