@@ -33,6 +33,7 @@ OLD_WORDS: Final[Mapping[str, str]] = {
 """What commands were called, and what they are called now. Arguments and options are the same."""
 _REQUESTS: Final = (
     (r"GET /v1/(agents|tools)/([^/\s]+)/versions", r"`drsai \1 history \2`"),
+    (r"GET /v1/config/([^/\s]+)/versions", r"`drsai config history --environment \1`"),
     (r"GET /v1/agents/schema", "`drsai agents schema`"),
     (r"PUT /v1/(agents|tools)/\S+", r"`drsai \1 apply`"),
     (r"POST /v1/(agents|tools)\b", r"`drsai \1 apply`"),

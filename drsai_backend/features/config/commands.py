@@ -10,7 +10,7 @@ import typer
 from drsai_backend.cli import lists
 from drsai_backend.cli.database import opened
 from drsai_backend.cli.options import AsJson, DatabaseUrl
-from drsai_backend.cli.screen import in_line, make_console, print_json, tell, when
+from drsai_backend.cli.screen import in_line, make_console, one_line, print_json, tell, when
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +34,10 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Show what is stored. What is not, servers have from their variables."""
+    from drsai_backend.config.live import check_live
+
+    if name is not None:
+        check_live(name)
     with opened(database_url) as drsai:
         found = drsai.config.get(environment)
     values = found.values if name is None else {name: found.values.get(name)}
@@ -42,7 +46,7 @@ def get(
         return
     console = make_console()
     for each, value in sorted(values.items()):
-        console.out(in_line(f"{each} = {'(not stored)' if value is None else json.dumps(value)}"), highlight=False)
+        console.out(one_line(f"{each} = {'(not stored)' if value is None else json.dumps(value)}"), highlight=False)
     if not values:
         console.print(f"nothing is stored for {in_line(found.environment)}", soft_wrap=True)
     if every:

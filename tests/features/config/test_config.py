@@ -548,6 +548,12 @@ def test_by_the_command_line(commands: Commands, database_url: str, tmp_path: Pa
     assert run("get").splitlines() == ['limit_user = {"requests": 60}', "max_turns = 40"]
     assert json.loads(run("get", "max_turns", "--json")) == {"max_turns": 40}
     assert "log_level" in run("get", "--all")
+    assert "max_run_tokens = (not stored)" in run("get", "max_run_tokens")
+    assert "there is no setting 'max_turn'; did you mean 'max_turns'" in run("get", "max_turn", code=1)
+    run("set", "tool_timeouts", "a[ask]=5", "-e", "test")
+    assert run("get", "-e", "test") == 'tool_timeouts = {"a[ask]": 5.0}\n'
+    assert "`drsai config history --environment test` lists them" in run("rollback", "99", "-e", "test", code=1)
+    run("remove", "test")
     run("unset", "max_turns")
     listed = run("history")
     assert [line[:2] for line in listed.splitlines()] == ["3:", "2:", "1:"]
