@@ -461,7 +461,7 @@ class Settings(BaseSettings):
     )
     usage: bool = Field(default=True, description="Store what each model call has used and cost (`drsai usage`).")
     usage_days: int | None = Field(
-        default=None, ge=1, description="Days after which they are folded into sums of days; unset: never."
+        default=None, ge=1, le=36_500, description="Days after which they are folded into sums of days; unset: never."
     )
     calls_keep: TeamNames = Field(
         default_factory=list,

@@ -17,10 +17,11 @@ from pydantic import SecretStr
 
 from drsai_backend import AssistantAgent, DrSai, RunContext
 from drsai_backend.access.principal import ROLES, Principal, Scope
+from drsai_backend.config import Settings
 from drsai_backend.datamodel import UsageEntry, table_of, utcnow
 from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import InvalidRequest
+from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.features.usage.base import GROUPS, Counted, GroupBy, UsageSum
 from drsai_backend.runs.requests import Ask, InputMessage
 from drsai_backend.state.portable.archive import export_user
@@ -207,6 +208,12 @@ async def test_calls_are_folded_by_the_setting(make: Callable[..., DrSai]) -> No
         while len(await rows(drsai)) > 1:
             assert not folding.done()
     assert folding.done()
+
+
+def test_days_that_no_calendar_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRSAI_USAGE_DAYS", "1000000")
+    with pytest.raises(ConfigurationError, match="DRSAI_USAGE_DAYS: Input should be less than or equal to 36500"):
+        Settings(_env_file=None)
 
 
 async def test_sums_outlive_threads_and_users(drsai: DrSai) -> None:
