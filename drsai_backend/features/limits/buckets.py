@@ -27,6 +27,8 @@ Taken: TypeAlias = tuple[Bound, str, int]
 """A limit by the minute, under what it is stored, and by how much what is taken moves it."""
 _NO_RUNS: Final = ("[]", "[]")
 _REMEMBERED: Final = 100_000
+_RESERVED: Final = 16_384
+"""Runs of which it is known what was taken for their first calls."""
 _ROW: Final = 600_000_000_000
 """Nanoseconds for which it is believed that a bucket has its row, which lives for a day."""
 _BELIEVED: Final = 1_000_000_000
@@ -44,7 +46,7 @@ class Buckets:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, int]] = {}
-        self._reserved: dict[str, tuple[int, int]] = {}
+        self._reserved: dict[str, tuple[int, int, tuple[int, int] | None]] = {}
 
     def __contains__(self, subject: str) -> bool:
         found = self._known.get(subject)
@@ -83,14 +85,20 @@ class Buckets:
 
     def reserve(self, run_id: str, tokens: int) -> None:
         """So many tokens were taken for a run before it uses them."""
-        if len(self._reserved) >= _REMEMBERED:
+        if len(self._reserved) >= _RESERVED:
             del self._reserved[next(iter(self._reserved))]
-        self._reserved[run_id] = (tokens, time.monotonic_ns())
+        self._reserved[run_id] = (tokens, time.monotonic_ns(), None)
 
-    def reserved(self, run_id: str | None) -> int:
-        """Return how many were, the first time. A bucket has them back after a minute in any case."""
-        tokens, at = self._reserved.pop(run_id or "", _NEVER)
-        return tokens if time.monotonic_ns() - at < MINUTE else 0
+    def reserved(self, run_id: str | None, epoch: int, number: int) -> int:
+        """Return how many were, for the calls that are given first, named by the first of them: each time, as they are
+        given again where their write is in doubt. Calls beside runs, of number 0, are given once. A bucket has the
+        tokens back after a minute in any case."""
+        run, which = run_id or "", (epoch, number)
+        tokens, at, first = self._reserved.get(run, (*_NEVER, None))
+        if first not in (None, which) or time.monotonic_ns() - at >= MINUTE:
+            return 0
+        self._reserved[run] = (tokens if number else 0, at, which)
+        return tokens
 
     def show(self, bounds: Iterable[Bound], headers: Headers | None) -> None:
         """Say in the headers of an answer, if there is one, what is left: of the limits of each measure, of that of

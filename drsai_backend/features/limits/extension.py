@@ -83,7 +83,7 @@ class Limits(Rules):
         for call in calls:
             record = cast("Mapping[str, int]", call.record)
             used += record.get("prompt_tokens", 0) + record.get("completion_tokens", 0)
-        reserved = self._buckets.reserved(of.run_id)
+        reserved = self._buckets.reserved(of.run_id, of.epoch, calls[0].number)
         costs = [(each.subject, used * each.unit - each.cost(reserved)) for each in bounds.tokens]
         self._buckets.move(costs)
         return [rows.settling(costs)]

@@ -96,6 +96,18 @@ def test_what_was_told_is_believed_for_a_second(clock: Clock) -> None:
     assert known.ahead(bound) == MINUTE - 10**9
 
 
+def test_what_was_reserved_is_given_back_for_the_first_calls_alone(clock: Clock) -> None:
+    known = Buckets()
+    known.reserve("run", 7)
+    assert [known.reserved("run", 1, 1) for _ in range(2)] == [7, 7]
+    assert [known.reserved("run", *calls) for calls in ((1, 2), (2, 1))] == [0, 0]
+    known.reserve("", 1)
+    assert [known.reserved(None, 0, 0) for _ in range(2)] == [1, 0]
+    known.reserve("run", 7)
+    clock.now += MINUTE
+    assert known.reserved("run", 1, 1) == 0
+
+
 def passes(addresses: Addresses, address: str) -> bool:
     headers: list[Any] = []
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 
 from drsai_backend import DrSai
 from drsai_backend.database.backends import round_trip
+from drsai_backend.database.hooks import CallsOf, Hooks, MadeCall
 from drsai_backend.errors import TooManyRequests
 from drsai_backend.features.limits import buckets
 from drsai_backend.features.limits.base import Bound, Who
@@ -197,6 +199,22 @@ async def test_tokens_are_taken_before_and_settled_after(make: Make, model: Mode
         assert (await ann.chat()).status_code == 200
     assert 400 < await ahead(drsai, of) <= 550
     assert (await ann.chat(max_tokens=500)).status_code == 429
+
+
+async def test_what_was_taken_before_is_given_back_where_calls_are_given_again(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the first write with them was cut off."""
+    once = Hooks.of_calls
+
+    def again(hooks: Hooks, of: CallsOf, calls: Sequence[MadeCall]) -> list[Any]:
+        once(hooks, of, calls)
+        return once(hooks, of, calls)
+
+    monkeypatch.setattr(Hooks, "of_calls", again)
+    drsai = await make(limit_user={"tokens": 600})
+    assert (await asking(drsai).chat(max_tokens=400)).status_code == 200
+    assert await ahead(drsai, Bound(ANN, "tokens", 600)) == pytest.approx(110, abs=80)
 
 
 async def test_what_models_have_used_is_taken_though_it_is_too_much(make: Make) -> None:
