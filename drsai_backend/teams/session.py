@@ -236,7 +236,7 @@ class TeamSession:
         if message.source in saying.thoughts:
             thought = "\n\n".join(saying.thoughts.pop(message.source))
             self._emit(thought_beside(message.source, thought, message.metadata))
-        if isinstance(message, ThoughtEvent) and message.content in saying.told:
+        if saying.told and isinstance(message, ThoughtEvent) and message.content in saying.told:
             saying.told.remove(message.content)
             put_aside(message, "told")
         if saying.mark is not None:

@@ -62,7 +62,6 @@ from drsai_backend.teams.replay.workbench import RecordedWorkbench
 from drsai_backend.teams.resources import HeldResources
 from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.session import Saying, TeamSession
-from drsai_backend.teams.shown import Shown
 from drsai_backend.teams.suspension import InputBroker, RunPaused
 from drsai_backend.teams.team_tree import TeamTree, answering_agent, as_team, ephemeral_tools, is_class, tree_of
 from drsai_backend.tools.mcp.host import mcp_host
@@ -162,8 +161,8 @@ async def build(
         saying=Saying(
             context.meter.answered,
             context.meter.thoughts,
-            [text for answer in broker.answers for text in answer.get("told", ())],
-            None if allotted.shown == Shown() else transcript.mark,
+            [text for answer in plan.answers for text in answer.get("told", ())] if plan.answers else [],
+            None if allotted.shown == NO_RECIPIENTS.shown else transcript.mark,
         ),
     )
     await session.prepare()
