@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import Annotated, Final, Literal
 
@@ -21,6 +22,7 @@ from drsai_backend.page import Page
 from drsai_backend.tools.mcp.health import ServerHealth
 from drsai_backend.tools.mcp.servers import McpHttp, McpSse, McpStdio
 
+_log = logging.getLogger("drsai.tools.mcp")
 Registrar = Annotated[Principal, allowed(Scope.TOOLS_REGISTER, named=False)]
 Reader = Annotated[Principal, allowed(Scope.AGENTS_READ)]
 After = Annotated[str | None, after_of(tools.listed.pattern)]
@@ -72,6 +74,11 @@ def routes(web: Web) -> APIRouter:
         time in each process; whoever asks within five seconds is told the same."""
         whose, found = await find(who, server, owner)
         health = await mcp.health.of(found)
+        if whose == "operator" and health.error is not None:
+            # It may tell of the operator's machine and network, which are no tenant's.
+            _log.warning("an MCP server of the operator's was asked, and is not up: %s", health.error)
+            why = f"the MCP server {found.name} does not answer as it should; the log of this server says why"
+            health = health.model_copy(update={"error": why})
         head = {"id": found.name, "owner": whose, "object": "mcp.server.health"}
         return json_response({**head, **fields_of(health)})
 

@@ -179,10 +179,13 @@ async def stop(unused_port: int) -> AsyncGenerator[Callable[[], None]]:
     end()
 
 
-async def test_who_may_ask_which(database_url: str, tmp_path: Path, unused_port: int, stop: Callable[[], None]) -> None:
+async def test_who_may_ask_which(
+    database_url: str, tmp_path: Path, unused_port: int, stop: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "servers.json"
     program = {"command": sys.executable, "args": [str(SERVER)]}
-    file.write_text(json.dumps({"numbers": program, "off": {**program, "enabled": False}}))
+    broken = {"gone": {"command": "/opt/inner/gone"}, "bare": {**program, "env": {"A": "${INNER_TOKEN}"}}}
+    file.write_text(json.dumps({"numbers": program, "off": {**program, "enabled": False}, **broken}))
     values: dict[str, Any] = {"mcp_servers": str(file), "allowed_addresses": ["127.0.0.0/8"]}
     who = {
         name: Principal(name, tenant, scopes=frozenset({*scopes}))
@@ -212,10 +215,11 @@ async def test_who_may_ask_which(database_url: str, tmp_path: Path, unused_port:
                 [(each["id"], each["owner"]) for each in (await ask(name, "GET", "/mcp/servers")).json()["data"]]
                 for name in ("ann", "eve", "bob")
             ]
-            own = [("numbers", "operator"), ("far", "tenant"), ("numbers", "tenant")]
-            assert listed == [own, [("numbers", "operator")], own]
+            of_all = [(name, "operator") for name in ("numbers", *broken)]
+            own = [*of_all, ("far", "tenant"), ("numbers", "tenant")]
+            assert listed == [own, of_all, own]
             page = (await ask("ann", "GET", "/mcp/servers?limit=1")).json()
-            assert [each["id"] for each in page["data"]] == ["numbers", "far"]
+            assert [each["id"] for each in page["data"]] == ["numbers", *broken, "far"]
             rest = (await ask("ann", "GET", f"/mcp/servers?limit=2&after={page['next']}")).json()
             assert ([each["id"] for each in rest["data"]], rest["has_more"]) == (["numbers"], False)
 
@@ -238,4 +242,10 @@ async def test_who_may_ask_which(database_url: str, tmp_path: Path, unused_port:
             assert (told["up"], told["tools"], told["version"]) == (False, None, None), told
             assert "the MCP server far cannot be reached" in told["error"]
             assert abs(told["asked_at"] - time.time()) < 20
+            for name, inner in (("gone", "/opt/inner/gone"), ("bare", "INNER_TOKEN")):
+                for _ in range(2):  # Others who ask soon are told the same.
+                    told = await check(f"{name}/check")
+                    said = f"the MCP server {name} does not answer as it should; the log of this server says why"
+                    assert (told["up"], told["error"]) == (False, said)
+                assert inner in caplog.text
     assert processes() == []
