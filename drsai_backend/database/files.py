@@ -245,13 +245,17 @@ def delete_file(
 
 def delete_expired(session: Session, actor: Actor, limit: int = _BATCH, hooks: Hooks = NO_HOOKS) -> int:
     """Delete up to `limit` files whose time is over, and return how many; `hooks` are told."""
-    over = sa.select(_file).where(_file.c.expires_at <= utcnow()).order_by(_file.c.tenant, _file.c.user_id)
-    rows = session.connection().execute(over.limit(limit).with_for_update(skip_locked=True)).mappings().all()
-    for row in rows:
-        owner = Owner(row["tenant"], row["user_id"])
+    connection, c, over, count = session.connection(), _file.c, _file.c.expires_at <= utcnow(), 0
+    whose = sa.select(c.tenant, c.user_id).where(over).order_by(c.tenant, c.user_id).limit(limit)
+    for owner in dict.fromkeys(Owner(*each) for each in connection.execute(whose)):
+        # Before their rows, as whoever deletes the user has it: a file may be gone by then, or is kept.
         alone(session, *owner)
-        _remove(session, owner, row, actor, hooks)
-    return len(rows)
+        theirs = sa.select(_file).where(*owned_by(_file, owner), over).limit(limit - count)
+        rows = connection.execute(theirs).mappings().all()
+        for row in rows:
+            _remove(session, owner, row, actor, hooks)
+        count += len(rows)
+    return count
 
 
 def give_up_old(session: Session, older_than: timedelta, limit: int = _BATCH) -> int:

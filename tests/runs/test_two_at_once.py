@@ -19,11 +19,12 @@ from drsai_backend.access.key_store import ApiKeys
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.body import Bodies
 from drsai_backend.api.openai import conversations
-from drsai_backend.database import api_keys, files, responses, shares
+from drsai_backend.database import api_keys, files, responses, shares, users
 from drsai_backend.database import stored_definitions as stored
 from drsai_backend.database.runs.commands import leave_waiting
 from drsai_backend.database.shares import Grantee
 from drsai_backend.datamodel import Right, RunStatus
+from drsai_backend.datamodel.audit import PROGRAM
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.definitions.stored.store import DefinitionSpec
 from drsai_backend.errors import Conflict, DrSaiError, FilesFull, InvalidRequest, JobLost, NotFound
@@ -251,6 +252,17 @@ async def test_a_file_is_taken_out_of_a_store_while_its_last_attempt_fails(pair:
         )
     assert taken is None
     assert isinstance(lost, JobLost)
+
+
+async def test_a_user_is_deleted_while_their_files_expire(pair: Pair, database_url: str) -> None:
+    one, other = (each.engine for each in pair)
+    bob = Owner("default", "bob")
+    await one.files.create(bob, "a.md", b"x")
+    query(database_url, "UPDATE storedfile SET expires_at = now() - interval '1 hour'")
+    deletion = partial(users.delete_part, owner=bob, actor=PROGRAM, hooks=one.hooks)
+    with Hold(database_url, "storedfile", "SHARE") as hold:
+        (deleted, _), swept = await beside(hold, one.db.database.write(deletion), other.files.sweep())
+    assert (deleted["files"], swept) == (1, 0)
 
 
 # --- what is counted against a limit ---------------------------------------------------------------------------------
