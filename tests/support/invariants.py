@@ -118,7 +118,8 @@ INVARIANTS: Final[dict[str, str]] = {
     "an index is somebody's, or a job drops it": """
         SELECT i.id, i.kind FROM searchindex i WHERE i.kind IN ('knowledge', 'memory')
         AND NOT EXISTS (SELECT 1 FROM knowledgestore s WHERE i.id IN (s.index_key, s.next_key))
-        AND NOT EXISTS (SELECT 1 FROM memoryperson p WHERE p.index_key = i.id)
+        AND NOT EXISTS (SELECT 1 FROM memoryperson p WHERE p.tenant = i.tenant AND p.user_id = i.user_id
+            AND i.kind = 'memory' AND p.index_key IS NOT NULL)
         AND NOT EXISTS (SELECT 1 FROM work_job j WHERE j.kind = 'knowledge_drop'
             AND j.key = CAST(i.id AS VARCHAR(20)) || '-all')
     """,

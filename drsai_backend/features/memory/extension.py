@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database.locks import alone
-from drsai_backend.database.values import batches
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest, NotFound, TeamBuildError, UnknownModel
 from drsai_backend.features.base import Extension
@@ -289,21 +288,25 @@ class Memory(Extension):
 
     async def _vectors(self, owner: Owner, texts: Sequence[str]) -> Vectors | None:
         """Return vectors of texts; None: there is no endpoint, or it gives none now: keywords find them. Where the
-        person's index has none of the model, it is made anew, so vectors of all that they have come with them."""
-        embedder = self.host.embedder
+        person's index has none of the model, one that has them takes its place before."""
+        embedder, database = self.host.embedder, self.host.database
         if not embedder.available or (model := embedder.model) is None:
             return None
-        person = await self.host.database.read(partial(rows.person_of, owner=owner))
-        wanted = [*texts]
-        if person.index is not None and not person.has_vectors_of(model, embedder.dimensions):
-            wanted += await self.host.database.read(partial(rows.current_texts, owner=owner))
-        wanted = [*dict.fromkeys(wanted)]
+
+        async def made(of: Sequence[str]) -> dict[str, bytes]:
+            return dict(zip(of, await embedder.embed(owner, of), strict=True))
+
         try:
-            made = [each for some in batches(wanted) for each in await embedder.embed(owner, some)]
+            of = await made(texts)
+            vectors = known = rows.Vectors(model, len(of[texts[0]]) // 4, of)
+            if await database.read(partial(rows.is_to_rebuild, owner=owner, vectors=vectors)):
+                part = partial(rows.rebuild, owner=owner)
+                while (more := await database.write_apart(partial(part, vectors=known))) is not None:
+                    known = replace(vectors, of=await made(more)) if more else known
         except DrSaiError as error:
             log.warning("memories have no vectors for now: %s", error.message)
             return None
-        return rows.Vectors(model, len(made[0]) // 4, dict(zip(wanted, made, strict=True)))
+        return vectors
 
     # --- learning -----------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from drsai_backend.datamodel import (
     AutoGenMessage,
     MemoryPerson,
     Run,
+    SearchEntry,
     SearchIndex,
     StoredMemory,
     Thread,
@@ -59,7 +60,7 @@ from drsai_backend.teams.messages import aside_of, noted_in
 
 _memory = table_of(StoredMemory)
 _person = table_of(MemoryPerson)
-_search = table_of(SearchIndex)
+_search, _entry = table_of(SearchIndex), table_of(SearchEntry)
 _message = table_of(AutoGenMessage)
 _run = table_of(Run)
 _thread = table_of(Thread)
@@ -68,8 +69,10 @@ _MOST_SAID: Final = 100
 """Messages of a run."""
 _IS_CURRENT: Final = _memory.c.expired_at.is_(None)
 _SAID: Final = ("kind", "importance")
-_AT_ONCE: Final = 50
-"""Memories that are put into an index without a pause."""
+_AT_ONCE: Final = 16
+"""Memories that one transaction puts into an index that is made anew: others who write wait meanwhile."""
+_PART: Final = 64
+"""Texts whose vectors are asked for at a time, and entries of an index of before that one transaction removes."""
 _MOST_THEN: Final = 1_000
 """Versions that are over which are looked through for what was known before a thread was rewound."""
 LISTED: Final = Cursor((_memory.c.id,))
@@ -91,9 +94,9 @@ class Person:
     model: str | None = None
     dimensions: int | None = None
 
-    def has_vectors_of(self, model: str | None, dimensions: int | None) -> bool:
-        """Whether vectors of a model fit the index; `dimensions`: None: any."""
-        return self.model == model and dimensions in (None, self.dimensions)
+    def takes(self, vectors: Vectors) -> bool:
+        """Whether the index has vectors of their model."""
+        return (self.model, self.dimensions) == (vectors.model, vectors.dimensions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,22 +138,68 @@ def set_learns(session: Session, owner: Owner, *, learns: bool) -> None:
     _set(session, owner, learns=learns)
 
 
-def index_of(session: Session, owner: Owner, vectors: Vectors | None) -> int:
-    """Return the index of a person, and make it where there is none, or none of the vectors' model: then anew, of all
-    current memories. Whoever else changes their memories waits for the end of the transaction."""
+def index_of(session: Session, owner: Owner, vectors: Vectors | None) -> tuple[int, Vectors | None]:
+    """Return the index of a person, which is made where there is none, and the vectors, if it takes them. Whoever else
+    changes their memories waits for the end of the transaction."""
     alone(session, KIND, *owner)
     person = person_of(session, owner)
-    if person.index is not None and (vectors is None or person.has_vectors_of(vectors.model, vectors.dimensions)):
-        return person.index
     if person.index is not None:
-        drop_index(session, person.index)
+        return person.index, vectors if vectors is not None and person.takes(vectors) else None
     model, dimensions = (None, None) if vectors is None else (vectors.model, vectors.dimensions)
     index = create_index(session, owner, KIND, model=model, dimensions=dimensions)
     _set(session, owner, index_key=index)
-    current = [*map(_info, _rows(session, owner, _IS_CURRENT))]
-    for at in range(0, len(current), _AT_ONCE):
-        _index(session, index, current[at : at + _AT_ONCE], vectors)
-    return index
+    return index, vectors
+
+
+def is_to_rebuild(session: Session, owner: Owner, vectors: Vectors) -> bool:
+    """Whether `rebuild` has anything to do."""
+    person = person_of(session, owner)
+    return person.index is not None and (not person.takes(vectors) or len(_indexes(session, owner)) > 1)
+
+
+def rebuild(session: Session, owner: Owner, vectors: Vectors) -> Sequence[str] | None:
+    """Do a part of what a person's memories need to be found by vectors of another model: some are put into an index
+    that takes the place of theirs once it has all, or some of what is left of the one before are removed. Until then
+    theirs is searched. Whoever was killed has left an index that the next one goes on with: what ends is taken out of
+    all, so that it has none but current ones.
+
+    Returns:
+        Texts whose vectors are to be given with the next call, where there are any; None: there is nothing to do.
+    """
+    alone(session, KIND, *owner)
+    person, indexes = person_of(session, owner), _indexes(session, owner)
+    if person.index is None:
+        return None  # All was forgotten meanwhile.
+    if person.takes(vectors):
+        before = [each for each in indexes if each != person.index]
+        if not before:
+            return None
+        drop_index(session, before[0], limit=_PART)
+        return ()
+    taking = (_search.c.id.in_(indexes), _search.c.model == vectors.model, _search.c.dimensions == vectors.dimensions)
+    index = session.connection().execute(sa.select(_search.c.id).where(*taking)).scalar()
+    if index is None:
+        index = create_index(session, owner, KIND, model=vectors.model, dimensions=vectors.dimensions)
+    there = sa.select(_entry.c.ref).where(_entry.c.index_id == index)
+    lacking = _rows(session, owner, _IS_CURRENT, _memory.c.memory_id.not_in(there), limit=_PART)
+    if not lacking:
+        _set(session, owner, index_key=index)
+    elif ready := [each for each in lacking if each["text"] in vectors.of]:
+        _index(session, index, [*map(_info, ready[:_AT_ONCE])], vectors)
+    else:
+        return [each["text"] for each in lacking]
+    return ()
+
+
+def _indexes(session: Session, owner: Owner) -> Sequence[int]:
+    """Return a person's index, and those that are to take its place or have had it."""
+    query = sa.select(_search.c.id).where(*owned_by(_search, owner), _search.c.kind == KIND).order_by(_search.c.id)
+    return session.connection().execute(query).scalars().all()
+
+
+def _take_out(session: Session, owner: Owner, memory_id: str) -> None:
+    for index in _indexes(session, owner):
+        remove(session, index, [memory_id])
 
 
 def _index(session: Session, index: int, memories: Sequence[MemoryInfo], vectors: Vectors | None) -> None:
@@ -168,21 +217,16 @@ def _index(session: Session, index: int, memories: Sequence[MemoryInfo], vectors
     add(session, index, entries, [known.get(each.text) for each in memories])
 
 
-def _rows(session: Session, owner: Owner, *terms: sa.ColumnElement[bool]) -> Sequence[sa.RowMapping]:
-    query = sa.select(_memory).where(*owned_by(_memory, owner), *terms).order_by(_memory.c.id)
+def _rows(
+    session: Session, owner: Owner, *terms: sa.ColumnElement[bool], limit: int | None = None
+) -> Sequence[sa.RowMapping]:
+    query = sa.select(_memory).where(*owned_by(_memory, owner), *terms).order_by(_memory.c.id).limit(limit)
     with texts_of(owner.tenant):
         return session.connection().execute(query).mappings().all()
 
 
 def _info(row: Any) -> MemoryInfo:
     return MemoryInfo.model_validate({**row, "shared": not row["user_id"]})
-
-
-def current_texts(session: Session, owner: Owner) -> list[str]:
-    """Return the texts of all current memories."""
-    query = sa.select(_memory.c.text).where(*owned_by(_memory, owner), _IS_CURRENT)
-    with texts_of(owner.tenant):
-        return [*session.connection().execute(query).scalars()]
 
 
 def find(session: Session, owner: Owner, memory_ids: Collection[str]) -> dict[str, MemoryInfo]:
@@ -260,7 +304,7 @@ def add_memory(
         NotFound: what it replaces is not there, or is over.
         Conflict: the person has 5,000 current memories.
     """
-    index = index_of(session, owner, vectors)
+    index, vectors = index_of(session, owner, vectors)
     same = _rows(session, owner, _IS_CURRENT, _memory.c.scope == new.scope, _memory.c.digest == digest_of(new.text))
     is_itself = bool(same) and same[0]["memory_id"] == replaces
     if same and (replaces is None or (is_itself and all(same[0][name] == getattr(new, name) for name in _SAID))):
@@ -318,9 +362,7 @@ def end_memory(
     change = sa.update(_memory).where(*mine).values(expired_at=at, valid_to=valid_to or at, ended_by=why)
     if not session.connection().execute(change).rowcount:
         raise _missing(memory_id)
-    person = person_of(session, owner)
-    if person.index is not None:
-        remove(session, person.index, [memory_id])
+    _take_out(session, owner, memory_id)
 
 
 def delete_memory(session: Session, owner: Owner, memory_id: str) -> None:
@@ -329,18 +371,17 @@ def delete_memory(session: Session, owner: Owner, memory_id: str) -> None:
     history(session, owner, memory_id)
     mine = (*owned_by(_memory, owner), _memory.c.memory_id == memory_id)
     session.connection().execute(sa.delete(_memory).where(*mine))
-    person = person_of(session, owner)
-    if person.index is not None:
-        remove(session, person.index, [memory_id])
+    _take_out(session, owner, memory_id)
 
 
 def delete_all(session: Session, owner: Owner) -> int:
     """Forget everything of a person, and return how many versions there were. Whether they want it stays."""
     alone(session, KIND, *owner)
     gone = session.connection().execute(sa.delete(_memory).where(*owned_by(_memory, owner))).rowcount
-    person = person_of(session, owner)
-    if person.index is not None:
-        drop_index(session, person.index)
+    indexes = _indexes(session, owner)
+    for index in indexes:
+        drop_index(session, index)
+    if indexes:
         _set(session, owner, index_key=None)
     return gone
 

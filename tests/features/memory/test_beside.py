@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
@@ -27,6 +28,7 @@ from drsai_backend.work.jobs import enqueue
 from drsai_backend.work.kinds import Job, NewJob
 from tests.features.memory.learning import ANN, current, learnt
 from tests.features.memory.scripted import DECIDE
+from tests.features.memory.test_found import longer, meaning
 from tests.support.model_server import ModelServer
 from tests.support.scripted import ScriptedClient
 from tests.support.threads import LATE, settings, until
@@ -80,12 +82,17 @@ async def test_who_wants_nothing_learnt_and_what_is_learnt_do_not_wait_for_each_
         assert not await memory.learns(ANN)
 
 
-async def test_many_writers_of_one_person(database_url: str) -> None:
-    """In two processes, in any order: each does what it is to, and the index has what is current."""
+@pytest.mark.parametrize("models", [(None, None), ("small", "large")])
+async def test_many_writers_of_one_person(
+    make: Callable[..., DrSai], model: ModelServer, models: tuple[str | None, str | None]
+) -> None:
+    """In two processes, in any order: each does what it is to, and the index has what is current, also where each of
+    them embeds by another model."""
     shared = shared_by("default")
+    model.embedded = lambda request: meaning(request) if request.model == "small" else longer(meaning(request))
     async with (
-        DrSai(None, database_url, settings=settings(**LATE)) as one,
-        DrSai(None, database_url, settings=settings(**LATE)) as two,
+        make(memory=False, embeddings_model=models[0], **LATE) as one,
+        make(memory=False, embeddings_model=models[1], **LATE) as two,
     ):
 
         async def act(number: int) -> None:

@@ -69,7 +69,7 @@ async def test_vectors_find_what_words_do_not(make: Callable[..., DrSai], model:
             assert (found.items[0].memory.text, found.notes) == (answer, [])
         await drsai.user("ann").run("ear", "Which animal waits for me?")
         # A model of other dimensions embeds anew with the next one; until then words find what they can.
-        model.embedded = lambda request: _longer(meaning(request))
+        model.embedded = lambda request: longer(meaning(request))
     async with make({"ear": ear}, memory=False, embeddings_model="large") as drsai:
         memory = drsai.extension(Memory)
         assert (await memory.search(ANN, "Which animal waits for me?")).items == []
@@ -83,7 +83,7 @@ async def test_old_vectors_serve_while_the_endpoint_has_their_model(
     make: Callable[..., DrSai], model: ModelServer
 ) -> None:
     """Also beside vectors of the new model, of what all share."""
-    model.embedded = lambda request: meaning(request) if request.model == "small" else _longer(meaning(request))
+    model.embedded = lambda request: meaning(request) if request.model == "small" else longer(meaning(request))
     shared, options = shared_by("default"), RecallOptions(scope="ear")
     async with make(memory=False, embeddings_model="small") as drsai:
         await drsai.extension(Memory).add(ANN, NewMemory(text="The user has a dog called Rex."))
@@ -104,7 +104,7 @@ async def test_old_vectors_serve_while_the_endpoint_has_their_model(
         assert (await memory.search(ANN, "Which animal waits for me?")).items[0].memory.text.endswith("Rex.")
 
 
-def _longer(answer: dict[str, Any]) -> dict[str, Any]:
+def longer(answer: dict[str, Any]) -> dict[str, Any]:
     for each in answer["data"]:
         each["embedding"] = base64.b64encode(
             base64.b64decode(each["embedding"]) + struct.pack("<4f", 0, 0, 0, 0)
@@ -118,7 +118,7 @@ async def test_it_is_learnt_while_the_vectors_are_of_another_model(
     model.embedded = meaning
     async with make(embeddings_model="small") as drsai:
         await drsai.extension(Memory).add(ANN, NewMemory(text="The user likes tea."))
-    model.embedded = lambda request: _longer(meaning(request))
+    model.embedded = lambda request: longer(meaning(request))
     async with make(embeddings_model="large") as drsai:
         await drsai.user("ann").run("assistant", "I live in Lisbon.", thread_id="t")
         await learnt(drsai)
