@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from autogen_core import CancellationToken
-from autogen_core.models import UserMessage
+from autogen_core import CancellationToken, FunctionCall
+from autogen_core.models import CreateResult, UserMessage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import (
@@ -23,6 +23,7 @@ from openai import (
     Timeout,
 )
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from orjson import dumps
 from pydantic import BaseModel
 
 from drsai_backend.models import RunModelClient
@@ -111,6 +112,48 @@ async def test_the_cuts_of_the_bytes_change_nothing(name: str, data: st.DataObje
     stream = STREAMS[name]
     theirs = await fed([bytes([each]) for each in stream], ByPackage)
     assert await fed(cuts_of(stream, data)) == await fed([stream]) == theirs
+
+
+A: dict[str, Any] = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
+B: dict[str, Any] = {"id": "b", "type": "function", "function": {"name": "f", "arguments": '{"x": 2}'}}
+C: dict[str, Any] = {"id": "c", "type": "function", "function": {"name": "g", "arguments": '{"x": 3}'}}
+
+
+def cut(call: dict[str, Any], at: int, *, rest: dict[str, Any], **index: int) -> list[dict[str, Any]]:
+    """A call in two pieces; `rest`: what the second has beside the end of the arguments."""
+    arguments = call["function"]["arguments"]
+    begin = call | {"function": call["function"] | {"arguments": arguments[:at]}} | index
+    name = {"name": rest["name"]} if "name" in rest else {}
+    ids = {"id": rest["id"]} if "id" in rest else {}
+    return [begin, {**ids, **index, "function": {**name, "arguments": arguments[at:]}}]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [A, B, C],
+        [{**A, "index": 0}, {**B, "index": 0}, {**C, "index": 0}],
+        [{**A, "index": 0}, {**B, "index": 0}, {**C, "index": 1}],
+        [*cut(A, 3, rest={}), *cut(B, 5, rest={"id": "b", "name": "f"}), *cut(C, 2, rest={"id": "c"})],
+        [*cut(A, 3, rest={"id": "a", "name": "f"}, index=0), *cut(B, 5, rest={"id": "b"}, index=1), {**C, "index": 2}],
+        [*cut(A, 3, rest={"id": "another"}, index=0), *cut(B, 5, rest={"id": "", "name": ""}, index=1), C],
+    ],
+    ids=["no index", "one index", "two", "no index, cut", "repeated", "ids of pieces"],
+)
+@pytest.mark.parametrize("together", [False, True])
+async def test_streamed_calls_are_told_apart(server: ModelServer, pieces: list[Any], together: bool) -> None:
+    """Also where an endpoint has no index for each, or says id and name again."""
+    deltas = [pieces] if together else [[each] for each in pieces]
+    events: list[Any] = [{"index": 0, "delta": {"tool_calls": each}} for each in deltas]
+    events.append({"index": 0, "delta": {}, "finish_reason": "tool_calls"})
+    body = [b"data: %b\n\n" % dumps({"id": "c", "model": "m", "choices": [each]}) for each in events]
+    server.script(None, lambda _: Raw([*body, DONE], "text/event-stream"))
+    async with made(NotingOpenAI, server.base_url) as client:
+        run = RunModelClient(PooledOpenAIClient(client, model="m", model_info=INFO))
+        result = [item async for item in run.create_stream(HELLO)][-1]
+    assert isinstance(result, CreateResult)
+    called = [FunctionCall(id=each["id"], **each["function"]) for each in (A, B, C)]
+    assert result.content == called
 
 
 PIECE = STREAMS["no [DONE]"].partition(b"\n\n")[0] + b"\n\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
 from operator import getitem
@@ -13,6 +14,7 @@ from autogen_core import FunctionCall
 from autogen_core.models import CreateResult
 from openai import DefaultAsyncHttpxClient
 from openai.types.chat import ChatCompletionChunk
+from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic_core import from_json
 
@@ -67,6 +69,15 @@ def bounds_of(settings: Settings) -> AnswerBounds:
 DEFAULT: Final = AnswerBounds()
 
 
+@dataclass(slots=True)
+class _Streamed:
+    """A call of a tool that comes in pieces, and by which index AutoGen is told of it."""
+
+    own: int
+    id: str | None
+    name: str | None
+
+
 class AnswerLength:
     """How much of an answer has come, and what of a piece of it may still be taken.
 
@@ -79,6 +90,8 @@ class AnswerLength:
         self.begun = self.over = self._is_cut = False
         self._left, self._thought = bounds
         self._call: object = None
+        self._calls: dict[int, _Streamed] = {}
+        self._again = 0
         self._mark = "<think>"
         self._blank = 0
         self._splitter = ThoughtSplitter()
@@ -142,7 +155,29 @@ class AnswerLength:
             for call in delta.tool_calls or ():
                 if (function := call.function) is not None:
                     function.arguments = self.call(call.index, call.id, function.name, function.arguments)
+                self._tell_apart(call)
         self.over = self.over or hasattr(chunk, _CUT)
+
+    def _tell_apart(self, call: ChoiceDeltaToolCall) -> None:
+        """Have a piece of a call say which it is as AutoGen reads it, which takes pieces of one index for one call and
+        adds up their ids and names. Endpoints leave the index out, or have one for all calls, or repeat id and name."""
+        function = call.function
+        name = function.name if function is not None else None
+        known = self._calls.get(call.index)
+        if known is None or (name and call.id and known.id and call.id != known.id):
+            self._again += known is not None
+            own = call.index if known is None else -self._again  # No index that an endpoint gives.
+            self._calls[call.index] = _Streamed(own, call.id, name)
+            call.index = own
+            return
+        if not known.id:
+            known.id = call.id
+        elif call.id:
+            call.id = None
+            if function is not None and name == known.name:
+                function.name = None
+        known.name = known.name or name
+        call.index = known.own
 
     def of_anthropic(self, event: object) -> None:
         """The same of an event."""
