@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.pages import read_sized
+from drsai_backend.database.runs.paths import END
 from drsai_backend.database.runs.reads import RunRow, ThreadHead, queued_answer, read_head_of
 from drsai_backend.database.runs.statements import message, queue, run, thread
 from drsai_backend.database.values import batches
@@ -94,8 +95,13 @@ def read_log(session: Session, key: int, *, seq: int, epoch: int, run_id: str | 
         )
     found = connection.execute(query.order_by(run.c.epoch, run.c.id).limit(PAGE)).mappings()
     runs = cast("list[RunRow]", found.all())
+    first, last = seq + 1, END
+    if run_id is not None and runs:
+        # Nothing is looked at that was said before or after it.
+        first = max(first, runs[0]["first_seq"])
+        last = last if runs[0]["status"] is RunStatus.RUNNING else runs[0]["last_seq"]
     texts = sa.select(message.c.seq, message.c.run_id, message.c.config, message.c.shown).where(
-        message.c.thread_key == key, message.c.seq > seq
+        message.c.thread_key == key, message.c.seq.between(first, last)
     )
     if run_id is not None:
         texts = texts.where(message.c.run_id == run_id)

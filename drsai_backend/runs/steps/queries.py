@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.datamodel import AutoGenMessage, Run, TurnStep
+from drsai_backend.datamodel import AutoGenMessage, Run, RunStatus, TurnStep
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import NotFound
@@ -161,12 +161,18 @@ def _rows(
         if at is not None:
             query = query.where(m.seq >= at if forward else m.seq <= at)
         # By number, so that it goes by the index of those.
-        query = query.where(m.seq >= run.first_seq).order_by(m.seq if forward else m.seq.desc()).limit(batch)
+        query = query.where(*_between(run)).order_by(m.seq if forward else m.seq.desc()).limit(batch)
         rows = session.connection().execute(query).all()
         yield from (MessageRow(row.seq, row.config, row.shown) for row in rows)
         if len(rows) < batch:
             return
         at = rows[-1].seq + (1 if forward else -1)
+
+
+def _between(run: RunView) -> tuple[sa.ColumnElement[bool], ...]:
+    """The messages among which those of a run are: what came after it is not looked at."""
+    seq = _message.c.seq
+    return seq >= run.first_seq, *(() if run.status is RunStatus.RUNNING else (seq <= run.last_seq,))
 
 
 def _count(session: Session, key: int, run: RunView) -> int:
@@ -181,7 +187,7 @@ def _count(session: Session, key: int, run: RunView) -> int:
     used = m.config["models_usage"]["prompt_tokens"].as_integer().is_not(None)
     shown = sa.or_(m.shown, m.config["metadata"][ASIDE].as_string().is_not(None))
     query = sa.select(kind, source, calls, shown, used, sa.func.count()).where(
-        m.thread_key == key, m.run_id == run.run_id, m.seq >= run.first_seq
+        m.thread_key == key, m.run_id == run.run_id, *_between(run)
     )
     rows = session.connection().execute(query.group_by(kind, source, calls, shown, used))
     return sum(

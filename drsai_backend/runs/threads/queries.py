@@ -15,7 +15,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.database.manager.thread_fields import read_fields
 from drsai_backend.database.owned import of_thread, owned_by
 from drsai_backend.database.pages import Cursor, Query, given, read_page, read_sized
-from drsai_backend.database.runs.paths import Line, line_of, on_path
+from drsai_backend.database.runs.paths import END, Line, line_of, on_path
 from drsai_backend.database.runs.reads import head_of
 from drsai_backend.database.shares import granted_to, share
 from drsai_backend.datamodel import AutoGenMessage, Right, Run, RunStatus, Thread
@@ -215,8 +215,10 @@ def first_texts(session: Session, owner: Owner, run_ids: Collection[str]) -> dic
 
 def last_text(session: Session, owner: Owner, run_id: str) -> str | None:
     """The last text of a run of the owner's that its client is shown; None: there is none yet."""
+    last = sa.case((_run.c.status == RunStatus.RUNNING, END), else_=_run.c.last_seq)
+    between = _message.c.seq.between(_run.c.first_seq, last)
     joined = sa.join(_run, _thread, _run.c.thread_key == _thread.c.id).join(
-        _message, sa.and_(_message.c.thread_key == _thread.c.id, _message.c.seq >= _run.c.first_seq)
+        _message, sa.and_(_message.c.thread_key == _thread.c.id, between)
     )
     query = sa.select(_message.c.config).select_from(joined)
     query = query.where(
