@@ -153,8 +153,10 @@ def left_of_deleted(session: Session, hooks: Hooks = NO_HOOKS) -> list[tuple[Own
         # Their keys end before they are exported and anything is deleted, and it may stay at that.
         _entry.detail["api_keys"].as_string().is_(None),
     )
-    gone = sa.select(_entry.tenant, _entry.owner, sa.func.max(_entry.at).label("at")).where(*told)
-    last = gone.group_by(_entry.tenant, _entry.owner).subquery().c
+    # By themselves: in the order in which they are grouped, SQLite would read the whole log.
+    gone = sa.select(_entry.tenant, _entry.owner, _entry.at).where(*told).cte("gone").prefix_with("MATERIALIZED").c
+    newest = sa.select(gone.tenant, gone.owner, sa.func.max(gone.at).label("at"))
+    last = newest.group_by(gone.tenant, gone.owner).subquery().c
     is_left = _any_row((*loose_tables().values(), *hooks.tables), operator.le, last.tenant, last.owner, last.at)
     is_back = _is_back(hooks, last.tenant, last.owner, last.at)
     query = sa.select(last.tenant, last.owner, last.at).where(is_left, ~is_back)
@@ -176,7 +178,7 @@ def _is_back(hooks: Hooks, tenant: Any, user: Any, gone_at: Any) -> sa.ColumnEle
     imported = (_entry.action == Action.THREAD_IMPORTED, _entry.at > gone_at)
     was_imported = sa.exists().where(_entry.tenant == tenant, _entry.owner == user, *imported)
     # What jobs of theirs have made since says nothing of them.
-    own = (table for name, table in owned_tables().items() if name not in _MADE_BY_JOBS)
+    own = (table for table in _saying_whose() if table.name not in _MADE_BY_JOBS)
     return sa.or_(has_thread, was_imported, _any_row((*own, *hooks.tables), operator.gt, tenant, user, gone_at))
 
 
@@ -214,11 +216,14 @@ def busy_threads(session: Session, owner: Owner, *, limit: int = THREADS) -> dic
 def runs_elsewhere(session: Session, owner: Owner, *, limit: int = THREADS) -> dict[str, Owner]:
     """Runs that are not over, or wait in a queue, which a user has begun on threads of others: whose thread it is, by
     `run_id`."""
-    # In the words of the partial indexes.
-    runs = _run.c.status == sa.literal_column(f"'{RunStatus.RUNNING}'")
-    is_open = sa.or_(runs, _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING]))
+    # In the words of the partial indexes, each of which is read for itself.
+    is_live = _run.c.status == sa.literal_column(f"'{RunStatus.RUNNING}'")
+    is_waiting = _run.c.status.in_([sa.literal_column(f"'{status}'") for status in WAITING])
+    parts = (sa.select(_run.c.id).where(each) for each in (is_live, is_waiting))
+    is_open = _run.c.id.in_(sa.union_all(*parts))
     is_queued = sa.exists().where(queue.c.run_id == _run.c.run_id)
-    mine = (_thread.c.tenant == owner.tenant, _run.c.principal["user_id"].as_string() == owner.user_id)
+    # Not by the index of a tenant's threads, which are more.
+    mine = (_thread.c.tenant + "" == owner.tenant, _run.c.principal["user_id"].as_string() == owner.user_id)
     query = sa.select(_run.c.run_id, _thread.c.user_id).join(_thread, _thread.c.id == _run.c.thread_key)
     query = query.where(is_open, *mine, sa.or_(_run.c.status != RunStatus.CREATED, is_queued))
     rows = session.execute(query.order_by(_run.c.id).limit(limit))
