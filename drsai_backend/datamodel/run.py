@@ -82,6 +82,7 @@ class Run(Record, table=True):
         partial_index("ix_run_deadline", "deadline IS NOT NULL", "deadline"),
         partial_index("ix_run_waits_for", "status = 'awaiting_input'", "waits_in", "waits_for"),
         partial_index("ix_run_point", "point IS NOT NULL", "point"),
+        partial_index("ix_run_joined", "joined IS NOT NULL", "joined"),
         partial_index("ix_run_definition", "definition IS NOT NULL", "definition"),
         partial_index("ix_run_waiting", f"status IN {tuple(status.value for status in WAITING)}", "thread_key"),
         # Of all users' runs, the newest and those that have failed.

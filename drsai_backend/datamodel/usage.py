@@ -5,7 +5,7 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlmodel import Field
 
-from drsai_backend.datamodel.base import KeyedRecord, UTCDateTime, short_text
+from drsai_backend.datamodel.base import KeyedRecord, UTCDateTime, partial_index, short_text
 
 
 class UsageEntry(KeyedRecord, table=True):
@@ -16,6 +16,7 @@ class UsageEntry(KeyedRecord, table=True):
         # A call that is stored again, because nobody knows whether it was, is the same one.
         sa.UniqueConstraint("run", "epoch", "number"),
         sa.Index(None, "tenant", "used_by", "at"),
+        partial_index("ix_usageentry_call", "number IS NOT NULL", "at"),
     )
 
     at: datetime = Field(sa_type=UTCDateTime, description="When it was answered; of a sum, when its day began, UTC.")

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
+from typing import Any
+
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.model_answers import forget_answers_of
+from drsai_backend.database.runs.reads import users_joined
+from drsai_backend.database.runs.repeats import find_part
+from drsai_backend.database.runs.statements import tell
 from drsai_backend.database.users import left_of_deleted, runs_elsewhere
+from drsai_backend.database.webhooks import raising
+from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.usage.rows import fold
 from tests.support.plans import explained
 
 
@@ -45,3 +55,36 @@ async def test_runs_of_a_user_elsewhere_are_among_those_that_are_under_way(db: D
     assert "ix_run_live" in plan
     assert "ix_run_waiting" in plan
     assert "ix_thread_of_tenant" not in plan
+
+
+async def test_who_has_joined_a_run_is_found_by_the_run(db: DatabaseManager) -> None:
+    """However many runs its thread has, and the database."""
+    head: Any = SimpleNamespace(key=1, run_id="r", user_id="ann")
+
+    def look(session: Session) -> list[str]:
+        connection = session.connection()
+        with explained(session) as plans:
+            find_part(session, "r", "digest")
+            users_joined(session, head)
+            tell.run(connection, {"key": 1, "run": "r", "new_told": None, "tenant": "acme"})
+            statement, values = raising(1, "r", 1, RunStatus.COMPLETED, utcnow())
+            statement.run(connection, values)
+        return plans
+
+    plans = await db.database.write(look)
+    assert len(plans) == 4
+    for plan in plans:
+        assert "ix_run_joined" in plan
+        assert not re.search("SCAN run|Seq Scan|ix_run(webhook)?_thread_key|uq_run_idempotency", plan), plan
+
+
+async def test_calls_of_which_sums_are_made_are_found_by_their_age(db: DatabaseManager) -> None:
+    def look(session: Session) -> list[str]:
+        with explained(session) as plans:
+            assert fold(session, utcnow()) == 0
+        return plans
+
+    plans = [plan for plan in await db.database.write(look) if "usageentry" in plan]
+    assert len(plans) == 1
+    assert "ix_usageentry_call" in plans[0]
+    assert "SCAN" not in plans[0]

@@ -11,8 +11,7 @@ from sqlalchemy.orm import Session
 
 @contextmanager
 def explained(session: Session) -> Iterator[list[str]]:
-    """The plan of each statement of the block. PostgreSQL takes an index where there is one, though tables are empty.
-    Nothing that is prepared beforehand (`Prepared`) is seen."""
+    """The plan of each statement of the block. PostgreSQL takes an index where there is one, also of an empty table."""
     connection, plans = session.connection(), list[str]()
     is_postgres = connection.dialect.name == "postgresql"
     if is_postgres:

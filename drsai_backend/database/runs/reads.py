@@ -313,7 +313,7 @@ def users_joined(session: Session, head: ThreadHead) -> set[str]:
     """The users whose messages the thread's run took up out of the queue. An answer of theirs counts as well where it
     waited there: it cannot be told from a message."""
     query = sa.select(run.c.principal).where(
-        run.c.thread_key == head.key,
+        run.c.thread_key + 0 == head.key,  # Not by the index of the thread's runs, which are more.
         run.c.joined == head.run_id,
         # The row of an answer that did not wait begins and ends in one moment.
         run.c.started_at != run.c.finished_at,

@@ -330,7 +330,8 @@ tell = Prepared(
     lambda _: (
         sa.update(run)
         .where(
-            run.c.thread_key == sa.bindparam("key"),
+            # Not by the index of the thread's runs, which are more.
+            run.c.thread_key + 0 == sa.bindparam("key"),
             run.c.idempotency_key.is_not(None),
             run.c.told.is_(None),
             sa.or_(run.c.run_id == sa.bindparam("run"), run.c.joined == sa.bindparam("run")),

@@ -143,7 +143,8 @@ def forget(session: Session, owner: Owner, limit: int = FOLDED) -> int:
 def _folded(session: Session, which: sa.ColumnElement[bool], limit: int, used_by: str | None = None) -> int:
     """Put sums in the place of rows: what is deleted here is what is summed."""
     c, connection = _entry.c, session.connection()
-    some = sa.select(c.id).where(which).order_by(c.id).limit(limit)
+    # In the order of the indexes that have them.
+    some = sa.select(c.id).where(which).order_by(c.at).limit(limit)
     gone = connection.execute(sa.delete(_entry).where(c.id.in_(some)).returning(*c)).mappings()
     rows: list[JsonObject] = [dict(row) for row in gone]
     days: defaultdict[tuple[object, ...], list[JsonObject]] = defaultdict(list)
