@@ -254,7 +254,8 @@ class Budgets(Rules):
     async def _sweep(self) -> None:
         self._warned.clear()
         before = periods(utcnow() - _KEPT)["day"]
-        await self.host.database.write(partial(rows.forget_before, period=before))
+        while await self.host.database.write(partial(rows.forget_before, period=before)):
+            pass
 
     def routes(self, web: Web) -> APIRouter:
         from drsai_backend.features.budgets.routes import budget_routes

@@ -81,6 +81,8 @@ _FOUND: Final = """
 """
 """What each budget has left for the holder; and what it gets, which is the same of all of them: what it needs, and more
 where much is left. `ended`: of how many runs that have ended somebody has allotments."""
+FORGOTTEN: Final = 5_000
+"""Rows that one transaction deletes of what is long over."""
 ENDED: Final = 16
 """So many of them are left to be looked at in vain, and then forgotten together."""
 _TAKE: Final = f"""
@@ -254,13 +256,14 @@ def resume(session: Session, run: PausedRun) -> bool:
     return row is not None and row["stop_code"] == BudgetReached.code and revive(session, head)
 
 
-def forget_before(session: Session, period: str) -> int:
-    """Delete what was used in days and months before one, and allotments of runs that have ended; returns how many
-    rows."""
-    c = _state.c
+def forget_before(session: Session, period: str, limit: int = FORGOTTEN) -> int:
+    """Delete up to `limit` rows of what was used in days and months before one, and of allotments of runs that have
+    ended; returns how many, 0 when it is done."""
+    c, key = _state.c, tuple(_state.primary_key.columns)
     is_live = sa.exists().where(_run.c.run_id == c.holder, _run.c.status.in_((RunStatus.RUNNING, RunStatus.CREATED)))
     is_over = sa.case((c.period == "", ~is_live), else_=c.period < period)
-    return session.connection().execute(sa.delete(_state).where(is_over)).rowcount
+    some = sa.select(*key).where(is_over).limit(limit)
+    return session.connection().execute(sa.delete(_state).where(sa.tuple_(*key).in_(some))).rowcount
 
 
 def forget_user(session: Session, owner: Owner) -> int:
