@@ -107,6 +107,7 @@ class Connection:
         self._timeouts = 0
         self._tools: tuple[Tool, ...] | None = None
         self._listed_at = 0.0
+        self._changes = 0
         # It is of no run: what it logs has not the ids of the one that has opened it.
         self._owner = asyncio.create_task(self._own(), name=f"mcp:{server.name}", context=Context())
 
@@ -203,13 +204,16 @@ class Connection:
                     break
             raise ValueError(f"it lists more than {_MOST_TOOLS} tools, or more than {_MOST_PAGES} pages of them")
 
-        self._listed_at, tools = time.monotonic(), await self.request(read, timeout)
-        self._tools = tools
+        began, changes = time.monotonic(), self._changes
+        tools = await self.request(read, timeout)
+        if changes == self._changes:  # Else it may be of before a change.
+            self._listed_at, self._tools = began, tools
         return tools
 
     async def _heard(self, message: object) -> None:
         if isinstance(message, ToolListChangedNotification):
             self._tools = None
+            self._changes += 1
 
     # --- its task ----------------------------------------------------------------------------------------------------
 

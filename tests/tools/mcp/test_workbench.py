@@ -19,6 +19,7 @@ import psutil
 import pytest
 import yaml
 from autogen_core.tools import ImageResultContent, ToolResult
+from mcp_types import ToolListChangedNotification
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.errors import ConfigurationError, NotInstalled
@@ -27,6 +28,7 @@ from drsai_backend.teams.registry import read_module
 from drsai_backend.tools import approval_of, is_idempotent
 from drsai_backend.tools.marks import Approval
 from drsai_backend.tools.mcp import McpHttp, McpServers, McpStdio, McpWorkbench
+from drsai_backend.tools.mcp.connection import Connection
 from drsai_backend.tools.mcp.failures import ServerFailed
 from drsai_backend.tools.mcp.host import McpHost, mcp_host, pool
 from drsai_backend.tools.mcp.pool import Pool
@@ -191,6 +193,24 @@ async def test_a_session_that_its_server_has_forgotten_is_replaced() -> None:
         assert "closed the connection: Session not found" in await failure(workbench, "n__any")
         assert await text(workbench, "n__any") == "2"
         await pool().close()
+
+
+async def test_a_list_that_changes_while_it_is_read_is_read_again() -> None:
+    connection = Connection(stdio())
+    await connection.ready()
+    read, changed = connection.request, ToolListChangedNotification()
+
+    async def changing(*args: Any) -> Any:
+        tools = await read(*args)
+        await connection._heard(changed)
+        return tools[:1]
+
+    connection.request = changing
+    assert len(await connection.tools(20)) == 1
+    connection.request = read
+    assert len(await connection.tools(20)) > 1
+    connection.close_soon()
+    await connection.closed()
 
 
 async def test_a_server_that_hangs_is_an_error_in_its_time() -> None:
