@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
@@ -183,22 +184,24 @@ async def patiently(
 
     Args:
         attempt: does it; told whether it is the first attempt, since one whose COMMIT was cut off may have succeeded.
-        outage: seconds to wait for a database that cannot be reached. A deadlock that it has broken up, which is a
-            conflict, is waited for two.
+        outage: seconds to wait for a database that cannot be reached, from the first attempt that says so. A deadlock
+            that it has broken up, which is a conflict, is waited for two, in pauses.
         names: are with the log line of each wait.
 
     Raises:
         DatabaseUnavailable, Conflict: it did not come back in time.
         Exception: whatever else an attempt raised, at once.
     """
-    pause, waited, is_first = _FIRST_PAUSE, 0.0, True
+    pause, waited, since, is_first = _FIRST_PAUSE, 0.0, None, True
     while True:
         try:
             return await attempt(is_first)
         except LeaseLost:
             raise
         except (DatabaseUnavailable, Conflict) as error:
-            if waited >= (outage if isinstance(error, DatabaseUnavailable) else _LONGEST_PAUSE):
+            now = time.monotonic()
+            since = now if since is None else since
+            if now - since >= outage if isinstance(error, DatabaseUnavailable) else waited >= _LONGEST_PAUSE:
                 raise
             _log.warning("a run waits for the database: %s", error.message, extra=names)
             await asyncio.sleep(pause)

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import Database
+from drsai_backend.database.engine import patiently
 from drsai_backend.datamodel import Thread, UserInput
 from drsai_backend.errors import ConfigurationError, Conflict, DatabaseError, DatabaseUnavailable, InvalidRequest
 from tests.database.functions import add, boom, duplicate, names, pause
@@ -32,6 +33,21 @@ async def test_a_write_that_raises_leaves_nothing(database: Database):
     with pytest.raises(KeyError):
         database.write_sync(boom)
     assert await database.read(names) == []
+
+
+async def test_an_outage_is_waited_for_with_its_attempts():
+    """Each of them may take long to say that the database is away."""
+    attempts = 0
+
+    async def attempt(_: bool) -> None:
+        nonlocal attempts
+        attempts += 1
+        await asyncio.sleep(0.3)
+        raise DatabaseUnavailable("away")
+
+    with pytest.raises(DatabaseUnavailable):
+        await patiently(attempt, 0.6)
+    assert attempts == 3
 
 
 async def test_what_is_written_apart_waits_for_those_at_work_and_not_for_ever(database: Database):
