@@ -282,6 +282,28 @@ async def test_an_input_takes_the_place_of_the_live_one(make: Make, server: Mode
     assert "'Go.'" not in text
 
 
+async def test_the_answer_to_another_input_that_took_its_place_stays(
+    make: Make, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payer = Payer(server, Reply(hang=True))
+    first, second = [await opened(make, server, payer) for _ in range(2)]
+    await first.start("crew", "Go.", thread_id="t")
+    await asyncio.wait_for(payer.reached.wait(), 20)
+    payer.third = Reply("All is paid.")
+    commands = second.engine._commands
+    cancel = commands.cancel
+
+    async def late(*args: Any, **values: Any) -> None:
+        await first.run("crew", "Rather go home.", thread_id="t", on_busy="rollback")
+        await cancel(*args, **values)
+
+    monkeypatch.setattr(commands, "cancel", late)
+    result = await second.run("crew", "Or stay.", thread_id="t", on_busy="rollback")
+    assert result.status is RunStatus.COMPLETED
+    said = [each["content"] for each in (await thread_of(first)).messages if each["source"] == "user"]
+    assert said == ["Rather go home.", "Or stay."]
+
+
 async def test_no_input_that_waits_is_rolled_over(make: Make, server: ModelServer) -> None:
     payer = Payer(server, Reply(hang=True))
     drsai = await opened(make, server, payer)

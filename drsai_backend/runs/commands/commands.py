@@ -14,6 +14,7 @@ from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.hooks import EndedRun, Hooks
+from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.runs.commands import NewInput, ask, drop_queued, enqueue, keep_paused, revive, withdraw
 from drsai_backend.database.runs.loaded import append_messages
 from drsai_backend.database.runs.log import thread_of_run
@@ -350,8 +351,8 @@ class Commands:
             await self._recovery.wake(key)  # The run may have asked meanwhile.
 
     async def _roll_back(self, who: Principal, name: ThreadName, head: ThreadHead) -> None:
-        """End the thread's run, and have the thread go back to where it was before its input. The calls of tools that
-        the run has made, which are not undone, are told there.
+        """End the thread's run, and have the thread go back to where it was before its input, unless the thread was
+        continued meanwhile. The calls of tools that the run has made, which are not undone, are told there.
 
         Raises:
             ThreadBusy: inputs wait in the queue, or the run did not end in time.
@@ -359,6 +360,10 @@ class Commands:
         run_id, actor = head.run_id or "", who.actor
 
         def go_back(session: Session) -> None:
+            lock_thread(session, name)
+            now = read_head(session, name)
+            if now is None or now.run_id != run_id:
+                return  # Another input has taken its place already.
             run = read_run(session, run_id)
             said = [] if run is None else read_run_messages(session, head.key, run["first_seq"], run["last_seq"])
             if run is not None and said:
