@@ -151,13 +151,13 @@ class Catalog:
             check_permissions(who, name, recipe.options.permissions)
         return recipe
 
-    async def check_name(self, who: Principal, name: str) -> None:
-        """Raise UnknownModel where somebody can ask no team of that name on a thread of their own. Nobody asks a team
-        that is not listed by its name."""
+    async def check_name(self, who: Principal, name: str, *, later: bool = False) -> None:
+        """Raise UnknownModel where somebody can ask no team of that name on a thread of their own; `later`: the start
+        of the run says whether there is one. Nobody asks a team that is not listed by its name."""
         if name in self.registry:
             if self.registry.get(name).is_listed:
                 return
-        elif _NAME.fullmatch(name) and await self._names.find([(who.owner, name)]):
+        elif later or (_NAME.fullmatch(name) and await self._names.find([(who.owner, name)])):
             return
         raise self._unknown(who, name)
 

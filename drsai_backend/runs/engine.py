@@ -277,13 +277,15 @@ class Engine(StoredThreads):
         own = self.teams.get(team).options.stop_on_disconnect if team in self.teams else None
         return self._settings.on_disconnect == "cancel" if own is None else own
 
-    async def check_name(self, who: Principal, body: Mapping[str, object]) -> None:
+    async def check_name(self, who: Principal, body: Mapping[str, object], *, later: bool = False) -> None:
         """Raise UnknownModel where the `model` of a request's body is one that who asks cannot ask. It is cheap, and
-        looked at before the rest, which may be long. What cannot be a name is left to who reads the rest, to say so;
-        and so is a team on the thread of another user, who may share one of theirs."""
+        looked at before the rest, which may be long. What cannot be a name is left to who reads the rest, to say so.
+        Whether there is a team of the name is left to `start` on the thread of another user, who may share one of
+        theirs, and where the request may have been served before (`later`)."""
         model: object = body.get("model")
-        if isinstance(model, str) and 0 < len(model) <= _LONGEST_NAME and body.get("thread_owner") is None:
-            await self.catalog.check_name(who, model)
+        if isinstance(model, str) and 0 < len(model) <= _LONGEST_NAME:
+            later = later or body.get("thread_owner") not in (None, who.user_id)
+            await self.catalog.check_name(who, model, later=later)
 
     def count_runs(self, but: ThreadName | None = None) -> int:
         """Return how many runs this process has under way, but for one on that thread."""

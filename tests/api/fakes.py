@@ -114,9 +114,9 @@ class FakeEngine:
     def check_open(self) -> None:
         pass
 
-    async def check_name(self, who: Principal, body: JsonObject) -> None:
+    async def check_name(self, who: Principal, body: JsonObject, *, later: bool = False) -> None:
         model = body.get("model")
-        if isinstance(model, str) and 0 < len(model) <= 255 and model not in self.scripts:
+        if not later and isinstance(model, str) and 0 < len(model) <= 255 and model not in self.scripts:
             raise UnknownModel(f"there is no model {model!r} here", param="model")
 
     async def check_team(self, who: Principal, team: str, where: Where | None = None) -> None:

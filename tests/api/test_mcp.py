@@ -97,6 +97,9 @@ async def test_a_conversation(drsai: DrSai, mode: str) -> None:
             refused = await asked.call_tool("echo", wrong)
             assert refused.is_error
             assert refused.structured_content["error"]["code"] == code, wrong
+        for more in ({}, {"idempotency_key": "k"}):  # A team that is not listed.
+            refused = await asked.call_tool("engine:simple", {"message": "a", **more})
+            assert refused.structured_content["error"]["code"] == "not_found"
         with pytest.raises(MCPError):  # No body of any route may hold that.
             await asked.call_tool("echo", {"message": "a\0"})
 

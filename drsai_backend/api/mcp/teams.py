@@ -143,6 +143,7 @@ class TeamTools:
             if name is not None:
                 check_name(name, param)
         try:
+            await self._engine.check_name(who, {"model": team}, later=True)
             if key is None:
                 await self._engine.check_team(who, team, Where(thread))
             events, thread_id, run_id, ended = await self._begin(who, team, arguments)

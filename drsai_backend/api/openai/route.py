@@ -188,8 +188,7 @@ class RunRoute(APIRoute):
         ):
             who, sender = sender.who, sender._replace(noted=noted)
             named, is_keyed = partial(self._engine.check_name, who, body), b"idempotency-key" in sender.headers
-            if not is_keyed:
-                await named()
+            await named(later=is_keyed)
             try:
                 reading = partial(self.read, body, sender)
                 exchange = await self._bodies.off_loop(reading) if is_heavy(body) else reading()

@@ -290,10 +290,19 @@ async def test_an_operator_may_offer_less(database_url: str) -> None:
             assert (await http.get("/tools")).json() == {"tools": [], "total": 0, "modes": []}
             refused = await http.post("/execute", json={"task": "x", "mode": "simple"})
             assert (refused.status_code, refused.json()["error"]["param"]) == (400, "mode")
-    chat = {"model": "engine:simple", "messages": [{"role": "user", "content": "x"}]}
+    chat: dict[str, Any] = {"model": "engine:simple", "messages": [{"role": "user", "content": "x"}]}
     async with DrSai(None, database_url, settings=settings()) as drsai:
         transport = httpx.ASGITransport(drsai.app())
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-            # It is no model of a chat, whatever that says of tools.
-            assert (await http.post("/v1/chat/completions", json=chat)).status_code == 404
+            # It is no model of a chat, whatever that says of tools, and whose thread or which repetition it is.
+            await drsai.user("bob").load_history("theirs", chat["messages"], model="engine:simple")
+            await drsai.user("bob").share_thread("theirs", with_user="anonymous", right="write")
+            for more in ({}, {"thread_owner": "anonymous"}, {"thread_id": "theirs", "thread_owner": "bob"}):
+                for key in ({}, {"Idempotency-Key": "k"}):
+                    refused = await http.post("/v1/chat/completions", json={**chat, **more}, headers=key)
+                    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
+            for unknown in ("engine:simple", "none-such"):
+                side = {**chat, "model": unknown, "housekeeping": True}
+                refused = await http.post("/v1/chat/completions", json=side, headers={"Idempotency-Key": "k"})
+                assert refused.status_code == 404
             assert "engine" not in (await http.get("/v1/models")).text

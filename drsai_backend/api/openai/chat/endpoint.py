@@ -82,8 +82,7 @@ class ChatExchange(Exchange):
             if ask.messages[-1].role == "system":
                 raise InvalidRequest(USER_LAST, param="messages[0].role")
             return await engine.start(ask, who)
-        if ask.origin.key is None:
-            await engine.check_team(who, ask.team, ask.where)
+        await engine.check_team(who, ask.team, ask.where)
         self._ask = partial(engine.side_calls.ask, ask, who, self.kind, self.call.form)
         return None
 
