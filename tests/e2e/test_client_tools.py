@@ -212,6 +212,30 @@ async def test_results_that_a_named_thread_does_not_wait_for(
         await ask(service, [*HELLO, foreign, {**history[-1], "tool_call_id": "call_1"}], **named)
 
 
+async def test_results_whose_calls_nobody_knows(serve: Serve, model: ModelServer) -> None:
+    """Neither a run here nor the conversation has them."""
+    model.script(None, [Reply(tool_calls=[call(city="Bonn")]), "Ok."])
+    service = await serve()
+    [_, *taken] = returned(await ask(service), "sun")
+    await ask(service, taken)
+    asked = len(model.requests)
+    bare, more = [{"role": "tool", "tool_call_id": "nope", "content": "sun"}], {"role": "user", "content": "Well?"}
+    output = {"type": "function_call_output", "call_id": "nope", "output": "sun"}
+    block = {"type": "tool_result", "tool_use_id": "nope", "content": "sun"}
+    bodies: list[tuple[str, dict[str, Any], str]] = [
+        ("chat/completions", {"messages": bare}, "messages[0].tool_call_id"),
+        ("chat/completions", {"messages": [*bare, more]}, "messages[0].tool_call_id"),
+        ("chat/completions", {"messages": bare, "thread_id": "none"}, "messages[0].tool_call_id"),
+        ("chat/completions", {"messages": taken}, "messages[0].tool_call_id"),
+        ("responses", {"input": [output]}, "input[0].call_id"),
+        ("messages", {"messages": [{"role": "user", "content": [block]}], "max_tokens": 9}, "messages[0]"),
+    ]
+    for way, body, place in bodies:
+        answer = await service.http.post(f"/v1/{way}", json={"model": "assistant", **body})
+        assert (answer.status_code, place in answer.json()["error"]["message"]) == (400, True), answer.text
+    assert len(model.requests) == asked
+
+
 async def test_words_of_the_user_after_the_results(serve: Serve, model: ModelServer) -> None:
     model.script(None, [Reply("One moment.", tool_calls=[call(city="Bonn")]), "Ok."])
     service = await serve({"assistant": assistant, "other": lonely})

@@ -29,7 +29,7 @@ from drsai_backend.runs.requests import Admitted, Placed, estimate, new_thread_i
 from drsai_backend.runs.running import Running
 from drsai_backend.runs.start.parameters import ExpectedRun
 from drsai_backend.runs.start.plan import fingerprint
-from drsai_backend.runs.start.results import stale_results, waiting_for
+from drsai_backend.runs.start.results import check_shown, stale_results, waiting_for
 from drsai_backend.runs.start.starter import Busy, Moved, RunStarter
 
 _ATTEMPTS: Final = 20
@@ -67,21 +67,27 @@ class Intake:
         # What waits for an answer, or for results, is under way: it is left alone.
         is_new = request.ask.answer is None and not (asked.ask.tool_results and is_waited_for)
         if self._switches.off and is_new:
-            self._switches.check(request.who.tenant, "team", request.ask.team)
-            if (refusal := self._recovery.drained) is not None:
-                raise refusal
+            self._check_switches(request)
         if self._hooks.charged:
             charges = self._charges(request)
             asked, request = replace(asked, charges=charges), replace(request, charges=charges)
         fork = request.where.fork_of
         if fork is not None and fork.problem is not None:
             raise fork.problem
+        if asked.ask.tool_results and not request.ask.tool_results:
+            check_shown(asked)
         if not is_waited_for:
             return await self._begin_with_history(asked)
         is_placed = fork is not None or request.ask.answer is not None or bool(asked.ask.tool_results)
         if self._recogniser is None or is_placed:
             return await self._begin_on(request)
         return await self._begin_placed(request, self._recogniser.place)
+
+    def _check_switches(self, request: Admitted) -> None:
+        """Raise where what is switched off lets a request begin nothing."""
+        self._switches.check(request.who.tenant, "team", request.ask.team)
+        if (refusal := self._recovery.drained) is not None:
+            raise refusal
 
     def _charges(self, request: Admitted) -> Sequence[Charge]:
         """Return what features charge a request. Raises what one does that refuses it."""

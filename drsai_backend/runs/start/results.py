@@ -51,6 +51,16 @@ async def waiting_for(database: Database, request: Admitted) -> tuple[Admitted, 
     return request.but(tool_results=()), True
 
 
+def check_shown(request: Admitted) -> None:
+    """Raise InvalidRequest where results that nothing here waits for come without their calls: nobody would be told of
+    them."""
+    first = request.ask.tool_results[0]
+    if not any(message.calls for message in request.ask.messages):
+        call = repr(first.call_id or first.name)
+        text = f"`{first.where}`: nothing here waits for the result of {call}: {_INSTEAD}"
+        raise InvalidRequest(text, param=first.where)
+
+
 def _waits(head: ThreadHead, request: Admitted) -> bool:
     """Whether a thread waits for one of the results that a request brings; the plan says what is wrong with the others,
     and with all of them where the request does not show what they are of."""
