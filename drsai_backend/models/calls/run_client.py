@@ -439,7 +439,8 @@ class RunModelClient(ChatCompletionClient):
         """Make a call; see `create_stream`."""
         # Those of a profile's client, whose attempt this is.
         notes = NOTES.get() or CallNotes(self.rules.bounds, self.thoughts, self.signed)
-        made = _Call(self._agent.steps, call, notes, self.meter, self._where[1] or getattr(self.inner, "model", ""))
+        model = getattr(self.inner, "model", "") if self._conforms else self._where[1]
+        made = _Call(self._agent.steps, call, notes, self.meter, model)
         self.answered_by_tool = type(made.answer) is ToolAnswer
         if made.answer is not None:
             self._note(made.answer, notes)
