@@ -207,6 +207,22 @@ async def test_calls_without_end(server: ModelServer, client: Client, fields: di
     assert len(str(result.content)) < 50_000
 
 
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("odd", ["7", 12.5, -7, 10**30, 1e300])
+async def test_usage_that_is_no_count_is_not_believed(
+    server: ModelServer, client: Client, odd: Any, streams: bool
+) -> None:
+    details = {"prompt_tokens_details": {"cached_tokens": odd}}
+    usage = {"usage": {"prompt_tokens": odd, "completion_tokens": 3.0, **details}}
+    told = {"index": 0, "finish_reason": "stop", "delta" if streams else "message": {"content": "Hi."}}
+    body = json.dumps({"id": "c", "model": "m", "choices": [told], **usage}).encode()
+    server.script(None, lambda _: Raw([b"data: %b\n\n" % body], EVENTS) if streams else Raw([body]))
+    run = client()
+    result = (await streamed(run))[1] if streams else await run.create(HELLO)
+    assert (result.content, result.usage) == ("Hi.", RequestUsage(prompt_tokens=0, completion_tokens=3))
+    assert run.meter.as_dict() == {"prompt_tokens": 0, "completion_tokens": 3, "total_tokens": 3}
+
+
 async def test_a_client_of_a_teams_own_is_bounded_too(server: ModelServer) -> None:
     stock = OpenAIChatCompletionClient(model="m", api_key="k", base_url=server.base_url, model_info=INFO, max_retries=0)
     rules = MessageRules(bounds=AnswerBounds(10_000, 1_000))
@@ -290,6 +306,16 @@ class TestAnthropic:
         told = [*HELLO, called, FunctionExecutionResultMessage(content=[done])]
         assert (await client.create(told, **options)).content == "2"
         assert not server.refused
+
+    async def test_usage_that_is_no_count(self, asked: Any) -> None:
+        server, client = asked
+        usage = {"input_tokens": -7, "output_tokens": 3, "cache_read_input_tokens": "x"}
+        text = {"type": "text", "text": "Hi."}
+        message = {"type": "message", "role": "assistant", "content": [text], "stop_reason": "end_turn", "usage": usage}
+        server.script(None, lambda _: Raw([json.dumps({"id": "m", "model": "c", **message}).encode()]))
+        run = client()
+        assert (await run.create(HELLO)).usage == RequestUsage(prompt_tokens=0, completion_tokens=3)
+        assert run.meter.as_dict() == {"prompt_tokens": 0, "completion_tokens": 3, "total_tokens": 3}
 
     async def test_a_whole_answer(self, asked: Any) -> None:
         server, client = asked

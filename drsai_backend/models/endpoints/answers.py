@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, cast
 
 from autogen_core.models import CreateResult, RequestUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -29,6 +29,8 @@ DETAILS: Final[dict[str, tuple[str, ...]]] = {
 """The details of usage that are counted, as `openai.types.CompletionUsage` has them."""
 MAX_RECORDS: Final = 32
 """Calls of a run that are kept one by one."""
+MOST_TOKENS: Final = 1 << 31
+"""No call has so many."""
 _ODD: Final = (LookupError, TypeError, AttributeError, ValueError, Packed)
 """What the packages raise at an answer that is not made as they expect."""
 _DETAILS: Final = tuple(name for names in DETAILS.values() for name in names)
@@ -37,6 +39,15 @@ _DETAILS: Final = tuple(name for names in DETAILS.values() for name in names)
 FinishReason: TypeAlias = Literal["stop", "length", "content_filter", "tool_calls"]
 """Why an answer ended, as OpenAI names it."""
 _REASONS: Final[dict[str, FinishReason]] = {"length": "length", "content_filter": "content_filter"}
+
+
+def make_counts(usage: object, *names: str) -> None:
+    """Have usage say 0, which is nothing, where what an endpoint has said is no count of tokens."""
+    for name in names:
+        said: object = getattr(usage, name, None)
+        if said is not None:
+            is_count = isinstance(said, int | float) and 0 <= said < MOST_TOKENS and said == int(said)
+            setattr(usage, name, int(cast("float", said)) if is_count else 0)
 
 
 class Finish(NamedTuple):
@@ -156,12 +167,16 @@ class CallNotes:
         """Note what an answer, or a piece of one, says."""
         self.service_tier = answer.service_tier or self.service_tier
         self.system_fingerprint = answer.system_fingerprint or self.system_fingerprint
-        if answer.usage is not None:
-            self.reported = (answer.usage.prompt_tokens or 0, answer.usage.completion_tokens or 0)
+        if (usage := answer.usage) is not None:
+            prompt, completion = usage.prompt_tokens, usage.completion_tokens
+            if not (type(prompt) is type(completion) is int and 0 <= prompt < MOST_TOKENS > completion >= 0):
+                make_counts(usage, "prompt_tokens", "completion_tokens")
+            self.reported = (usage.prompt_tokens or 0, usage.completion_tokens or 0)
             for name, counted in DETAILS.items():
-                details: BaseModel | None = getattr(answer.usage, name, None)
+                details: BaseModel | None = getattr(usage, name, None)
                 if details is not None:
-                    self.usage |= {each: count for each in counted if (count := getattr(details, each, None))}
+                    found = {each: getattr(details, each, None) for each in counted}
+                    self.usage |= {k: n for k, n in found.items() if type(n) is int and 0 < n < MOST_TOKENS}
 
 
 class CallRecord(TypedDict, total=False):

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import Items
-from drsai_backend.models.endpoints.answers import NOTES, CallNotes
+from drsai_backend.models.endpoints.answers import MOST_TOKENS, NOTES, CallNotes, make_counts
 from drsai_backend.models.endpoints.bounded import AnswerLength
 from drsai_backend.models.endpoints.chunks import loads, models_in, part_of
 from drsai_backend.models.endpoints.forms import Form, MessageForms, dumps
@@ -222,10 +222,12 @@ _EVENT: Final = part_of(*models_in(RawMessageStreamEvent))
 def _take(notes: CallNotes, usage: object) -> None:
     if usage is None:
         return
+    make_counts(usage, "input_tokens", "output_tokens")
     asked, said = (getattr(usage, name, None) or 0 for name in ("input_tokens", "output_tokens"))
     notes.reported = (asked or notes.reported[0], said or notes.reported[1])
     for name, kept in _DETAILS.items():
-        if count := getattr(usage, name, None):
+        count: object = getattr(usage, name, None)
+        if type(count) is int and 0 < count < MOST_TOKENS:
             notes.usage[kept] = count
 
 
