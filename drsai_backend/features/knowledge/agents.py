@@ -183,8 +183,8 @@ class ForAgents(Extension):
 
 
 def _whose(asker: Owner, of_thread: Owner | None) -> Owner | None:
-    """Whose stores the names of a definition stand for: on another one's thread, whose owner may read what its agents
-    are shown, the tenant's alone."""
+    """Return whose stores the names of a definition stand for: on another one's thread, whose owner may read what its
+    agents are shown, the tenant's alone."""
     return None if of_thread in (None, asker) else Owner(asker.tenant, "")
 
 
