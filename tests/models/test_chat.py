@@ -100,6 +100,20 @@ async def test_an_answer_is_read_as_the_package_reads_it(server: ModelServer, na
         assert mine.choices[0].message.model_extra == other.choices[0].message.model_extra
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_refusal_is_the_answers_text(server: ModelServer, stream: bool) -> None:
+    body, kind = (STREAMS, "text/event-stream") if stream else (ANSWERS, "application/json")
+    server.script(None, lambda _: Raw([body["openai refusal"]], kind))
+    async with made(NotingOpenAI, server.base_url) as client:
+        run = RunModelClient(PooledOpenAIClient(client, model="m", model_info=INFO))
+        if not stream:
+            assert (await run.create(HELLO)).content == "I'm sorry"
+            return
+        *pieces, last = [each async for each in run.create_stream(HELLO)]
+        assert isinstance(last, CreateResult)
+        assert last.content == "".join(map(str, pieces)) == "I'm sorry"
+
+
 async def fed(parts: list[bytes], kind: type[AsyncOpenAI] = NotingOpenAI) -> Any:
     http = bounded_client(WIRE, kind=feeding(DefaultAsyncHttpxClient, parts))
     async with made(kind, "http://test/v1", http_client=http) as client:

@@ -148,8 +148,8 @@ class AnswerLength:
         for choice in chunk.choices[:1]:
             self.begun = True
             delta = choice.delta
-            if delta.content:
-                delta.content = self.text(delta.content)
+            if said := delta.content or delta.refusal:  # AutoGen reads no refusal.
+                delta.content = self.text(said)
             if (thought := thought_of(delta)) is not None:
                 setattr(delta, "reasoning_content", self.thought(thought))  # noqa: B010 - not OpenAI's own
             for call in delta.tool_calls or ():

@@ -121,9 +121,11 @@ def thought_of(said: Any) -> str | None:
 
 
 def mark_thought(answer: Any) -> None:
-    """Put the thought of a whole answer where AutoGen's client does not drop it: beside calls, into the text."""
+    """Put what AutoGen's client drops of a whole answer where it does not: the thought beside calls, and a refusal,
+    into the text."""
     for choice in answer.choices[:1]:
         message, thought = choice.message, thought_of(choice.message)
+        message.content = message.content or message.refusal
         if thought is not None:
             message.reasoning_content = thought
             if message.tool_calls:
