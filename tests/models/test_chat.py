@@ -41,6 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # AutoGen's, of 
 HELLO = [UserMessage(content="Hello", source="user")]
 ASKED: Any = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 WIRE = 1 << 22
+DONE = b"data: [DONE]\n\n"
 
 
 class ByPackage(NotingOpenAI):
@@ -114,6 +115,21 @@ async def test_a_refusal_is_the_answers_text(server: ModelServer, stream: bool) 
         assert last.content == "".join(map(str, pieces)) == "I'm sorry"
 
 
+@pytest.mark.parametrize(("finish", "done", "whole"), [("stop", b"", True), (None, DONE, True), (None, b"", False)])
+async def test_a_stream_whose_answer_has_no_end_has_broken_off(finish: str | None, done: bytes, whole: bool) -> None:
+    """As a proxy ends one that gives up: with a clean end of the body."""
+    begun, ended = (
+        {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+        for choice in (
+            {"index": 0, "delta": {"content": "Hel"}, "finish_reason": None},
+            {"index": 0, "delta": {"content": "lo"}, "finish_reason": finish},
+        )
+    )
+    found, error = await fed([b"data: %b\n\n" % dumps(each) for each in (begun, ended)] + [done])
+    assert [each["choices"][0]["delta"]["content"] for each, _ in found] == ["Hel", "lo"]
+    assert (error is None) is whole
+
+
 async def fed(parts: list[bytes], kind: type[AsyncOpenAI] = NotingOpenAI) -> Any:
     http = bounded_client(WIRE, kind=feeding(DefaultAsyncHttpxClient, parts))
     async with made(kind, "http://test/v1", http_client=http) as client:
@@ -171,12 +187,12 @@ async def test_streamed_calls_are_told_apart(server: ModelServer, pieces: list[A
 
 
 PIECE = STREAMS["no [DONE]"].partition(b"\n\n")[0] + b"\n\n"
-DONE = b"data: [DONE]\n\n"
+LAST = PIECE.replace(b'"finish_reason":null', b'"finish_reason":"stop"')
 
 
 async def test_a_connection_is_used_again(wire: Wire) -> None:
     """Also where the end of an answer comes after [DONE], which is not waited for without end."""
-    wire.answers = [[PIECE, DONE, b""], [PIECE + DONE, b"data: {}\n\n", b""], [PIECE, DONE, None], [PIECE, b""]]
+    wire.answers = [[PIECE, DONE, b""], [PIECE + DONE, b"data: {}\n\n", b""], [PIECE, DONE, None], [LAST, b""]]
     async with made(NotingOpenAI, f"{wire.url}/v1") as client:
         for number, connections in enumerate([1, 1, 1, 2]):
             found, error = await chunks_of(client)

@@ -111,14 +111,22 @@ class _Chunks(AsyncStream[ChatCompletionChunk]):
 
 
 class _NotedStream(Noted, _Chunks):
+    is_begun = is_finished = False
+
     def note(self, piece: ChatCompletionChunk, length: AnswerLength) -> None:
         self.notes.take(piece)
+        if piece.choices:
+            self.is_begun, self.is_finished = True, self.is_finished or bool(piece.choices[0].finish_reason)
         length.of_openai(piece)
 
 
 class _ReadStream(Read, _NotedStream):
     ends = (b"[DONE]",)
     timed_out, broken = APITimeoutError, APIConnectionError
+
+    def check_end(self) -> None:
+        if self.is_begun and not self.is_finished:
+            raise APIConnectionError(request=self.response.request)
 
     def piece(self, name: bytes, data: bytes) -> ChatCompletionChunk | None:
         if not data:

@@ -94,6 +94,9 @@ class Read(Noted):
         """
         raise NotImplementedError
 
+    def check_end(self) -> None:
+        """The stream has ended without a last event. Raises the package's error where its answer has no end."""
+
     def __init__(self, **options: object) -> None:
         super().__init__(**options)
         self._come = deque[tuple[bytes, bytes]]()  # Events that have come and were not handed on yet.
@@ -134,6 +137,7 @@ class Read(Noted):
                         return
                     if (piece := self.piece(name, data)) is not None:
                         yield piece
+            self.check_end()
         except Exception as error:
             # By name: the packages use httpx or httpx2.
             names = {cls.__name__ for cls in type(error).__mro__}
