@@ -187,12 +187,16 @@ class MessageWriter(CompletionWriter):
         used: JsonObject = whole["usage"]
         usage = _usage_of(used)
         cached: JsonObject = used.get("prompt_tokens_details") or {}
-        if read := cached.get("cached_tokens"):
-            # Anthropic's `input_tokens` are those that no cache had.
-            usage |= {"input_tokens": used["prompt_tokens"] - read, "cache_read_input_tokens": read}
+        for name, kind in _OF_CACHE.items():
+            if tokens := cached.get(kind):
+                usage |= {"input_tokens": usage["input_tokens"] - tokens, name: tokens}
         reason = "tool_use" if calls else _STOPS.get(choice["finish_reason"], "end_turn")
         told = {"content": content, "stop_reason": reason, "usage": usage, "drsai": whole["drsai"]}
         return {**self.empty, **told}
+
+
+_OF_CACHE: Final = {"cache_read_input_tokens": "cached_tokens", "cache_creation_input_tokens": "cache_write_tokens"}
+"""Anthropic's `input_tokens` are those that no cache had, and that none has got."""
 
 
 class SideMessage(SideCompletion):

@@ -88,6 +88,19 @@ def model_routes(engine: Engine, models: ModelClientFactory | None = None) -> AP
     return router
 
 
+_NO: Final[JsonObject] = {"supported": False}
+_LACKING: Final[JsonObject] = {
+    **dict.fromkeys(("batch", "citations", "code_execution", "context_management", "pdf_input"), _NO),
+    "effort": {**_NO, **dict.fromkeys(("low", "medium", "high", "max"), _NO)},
+    "server_tools": {**_NO, "code_execution": _NO, "web_search": _NO},
+    "thinking": {
+        **_NO,
+        "types": {"disabled": {"supported": True}, **dict.fromkeys(("adaptive", "between_tools", "enabled"), _NO)},
+    },
+}
+"""What Anthropic's clients are told of that no model has here."""
+
+
 def _known(facts: ModelFacts, *, offers: bool) -> JsonObject:
     """Return what is known of a model. `offers`: the team lets its clients' tools be called."""
     tools = facts.tools and offers
@@ -105,8 +118,6 @@ def _known(facts: ModelFacts, *, offers: bool) -> JsonObject:
             "tools": tools,
             "image_input": {"supported": facts.vision},
             "structured_outputs": {"supported": facts.structured_output},
-            "thinking": {"supported": False},
-            "batch": {"supported": False},
-            "pdf_input": {"supported": False},
+            **_LACKING,
         },
     }

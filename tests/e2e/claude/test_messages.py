@@ -232,6 +232,17 @@ async def test_tokens_are_counted(claude: Claude, model: ModelServer) -> None:
     assert model.requests == []
 
 
+async def test_what_a_cache_had_and_got_is_told_apart(claude: Claude, model: ModelServer) -> None:
+    client, _ = await claude()
+    details = {"prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 3}}
+    model.script(None, lambda _: Reply("Hi.", details=details))
+    asked: Any = {"model": "assistant", "max_tokens": 99, "messages": [{"role": "user", "content": "Hi"}]}
+    async with client.messages.stream(**asked) as stream:
+        streamed = await stream.get_final_message()
+    for usage in (streamed.usage, (await client.messages.create(**asked)).usage):
+        assert (usage.input_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens) == (3, 4, 3)
+
+
 async def test_models_are_listed(claude: Claude) -> None:
     client, _ = await claude(model_context=5000, model_vision=True)
     [assistant, writers] = [each async for each in client.models.list()]
@@ -239,6 +250,7 @@ async def test_models_are_listed(claude: Claude) -> None:
     assert assistant.max_input_tokens == 5000
     assert assistant.capabilities is not None
     assert assistant.capabilities.image_input.supported
+    type(assistant.capabilities).model_validate(assistant.capabilities.to_dict())
     assert assistant.created_at.tzinfo is not None
     assert writers.id == "writers"
     assert [each.id async for each in client.models.list(limit=1)] == ["assistant", "writers"]
