@@ -38,6 +38,7 @@ TEXTS: Final = {
     "speed": "must be 'standard'",
     "top_k": "is not supported: OpenAI-compatible endpoints do not know it; leave it out",
     "user_profile_id": _GONE,
+    "thread": "is not supported: send the whole conversation, or name it by `thread_id`",
     "thinking": "must be enabled with a `budget_tokens` of at least 1024, adaptive, or disabled",
     "system": "must be a text, or a list of text blocks",
     "tools.type": "must be 'custom', or the type of a tool of Anthropic's own, which is left aside",
@@ -245,3 +246,4 @@ class MessagesBody(Prompt):
     speed: Literal["standard"] | None = None
     top_k: None = None
     user_profile_id: None = None
+    thread: None = None

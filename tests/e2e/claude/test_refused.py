@@ -19,6 +19,7 @@ SEARCH: Any = {"type": "web_search_20250305", "name": "web_search"}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"extra_body": {"top_k": 5}}, "top_k"),
     ({"container": "c"}, "container"),
+    ({"extra_body": {"thread": {"type": "continue", "previous_message_id": "msg_1"}}}, "thread"),
     ({"extra_body": {"mcp_servers": [{}]}}, "mcp_servers"),
     ({"extra_body": {"temperature": 1.5}}, "temperature"),
     ({"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking"),
