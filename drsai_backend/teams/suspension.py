@@ -157,8 +157,8 @@ class InputBroker:
         return [result for answer in self.answers for result in answer.get("results", ())]
 
     def _place(self, path: str) -> str:
-        """Where in the turn an agent asks now. A call whose result is recorded is not made again, and asks nothing
-        then; so its questions do not count with those of others."""
+        """Return where in the turn an agent asks now. A call whose result is recorded is not made again, and asks
+        nothing then; so its questions do not count with those of others."""
         branch = current_branch.get()
         while branch is not None and not branch.call:
             branch = branch.parent

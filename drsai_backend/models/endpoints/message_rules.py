@@ -155,7 +155,7 @@ class MessageRules:
         return None if lesson == used else lesson
 
     def learn(self, where: Where, lesson: Rules) -> None:
-        """From now on go by a lesson, as its endpoint has taken messages that followed it."""
+        """Go by a lesson from now on, as its endpoint has taken messages that followed it."""
         if where not in self._learnt:
             if len(self._learnt) >= _KEPT:
                 self._learnt.popitem(last=False)
