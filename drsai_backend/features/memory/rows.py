@@ -160,8 +160,8 @@ def is_to_rebuild(session: Session, owner: Owner, vectors: Vectors) -> bool:
 def rebuild(session: Session, owner: Owner, vectors: Vectors) -> Sequence[str] | None:
     """Do a part of what a person's memories need to be found by vectors of another model: some are put into an index
     that takes the place of theirs once it has all, or some of what is left of the one before are removed. Until then
-    theirs is searched. Whoever was killed has left an index that the next one goes on with: what ends is taken out of
-    all, so that it has none but current ones.
+    theirs is searched. Whoever was killed has left an index that the next one continues: what ends is taken out of all,
+    so that it has none but current ones.
 
     Returns:
         Texts whose vectors are to be given with the next call, where there are any; None: there is nothing to do.
@@ -183,7 +183,13 @@ def rebuild(session: Session, owner: Owner, vectors: Vectors) -> Sequence[str] |
     there = sa.select(_entry.c.ref).where(_entry.c.index_id == index)
     lacking = _rows(session, owner, _IS_CURRENT, _memory.c.memory_id.not_in(there), limit=_PART)
     if not lacking:
-        _set(session, owner, index_key=index)
+        # Workers of the release before take what ends out of the person's own index alone.
+        current = sa.select(_memory.c.memory_id).where(*owned_by(_memory, owner), _IS_CURRENT)
+        over = session.connection().execute(there.where(_entry.c.ref.not_in(current)).limit(_PART)).scalars().all()
+        if over:
+            remove(session, index, over)
+        else:
+            _set(session, owner, index_key=index)
     elif ready := [each for each in lacking if each["text"] in vectors.of]:
         _index(session, index, [*map(_info, ready[:_AT_ONCE])], vectors)
     else:

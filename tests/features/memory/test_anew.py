@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from drsai_backend import DrSai
 from drsai_backend.datamodel import SearchEntry, SearchIndex, SearchVector, table_of
 from drsai_backend.datamodel.owner import Owner
+from drsai_backend.features.memory import rows
 from drsai_backend.features.memory.base import NewMemory
 from drsai_backend.features.memory.extension import Memory
 from tests.features.memory.learning import ANN, current
@@ -118,6 +119,25 @@ async def test_what_is_changed_forgotten_and_added_meanwhile(
     assert await indexed(plain) == [("large", texts)]
 
 
+async def test_what_a_worker_of_the_release_before_forgets_meanwhile(
+    plain: DrSai, later: DrSai, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows nothing of a second index."""
+
+    async def act() -> None:
+        memory = plain.extension(Memory)
+        known = {each.text: each.memory_id async for each in memory.every(ANN)}
+        with monkeypatch.context() as before:
+            before.setattr(rows, "_indexes", lambda session, owner: [rows.person_of(session, owner).index])
+            for text in TEXTS[:3]:
+                await memory.delete(ANN, known[text])
+        assert [len(texts) for _, texts in await indexed(plain)] == [2, 4]
+
+    at_part(monkeypatch, later, 3, act)
+    await later.extension(Memory).add(ANN, NewMemory(text=NEW))
+    assert await indexed(plain) == [("large", sorted((*TEXTS[3:], NEW)))]
+
+
 @pytest.mark.parametrize("is_user", [False, True])
 async def test_all_is_forgotten_meanwhile(
     plain: DrSai, later: DrSai, monkeypatch: pytest.MonkeyPatch, is_user: bool
@@ -131,7 +151,7 @@ async def test_all_is_forgotten_meanwhile(
     assert await indexed(plain) == [("large", [NEW])]
 
 
-async def test_who_is_cut_off_has_left_what_the_next_one_goes_on_with(
+async def test_who_is_cut_off_has_left_what_the_next_one_continues(
     plain: DrSai, later: DrSai, make: Callable[..., DrSai], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def cut() -> None:
