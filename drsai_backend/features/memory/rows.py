@@ -10,7 +10,7 @@ import re
 import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 import sqlalchemy as sa
@@ -73,6 +73,8 @@ _AT_ONCE: Final = 16
 """Memories that one transaction puts into an index that is made anew: others who write wait meanwhile."""
 _PART: Final = 64
 """Texts whose vectors are asked for at a time, and entries of an index of before that one transaction removes."""
+_ITS_OWN: Final = timedelta(minutes=10)
+"""For how long an index is let alone by processes that embed by another model."""
 _MOST_THEN: Final = 1_000
 """Versions that are over which are looked through for what was known before a thread was rewound."""
 LISTED: Final = Cursor((_memory.c.id,))
@@ -153,31 +155,32 @@ def index_of(session: Session, owner: Owner, vectors: Vectors | None) -> tuple[i
 
 def is_to_rebuild(session: Session, owner: Owner, vectors: Vectors) -> bool:
     """Whether `rebuild` has anything to do."""
-    person = person_of(session, owner)
-    return person.index is not None and (not person.takes(vectors) or len(_indexes(session, owner)) > 1)
+    person, others = person_of(session, owner), _replaceable(session, owner, vectors)
+    return any(each != person.index for each in others) if person.takes(vectors) else person.index in others
 
 
 def rebuild(session: Session, owner: Owner, vectors: Vectors) -> Sequence[str] | None:
     """Do a part of what a person's memories need to be found by vectors of another model: some are put into an index
     that takes the place of theirs once it has all, or some of what is left of the one before are removed. Until then
     theirs is searched. Whoever was killed has left an index that the next one continues: what ends is taken out of all,
-    so that it has none but current ones.
+    so that it has none but current ones. Where the settings of processes differ, the index of one is left alone by
+    those of another model for ten minutes: they would undo each other's work for ever.
 
     Returns:
         Texts whose vectors are to be given with the next call, where there are any; None: there is nothing to do.
     """
     alone(session, KIND, *owner)
-    person, indexes = person_of(session, owner), _indexes(session, owner)
-    if person.index is None:
-        return None  # All was forgotten meanwhile.
+    person, others = person_of(session, owner), _replaceable(session, owner, vectors)
     if person.takes(vectors):
-        before = [each for each in indexes if each != person.index]
-        if not before:
+        before = next((each for each in others if each != person.index), None)
+        if before is None:
             return None
-        drop_index(session, before[0], limit=_PART)
+        drop_index(session, before, limit=_PART)
         return ()
-    taking = (_search.c.id.in_(indexes), _search.c.model == vectors.model, _search.c.dimensions == vectors.dimensions)
-    index = session.connection().execute(sa.select(_search.c.id).where(*taking)).scalar()
+    if person.index not in others:
+        return None  # All was forgotten meanwhile, or another model's has taken its place.
+    taking = (_search.c.model == vectors.model, _search.c.dimensions == vectors.dimensions)
+    index = next(iter(_indexes(session, owner, *taking)), None)
     if index is None:
         index = create_index(session, owner, KIND, model=vectors.model, dimensions=vectors.dimensions)
     there = sa.select(_entry.c.ref).where(_entry.c.index_id == index)
@@ -197,10 +200,17 @@ def rebuild(session: Session, owner: Owner, vectors: Vectors) -> Sequence[str] |
     return ()
 
 
-def _indexes(session: Session, owner: Owner) -> Sequence[int]:
+def _indexes(session: Session, owner: Owner, *terms: sa.ColumnElement[bool]) -> Sequence[int]:
     """Return a person's index, and those that are to take its place or have had it."""
-    query = sa.select(_search.c.id).where(*owned_by(_search, owner), _search.c.kind == KIND).order_by(_search.c.id)
-    return session.connection().execute(query).scalars().all()
+    query = sa.select(_search.c.id).where(*owned_by(_search, owner), _search.c.kind == KIND, *terms)
+    return session.connection().execute(query.order_by(_search.c.id)).scalars().all()
+
+
+def _replaceable(session: Session, owner: Owner, vectors: Vectors) -> Sequence[int]:
+    """Return a person's indexes without those that a process of another model has just begun."""
+    c = _search.c
+    is_own = sa.or_(c.model.is_(None), sa.and_(c.model == vectors.model, c.dimensions == vectors.dimensions))
+    return _indexes(session, owner, sa.or_(is_own, c.created_at < utcnow() - _ITS_OWN))
 
 
 def _take_out(session: Session, owner: Owner, memory_id: str) -> None:

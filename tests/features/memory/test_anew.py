@@ -17,7 +17,7 @@ from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.memory import rows
 from drsai_backend.features.memory.base import NewMemory
 from drsai_backend.features.memory.extension import Memory
-from tests.features.memory.learning import ANN, current
+from tests.features.memory.learning import ANN, aged, current
 from tests.features.memory.test_found import longer, meaning
 from tests.support.model_server import Failure, ModelRequest, ModelServer
 
@@ -44,6 +44,7 @@ async def plain(make: Callable[..., DrSai], model: ModelServer, parts: None) -> 
     async with make(memory=False, embeddings_model="small") as drsai:
         for text in TEXTS:
             await drsai.extension(Memory).add(ANN, NewMemory(text=text))
+        await aged(drsai)
         yield drsai
 
 
@@ -124,11 +125,14 @@ async def test_what_a_worker_of_the_release_before_forgets_meanwhile(
 ) -> None:
     """It knows nothing of a second index."""
 
+    def own_index(session: Session, owner: Owner) -> list[int | None]:
+        return [rows.person_of(session, owner).index]
+
     async def act() -> None:
         memory = plain.extension(Memory)
         known = {each.text: each.memory_id async for each in memory.every(ANN)}
         with monkeypatch.context() as before:
-            before.setattr(rows, "_indexes", lambda session, owner: [rows.person_of(session, owner).index])
+            before.setattr(rows, "_indexes", own_index)
             for text in TEXTS[:3]:
                 await memory.delete(ANN, known[text])
         assert [len(texts) for _, texts in await indexed(plain)] == [2, 4]
@@ -188,3 +192,21 @@ async def test_an_endpoint_that_fails_meanwhile(plain: DrSai, later: DrSai, mode
     assert "chess" in (await later.extension(Memory).search(ANN, "chess?")).items[0].memory.text
     await later.extension(Memory).add(ANN, NewMemory(text=NEW))
     assert await indexed(plain) == [("large", sorted((*TEXTS, "The user plays chess.", NEW)))]
+
+
+async def test_processes_of_two_models_do_not_undo_each_others_work(
+    plain: DrSai, later: DrSai, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """During a rollout, what the one of the earlier model remembers is found by its words, until all are later ones."""
+    said = iter(("The user plays chess.", "The user plays go."))
+
+    async def remembered() -> None:
+        await plain.extension(Memory).add(ANN, NewMemory(text=next(said)))
+
+    at_part(monkeypatch, later, 3, remembered)
+    await later.extension(Memory).add(ANN, NewMemory(text=NEW))
+    there = ("large", sorted((*TEXTS, NEW, "The user plays chess.")))
+    assert await indexed(plain) == [there]
+    await remembered()
+    assert await indexed(plain) == [there]
+    assert "go" in (await plain.extension(Memory).search(ANN, "go?")).items[0].memory.text

@@ -23,7 +23,7 @@ from drsai_backend.features.memory import rows
 from drsai_backend.features.memory.base import NewMemory, shared_by
 from drsai_backend.features.memory.extension import Memory
 from drsai_backend.features.memory.recall import RecallOptions
-from tests.features.memory.learning import ANN, current, learnt
+from tests.features.memory.learning import ANN, aged, current, learnt
 from tests.features.memory.scripted import FIND
 from tests.features.memory.test_recall import Listener
 from tests.support.commands import Commands, clean_environment
@@ -74,6 +74,7 @@ async def test_vectors_find_what_words_do_not(make: Callable[..., DrSai], model:
         memory = drsai.extension(Memory)
         assert (await memory.search(ANN, "Which animal waits for me?")).items == []
         assert (await memory.search(ANN, "Rex?")).items[0].memory.text == texts[0]
+        await aged(drsai)
         await memory.add(ANN, NewMemory(text="The user owns a house."))
         assert (await memory.search(ANN, "Which animal waits for me?")).items[0].memory.text == texts[0]
     assert ["Rex" in each for each in ear.shown] == [False, True]
@@ -98,6 +99,7 @@ async def test_old_vectors_serve_while_the_endpoint_has_their_model(
         assert "Rex" in ear.shown[-1]
         assert "Tea" in ear.shown[-1]
         # With the next one all are embedded anew.
+        await aged(drsai)
         await memory.add(ANN, NewMemory(text="The user likes tea."))
         person = await drsai.database.read(partial(rows.person_of, owner=ANN))
         assert (person.model, person.dimensions) == ("large", 8)
