@@ -93,6 +93,7 @@ class ModelCalls(Extension):
 
         Raises:
             InvalidRequest: the request is not kept as a whole, or is of another form than the model's requests.
+            SwitchedOff: an operator has switched off the model, the owner's tenant or all.
             RunFailed: the model has failed; `run_code` says how.
         """
         from drsai_backend.models.calls.exchanges import ask_again, changed
@@ -101,10 +102,13 @@ class ModelCalls(Extension):
         models, since = self.host.models, time.monotonic()
         if call.form is None or models is None:
             raise InvalidRequest(call.reason or "there are no models here", param="call_id")
-        client = models.create(model or (call.profile if call.profile in models.profiles.profiles else call.model))
+        asked = model or (call.profile if call.profile in models.profiles.profiles else call.model)
+        client = models.create(asked)
         # Of a profile its own model, and no other one in its place.
         client = getattr(client, "continuing_client", lambda: client)()
         name: str | None = getattr(client, "_create_args", {}).get("model", model)
+        for each in filter(None, (asked, name)) if models.switches.off else ():
+            models.switches.check(owner.tenant, "model", each)
         request = changed(call.model_dump(), system, model and name)
         try:
             answer, notes = await ask_again(client, call.form, request)

@@ -18,10 +18,11 @@ from pydantic import SecretStr
 
 from drsai_backend import AssistantAgent, DrSai, RunContext
 from drsai_backend.access.principal import ROLES, Principal
+from drsai_backend.access.switchboard import SwitchKind
 from drsai_backend.database import DatabaseManager
 from drsai_backend.datamodel import AutoGenMessage, KeptCall, Run, UsageEntry, table_of
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import ConfigurationError, InvalidRequest, NotFound, RunFailed
+from drsai_backend.errors import ConfigurationError, InvalidRequest, NotFound, RunFailed, SwitchedOff
 from drsai_backend.features.model_calls import rows
 from drsai_backend.features.model_calls.extension import ModelCalls
 from tests.support.commands import Command, Commands
@@ -316,6 +317,34 @@ async def test_a_request_is_sent_again(drsai: DrSai, model: ModelServer, team: s
         await calls_of(drsai).replay(last, ANN, "gpt-4o")
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "tenant"),
+    [("model", "gpt-4o-mini", "default"), ("model", "mini", None), ("tenant", "default", None), ("all", "", None)],
+)
+async def test_what_is_switched_off_is_not_sent_again(
+    make: Callable[..., DrSai], model: ModelServer, tmp_path: Path, kind: SwitchKind, name: str, tenant: str | None
+) -> None:
+    """A profile asks its own model here, and no other one in its place."""
+    spare = {"model": "gpt-4o"}
+    profiles = {
+        "default": "mini",
+        "profiles": {"mini": {"model": "gpt-4o-mini", "fallback": ["spare"]}, "spare": spare},
+    }
+    file = tmp_path / "models.json"
+    file.write_text(json.dumps(profiles))
+    async with make(models=file) as drsai:
+        call = await calls_of(drsai).get(ANN, await asked(drsai, "plain"), "1-1")
+        await drsai.switches.off(kind, name, message="It rests until six.", tenant=tenant)
+        for named in (None, "mini"):
+            with pytest.raises(SwitchedOff, match=r"It rests until six\."):
+                await calls_of(drsai).replay(call, ANN, named)
+        assert len(model.requests) == 1
+        if kind == "model":
+            assert (await calls_of(drsai).replay(call, ANN, "spare"))["model"] == "gpt-4o"
+        await drsai.switches.on(kind, name, tenant=tenant)
+        assert (await calls_of(drsai).replay(call, ANN))["model"] == "gpt-4o-mini"
+
+
 @pytest.fixture
 def typed(commands: Commands, database_url: str, model: ModelServer, tmp_path: Path) -> Any:
     def run(*words: str, code: int = 0) -> Command:
@@ -346,6 +375,9 @@ async def test_the_commands(db: DatabaseManager, make: Callable[..., DrSai], typ
     assert "now: gpt-4o-mini" in beside
     again = json.loads(typed("replay", run_id, "1-2", "--system", "Say no dates.", "--json").stdout)
     assert again["request"]["messages"][0]["content"] == "Say no dates."
+    async with make() as drsai:
+        await drsai.switches.off("model", "gpt-4o", message="It rests until six.")
+    assert "It rests until six." in typed("replay", run_id, "1-2", "--model", "gpt-4o", code=1).stderr
     refused = ("replay", run_id, "1-2", "--prompt")
     assert "No such file" in typed(*refused, "none.txt", code=1).stderr
     assert "Nobody is here to be asked" in typed("forget", "--older-than", "0d", code=1).stderr
