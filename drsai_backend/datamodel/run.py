@@ -75,6 +75,8 @@ class Run(Record, table=True):
     __table_args__ = (
         sa.UniqueConstraint("run_id"),
         sa.Index(None, "thread_key"),
+        # For those who follow a thread: in the order of its runs' beginnings.
+        sa.Index(None, "thread_key", "epoch"),
         partial_index("ix_run_live", "status = 'running'", "thread_key"),
         partial_index(
             "uq_run_idempotency", "idempotency_key IS NOT NULL", "thread_key", "idempotency_key", unique=True

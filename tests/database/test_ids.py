@@ -34,7 +34,7 @@ _NEWER |= {"budgetrule", "budgetstate"}
 _NEWER |= {"storedconfig"}
 _NEWER |= {"encryptionkey"}
 """Tables that did."""
-_NEWER_INDEXES = {"ix_run_newest", "ix_run_failed", "ix_run_joined", "ix_thread_of_tenant"}
+_NEWER_INDEXES = {"ix_run_newest", "ix_run_failed", "ix_run_joined", "ix_run_thread_key_epoch", "ix_thread_of_tenant"}
 """Indexes of older tables that did."""
 Rows = dict[str, list[Any]]
 

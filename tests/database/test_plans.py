@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.model_answers import forget_answers_of
+from drsai_backend.database.runs.log import read_log
 from drsai_backend.database.runs.reads import users_joined
 from drsai_backend.database.runs.repeats import find_part
 from drsai_backend.database.runs.statements import tell
@@ -18,6 +19,7 @@ from drsai_backend.database.webhooks import raising
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.usage.rows import fold
+from tests.support.every_row import add_thread
 from tests.support.plans import explained
 
 
@@ -88,3 +90,18 @@ async def test_calls_of_which_sums_are_made_are_found_by_their_age(db: DatabaseM
     assert len(plans) == 1
     assert "ix_usageentry_call" in plans[0]
     assert "SCAN" not in plans[0]
+
+
+async def test_what_a_follower_of_a_thread_has_not_heard_is_found_by_the_epoch(db: DatabaseManager) -> None:
+    """However many runs its thread has."""
+
+    def look(session: Session) -> list[str]:
+        key = add_thread(session, "ann", "t")
+        with explained(session) as plans:
+            assert read_log(session, key, seq=0, epoch=1)
+        return [plan for plan in plans if "run" in plan]
+
+    plans = await db.database.write(look)
+    [plan] = [plan for plan in plans if "epoch" in plan]
+    assert "ix_run_thread_key_epoch" in plan
+    assert not re.search("SCAN run|Seq Scan|TEMP B-TREE|(?<!Incremental )Sort  ", plan), plan
