@@ -11,6 +11,7 @@ from tests.e2e.conftest import Serve, Service
 from tests.support.model_server import ModelServer
 
 IMAGE = f"data:image/png;base64,{png()}"
+HELLO = [{"role": "user", "content": "Hi."}]
 BLOCK = {"type": "base64", "media_type": "image/png", "data": png()}
 
 
@@ -77,6 +78,26 @@ async def test_fields_that_nobody_reads_are_named(service: Service, model: Model
     parts = [{"type": "image_url", "image_url": {"url": IMAGE, "detail": "auto"}}]
     answer = await sent(service, "chat/completions", {"role": "user", "content": parts, "name": "user"})
     assert (answer.status_code, answer.headers.get("x-ignored-fields")) == (200, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "number"),
+    [
+        ("chat/completions", "n", 1),
+        ("chat/completions", "top_logprobs", 0),
+        ("responses", "top_logprobs", 0),
+        ("completions", "n", 1),
+        ("completions", "best_of", 1),
+    ],
+)
+async def test_true_is_no_number(service: Service, path: str, field: str, number: int) -> None:
+    said = {"completions": {"prompt": "Hi."}, "responses": {"input": "Hi."}}.get(path, {"messages": HELLO})
+    for value, status in ((bool(number), 400), (number, 200), (float(number), 200), (None, 200)):
+        answer = await service.http.post(f"/v1/{path}", json={"model": "assistant", **said, field: value})
+        assert answer.status_code == status, answer.text
+        if status == 400:
+            error = answer.json()["error"]
+            assert (error["param"], error["message"].startswith(f"`{field}` ")) == (field, True)
 
 
 async def test_who_speaks(service: Service, model: ModelServer) -> None:

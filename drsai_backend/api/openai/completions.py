@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -19,7 +19,7 @@ from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.openai.chat.endpoint import ChatExchange, ChatRoute, describe_answers
 from drsai_backend.api.openai.chat.inputs import parse_call
 from drsai_backend.api.openai.chat.wire import CompletionWriter, TextWriter
-from drsai_backend.api.openai.messages import Wire
+from drsai_backend.api.openai.messages import IS_NUMBER, Wire
 from drsai_backend.api.openai.route import DONE, Sender
 from drsai_backend.api.openai.speech import Piece, Speech
 from drsai_backend.errors import InvalidRequest
@@ -61,8 +61,8 @@ class CompletionBody(Wire):
     prompt: str | list[str] = Field(description="A text, or a list of one.")
     echo: bool | None = Field(None, description="The answer begins with the prompt.")
     suffix: Literal[""] | None = Field(None, description="Not supported.")
-    best_of: Literal[1] | None = None
-    n: Literal[1] | None = None
+    best_of: Annotated[Literal[1], IS_NUMBER] | None = None
+    n: Annotated[Literal[1], IS_NUMBER] | None = None
     logprobs: None = Field(None, description="Not supported.")
     stream: bool | None = Field(None, description="Answer with server-sent events, as it is produced.")
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import Field
 
 from drsai_backend.api.http.json import dumps
-from drsai_backend.api.openai.messages import INT32, INT64, SCHEMA_BYTES, TextPart, Wire, optional
+from drsai_backend.api.openai.messages import INT32, INT64, IS_NUMBER, SCHEMA_BYTES, TextPart, Wire, optional
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import PARAMETERS, ModelParams
@@ -105,9 +105,9 @@ class ParameterFields(Wire):
     prompt_cache_key: str | None = optional(max_length=1024)
     prompt_cache_options: JsonObject | None = None
     prompt_cache_retention: Word | None = None
-    n: Literal[1] | None = optional(description="A thread continues with one answer.")
+    n: Annotated[Literal[1], IS_NUMBER] | None = optional(description="A thread continues with one answer.")
     logprobs: Literal[False] | None = optional(description="Not supported, as are the next four.")
-    top_logprobs: Literal[0] | None = None
+    top_logprobs: Annotated[Literal[0], IS_NUMBER] | None = None
     audio: None = None
     web_search_options: None = None
     moderation: None = None

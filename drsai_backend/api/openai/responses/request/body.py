@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from drsai_backend.api.openai.messages import (
     INT32,
     INT64,
+    IS_NUMBER,
     InlineFile,
     ModelKey,
     RecordingPart,
@@ -236,7 +237,7 @@ class ResponseBody(InputBody):
     tool_choice: ToolChoice | None = optional(description="Of the client's own tools.")
     parallel_tool_calls: bool | None = None
     max_tool_calls: None = optional(description="Cannot be bounded.")
-    top_logprobs: Literal[0] | None = optional(description="There are none.")
+    top_logprobs: Annotated[Literal[0], IS_NUMBER] | None = optional(description="There are none.")
     truncation: Literal["auto", "disabled"] | None = optional(description="The agents' model contexts decide it.")
     include: list[Annotated[str, Field(max_length=64)]] | None = optional(max_length=32)
     prompt: None = optional(description="No prompts are stored here.")
