@@ -26,12 +26,13 @@ AskKind = Literal["agent", "handoff", "approval", "tool_retry", "client_tool"]
 @dataclass(slots=True, eq=False)
 class Branch:
     """A part of a turn that runs beside others: one of several speakers, or a tool call, which `call` names. `question`
-    ends it alone."""
+    ends it alone. `is_over`: the result of the call is recorded; it is made for the states of its agents."""
 
     parent: Branch | None
     task: asyncio.Task[None] | None = None
     question: InputRequired | None = None
     call: str = ""
+    is_over: bool = False
 
     def ended(self, _: asyncio.Task[None]) -> None:
         """Let go of its task, whose context has this branch: a cycle."""
@@ -47,6 +48,20 @@ class Branch:
 
 current_branch: ContextVar[Branch | None] = ContextVar("current_branch", default=None)
 """The innermost branch that the running code belongs to; None: nothing runs beside it."""
+
+
+class CallOver(Exception):
+    """An agent that is a tool, or one of a team that is one, is about to do what it did not do before the end of its
+    call came: its endpoint failed then, or its time was over. The result is recorded, so nobody is told of this."""
+
+
+def check_over() -> None:
+    """Raise CallOver where the running code, which does something new, is part of a call whose result is recorded."""
+    branch = current_branch.get()
+    while branch is not None and not branch.is_over:
+        branch = branch.parent
+    if branch is not None:
+        raise CallOver("the call came to its end here, before the turn was repeated")
 
 
 @dataclass(eq=False, repr=False)
@@ -179,7 +194,9 @@ class InputBroker:
         return None
 
     def report(self, question: InputRequired) -> InputRequired:
-        """Have the branch that asks end, also where `question`, once raised, would be caught on its way. Any thread."""
+        """Have the branch that asks end, also where `question`, once raised, would be caught on its way. Any thread.
+        Raises CallOver where the result of the call that asks is recorded."""
+        check_over()
         loop, listener = self._loop, self._listener
         branch = current_branch.get()
         if branch is not None and branch.question is None:

@@ -32,6 +32,7 @@ from drsai_backend.json_types import JsonObject, storable_text
 from drsai_backend.models.answer import ModelAnswer, ReasonedResult, ToolAnswer
 from drsai_backend.models.calls.requests import Digested, ModelRequest, digest_of
 from drsai_backend.state.codec import decode_value, dump_json, encode_value
+from drsai_backend.teams.suspension import check_over
 
 ASKED: Final = "?0"
 RETURNED: Final = "="
@@ -186,6 +187,11 @@ class TurnSteps:
             raise self._failure
         return read_value(found.value)
 
+    def check_over(self) -> None:
+        """`suspension.check_over`, in a turn that is repeated."""
+        if self._recorded:
+            check_over()
+
     def keep(self, make: Callable[[], Step]) -> None:
         """Keep a step in memory. It is made when it is stored, if ever."""
         self._kept.append(make)
@@ -309,14 +315,17 @@ class AgentSteps:
 
         Raises:
             ReplayMismatch: the recorded answer is one to another request.
+            CallOver: there is none, as the agent's call came to its end without it.
         """
         number = self._asked
         if self.completed and isinstance(last := request.last[-1], FunctionExecutionResultMessage):
             for result in last.content:
                 if result.call_id in self.completed:
                     return number, ToolAnswer(content=result.content)
-        self._asked += 1
         value = self.turn.replay(self.path, f"m{number}", partial(request.digest, self._digested))
+        if value is None:
+            self.turn.check_over()
+        self._asked += 1
         if value is None:
             return number, None
         result = (ModelAnswer if "profile" in value else ReasonedResult).model_validate(value)
@@ -359,6 +368,7 @@ class AgentSteps:
         self._summaries += 1
         value = self.turn.replay(self.path, name, lambda: digest)
         if value is None:
+            self.turn.check_over()
             value = {"text": await make()}
             await self.turn.save(Step(self.path, name, digest, value))
         return value["text"]
@@ -410,6 +420,7 @@ class AgentSteps:
             result = CreateResult.model_validate(value)
             self._know_calls(number, result, replayed=True)
             return cast("list[FunctionCall]", result.content)[0]
+        self.turn.check_over()
         usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
         result = CreateResult(finish_reason="function_calls", content=[call], usage=usage, cached=False)
         self._know_calls(number, result, replayed=False)

@@ -87,6 +87,7 @@ class ToolCalls:
                 before a crash, or is asked by the tool. The agent's other calls have come to their end.
             StopRequested: he wants the run to stop.
             ReplayMismatch: the recorded result is one of another call.
+            CallOver: the call was not made before the end of the one that its agent works for.
         """
         name = self.steps.name_call(call.id, call.name)
         if (recorded := await self._recorded(call, name)) is not None:
@@ -94,6 +95,7 @@ class ToolCalls:
                 self.steps.complete(call.id, call.name)
             yield recorded
             return
+        over = self._returned(call, name)
         with self.calling(call.token) as task:
             made, result = await self._decide(call, name, task)
             if result is None and self._switches.off:
@@ -101,7 +103,7 @@ class ToolCalls:
             if result is None:
                 start = await self._start(made, name, call.approval)
                 try:
-                    async for item in self._run(made, name):
+                    async for item in self._run(made, name, is_over=over is not None):
                         if isinstance(item, ToolResult):
                             result = item
                         else:
@@ -113,6 +115,7 @@ class ToolCalls:
                     await self.wait_for_others(task)
                     raise self.broker.report(question) from None
                 self._turn.check()
+                result = over or result
                 assert result is not None, "a workbench ends with a result"
                 self._show_end(call, result)
             await self._record(call, name, result)
@@ -161,6 +164,16 @@ class ToolCalls:
         if call.tool.options.cites:
             self._turn.note_passages(self.steps.source, result.to_text())
         return result
+
+    def _returned(self, call: Call, name: CallName) -> ToolResult | None:
+        """Return the recorded result of a call that is made again, as agents have taken part in it. Raises CallOver
+        where this call is not to be made, as it is part of such a one."""
+        if name.step is not None:
+            self._turn.check_over()
+        if not (name.replayed and call.runs_agents):
+            return None
+        value = self._turn.replay(self.steps.path, f"{name.step}{RETURNED}")
+        return None if value is None else ToolResult.model_validate(value["result"])
 
     async def _record(self, call: Call, name: CallName, result: ToolResult) -> None:
         if call.tool.options.cites:
@@ -331,9 +344,9 @@ class ToolCalls:
 
     # --- beside others ------------------------------------------------------------------------------------------
 
-    async def _run(self, call: Call, name: CallName) -> AsyncGenerator[object, None]:
+    async def _run(self, call: Call, name: CallName, *, is_over: bool) -> AsyncGenerator[object, None]:
         """Make the call, in a task of its own, so that a question in it ends nothing else."""
-        branch = Branch(current_branch.get(), call=name.key)
+        branch = Branch(current_branch.get(), call=name.key, is_over=is_over)
         branch.task = task = asyncio.create_task(make_call(call, self._tool_run(call, name), call.token, branch))
         task.add_done_callback(call.ended)
         try:
