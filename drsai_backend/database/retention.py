@@ -29,6 +29,8 @@ OVER: Final = tuple(sorted(IDLE))
 """What a thread is of which nothing is under way."""
 
 BATCH: Final = 200
+LOOKED: Final = 5_000
+"""Threads that one transaction looks at, whosever they are: no index has them by their age."""
 
 NAMED: Final = (UserInput, SingleTask, Tasks, PlanCheck)
 """These name their thread by `user_id` and `thread_id`. The other tables refer to its key, and their rows go with it by
@@ -78,32 +80,40 @@ def prune(  # noqa: PLR0913 - which threads, in words of who prunes
     tenant: str | None = None,
     but: Sequence[str] = (),
     user_id: str | None = None,
+    after: int = 0,
     limit: int = BATCH,
+    looked: int = LOOKED,
     actor: Actor = PROGRAM,
-) -> int:
-    """Delete up to `limit` threads with all that belongs to them, and return how many: call it until it says 0.
+) -> tuple[int, int | None]:
+    """Delete up to `limit` threads with all that belongs to them, of the next `looked` behind the key `after`.
 
     Those of one of the `statuses` that have not changed for longer than `older_than`; by default those of which nothing
     is under way. Those that wait for results of their clients' tools count as completed. A thread with a live run or an
     input in its queue is never among them. Without `tenant`, or `user_id`: of all, `but` of these tenants. The audit
     log says how many of each tenant.
 
+    Returns:
+        How many, and what the next call is given as `after`; None: there are no threads behind it.
+
     Raises:
         InvalidRequest: `older_than` reaches back before the first year.
     """
-    columns = (_thread.c.id, *(_thread.c[name] for name in NAME))
+    key = _thread.c.id
     terms = _terms(session, older_than, statuses, tenant, user_id)
+    window = sa.select(key).where(key > after).order_by(key).limit(looked).subquery()
+    last = session.execute(sa.select(sa.func.max(window.c.id))).scalar_one()
+    if last is None:
+        return 0, None
+    terms.append(key.between(after + 1, last))
     if but:
         terms.append(_thread.c.tenant.not_in(but))
-    query = sa.select(*columns).where(*terms)
+    query = sa.select(key, *(_thread.c[name] for name in NAME)).where(*terms)
     # Locked rows are in use.
-    # In the order of the index that has those of a user.
-    oldest = query.order_by(_thread.c.updated_at, _thread.c.id).limit(limit)
-    rows = session.execute(oldest.with_for_update(skip_locked=True)).all()
+    rows = session.execute(query.order_by(key).limit(limit).with_for_update(skip_locked=True)).all()
     for where, count in Counter(row.tenant for row in rows).items():
         detail: JsonObject = {"threads": count, "older_than_seconds": older_than.total_seconds(), "user_id": user_id}
         audit(session, actor, Action.THREADS_PRUNED, where, where, detail)
-    return delete_threads(session, rows)
+    return delete_threads(session, rows), rows[-1].id if len(rows) == limit else last
 
 
 def delete_matching(session: Session, terms: Iterable[sa.ColumnElement[bool]], actor: Actor) -> int:
@@ -162,7 +172,8 @@ def _terms(
         sa.not_(sa.func.coalesce(is_live(session.get_bind().dialect.name), sa.false())),
     ]
     whose = {"tenant": tenant, "user_id": user_id}
-    return [*terms, *(_thread.c[name] == value for name, value in whose.items() if value is not None)]
+    # Not by the indexes of a tenant's and of a user's threads, which are more than a transaction looks at.
+    return [*terms, *(_thread.c[name] + "" == value for name, value in whose.items() if value is not None)]
 
 
 def time_before(older_than: timedelta, *, only_past: bool = False) -> datetime:

@@ -487,7 +487,9 @@ class Engine(StoredThreads):
                 pass
         total = 0
         for rule in rules(self._settings.retention_days, self._settings.retention):
-            while deleted := await self.db.database.write(partial(prune, **rule._asdict())):
+            after: int | None = 0
+            while after is not None:
+                deleted, after = await self.db.database.write(partial(prune, after=after, **rule._asdict()))
                 total += deleted
         return total
 

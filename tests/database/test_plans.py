@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database import DatabaseManager
 from drsai_backend.database.model_answers import forget_answers_of
+from drsai_backend.database.retention import prune
 from drsai_backend.database.runs.log import read_log
 from drsai_backend.database.runs.reads import users_joined
 from drsai_backend.database.runs.repeats import find_part
@@ -105,3 +107,21 @@ async def test_what_a_follower_of_a_thread_has_not_heard_is_found_by_the_epoch(d
     [plan] = [plan for plan in plans if "epoch" in plan]
     assert "ix_run_thread_key_epoch" in plan
     assert not re.search("SCAN run|Seq Scan|TEMP B-TREE|(?<!Incremental )Sort  ", plan), plan
+
+
+async def test_a_pass_of_the_retention_looks_at_some_threads(db: DatabaseManager) -> None:
+    """However many there are, whosever they are, and whatever it is asked for."""
+
+    def look(session: Session) -> list[str]:
+        add_thread(session, "ann", "t", updated_at=utcnow())
+        with explained(session) as plans:
+            for tenant, user in ((None, None), ("default", None), ("default", "ann")):
+                prune(session, older_than=timedelta(days=1), tenant=tenant, user_id=user)
+        return plans
+
+    plans = await db.database.write(look)
+    assert len(plans) == 6
+    for plan in plans[1::2]:
+        assert re.search(r"rowid>\? AND rowid<\?|Index Cond: \(\(id >= .* \(id <= ", plan), plan
+    for plan in plans[::2]:
+        assert re.search(r"SEARCH thread USING INTEGER PRIMARY KEY|pk_thread|thread_pkey", plan), plan

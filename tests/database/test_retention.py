@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ async def _by_manager(db: DatabaseManager) -> None:
 
 
 async def _by_age(db: DatabaseManager) -> None:
-    assert await db.database.write(lambda session: prune(session, older_than=DAY, user_id="ada")) == 1
+    assert (await db.database.write(lambda session: prune(session, older_than=DAY, user_id="ada")))[0] == 1
 
 
 @pytest.mark.parametrize("delete", [_by_manager, _by_age])
@@ -114,24 +115,32 @@ async def test_only_old_threads_of_which_nothing_is_under_way(db: DatabaseManage
     everything = await _left(db)
     mine: dict[str, Any] = {"older_than": DAY, "user_id": "ada"}
     assert await db.database.read(lambda session: count_prunable(session, **mine)) == 5
-    assert await db.database.write(lambda session: prune(session, **mine)) == 5
+    assert (await db.database.write(lambda session: prune(session, **mine)))[0] == 5
     over = {"old created", "old completed", "old stopped", "old error", "old client_tool"}
     assert await _left(db) == everything - over
-    waiting = {"older_than": DAY, "statuses": [RunStatus.AWAITING_INPUT, RunStatus.RUNNING]}
-    assert await db.database.write(lambda session: prune(session, **waiting)) == 3
+    waiting: dict[str, Any] = {"older_than": DAY, "statuses": [RunStatus.AWAITING_INPUT, RunStatus.RUNNING]}
+    assert (await db.database.write(lambda session: prune(session, **waiting)))[0] == 3
     assert await _left(db) == everything - over - {"old awaiting_input", "old running", "old approval"}
-    assert await db.database.write(lambda session: prune(session, older_than=DAY)) == 1
+    assert (await db.database.write(lambda session: prune(session, older_than=DAY)))[0] == 1
     assert "old of bob" not in await _left(db)
 
 
-async def test_it_goes_in_batches(db: DatabaseManager) -> None:
+@pytest.mark.parametrize("bounds", [{"limit": 2}, {"looked": 3}])
+async def test_it_goes_in_batches(db: DatabaseManager, bounds: dict[str, int]) -> None:
     def store(session: Session) -> None:
-        for number in range(5):
-            _add(session, f"{number}", 2 * DAY)
+        for number in range(6):
+            _add(session, f"{number}", 2 * DAY if number % 3 else DAY / 2)
 
     await db.database.write(store)
-    counts = [await db.database.write(lambda session: prune(session, older_than=DAY, limit=2)) for _ in range(4)]
-    assert counts == [2, 2, 1, 0]
+    found: list[int] = []
+    after: int | None = 0
+    while after is not None:
+        look = partial(prune, older_than=DAY, user_id="ada", after=after, **bounds)
+        deleted, after = await db.database.write(look)
+        found.append(deleted)
+    assert found[:2] == [2, 2]
+    assert not any(found[2:])
+    assert await _left(db) == {"0", "3"}
 
 
 async def test_an_age_without_end(db: DatabaseManager) -> None:
@@ -189,7 +198,7 @@ async def test_more_days_than_there_are_dates_keep_all(db: DatabaseManager) -> N
     for said in ({"retention_days": 1_000_000}, {"retention": {"*": 1_000_000}}):
         days = Settings(_env_file=None, **said)  # type: ignore[arg-type]
         [rule] = rules(days.retention_days, days.retention)
-        assert await db.database.write(lambda session, rule=rule: prune(session, **rule._asdict())) == 0
+        assert (await db.database.write(lambda session, rule=rule: prune(session, **rule._asdict())))[0] == 0
     assert await _left(db) == {"old"}
 
 

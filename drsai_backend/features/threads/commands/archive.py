@@ -143,8 +143,9 @@ def prune(
             tell(f"{_count(count)} of {in_line(whose)} to delete", {"to_delete": count}, as_json=as_json)
             return
         confirm(f"Delete {_count(count)} of {whose}?", yes=yes)
-        deleted = 0  # in batches, each in a transaction of its own
-        while batch := database.write_sync(partial(retention.prune, **chosen, actor=CLI)):
+        deleted, after = 0, 0  # in batches, each in a transaction of its own
+        while after is not None:
+            batch, after = database.write_sync(partial(retention.prune, **chosen, after=after, actor=CLI))
             deleted += batch
     tell(f"deleted {_count(deleted)} of {in_line(whose)}", {"deleted": deleted}, as_json=as_json)
 
