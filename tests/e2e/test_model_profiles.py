@@ -12,6 +12,7 @@ from autogen_agentchat.teams import RoundRobinGroupChat
 from drsai_backend import AssistantAgent, RunContext, requires_approval
 from drsai_backend.datamodel import StoredAnswer
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
+from tests.api.bodies import image, png
 from tests.e2e.conftest import Serve
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
 
@@ -166,3 +167,25 @@ async def test_a_cached_answer_is_marked_and_goes_with_its_user(
     assert await service.drsai.db.get(StoredAnswer) == []
     await ask("d")
     assert [request.model for request in model.requests] == ["kept-http"] * 3
+
+
+async def test_a_turn_that_waits_goes_on_when_its_model_sees_images_no_more(
+    serve: Serve, model: ModelServer, tmp_path: Path
+) -> None:
+    def eyes(request: ModelRequest) -> Reply:
+        if request.messages[-1]["role"] == "tool":
+            return Reply("It is paid.")
+        return Reply(tool_calls=[ToolCall("pay", {"to": "ada"}, id="c1")])
+
+    model.script("eyes", eyes)
+    seeing, blind = ({"model": "eyes", "can": {"vision": each}} for each in (True, False))
+    first = await serve({"writer": clerk}, **profiles(tmp_path, fast=seeing))
+    asked = _asked(thread_id="t")
+    asked["messages"][0]["content"] = [{"type": "text", "text": "Pay."}, image(f"data:image/png;base64,{png()}")]
+    await first.http.post("/v1/chat/completions", json=asked)
+    await first.drsai.drain()
+    second = await serve({"writer": clerk}, **profiles(tmp_path, fast=blind))
+    answer = await second.http.post("/v1/chat/completions", json=_asked("yes", thread_id="t"))
+    assert "It is paid." in answer.json()["choices"][0]["message"]["content"], answer.text
+    seen, unseen = (json.dumps(request.messages) for request in model.requests)
+    assert ("image_url" in seen, "image_url" in unseen, "<image>" in unseen) == (True, False, True)

@@ -421,6 +421,7 @@ def inject(
                 asks=allotted.continuing,
                 images=images if workbenches else None,
                 recall=None if context.recalling is None else shown_to(path, part, tree, context.recalling, agent),
+                has_seen=agent.has_seen if steps.repeats else None,
             )
             run_client = run_client.with_steps(asking, manages=manages)
             setattr(part, "_model_client", facade(run_client))  # noqa: B010 - as above

@@ -31,6 +31,7 @@ from drsai_backend.errors import ReplayMismatch
 from drsai_backend.json_types import JsonObject, storable_text
 from drsai_backend.models.answer import ModelAnswer, ReasonedResult, ToolAnswer
 from drsai_backend.models.calls.requests import Digested, ModelRequest, digest_of
+from drsai_backend.models.fallback.routing import has_images
 from drsai_backend.state.codec import decode_value, dump_json, encode_value
 from drsai_backend.teams.suspension import check_over
 
@@ -39,6 +40,8 @@ RETURNED: Final = "="
 RECALLED: Final = "r"
 CHOSEN: Final = "chosen"
 """In the value of an answer: its calls are no calls of tools, but what a manager or a judge has decided."""
+SEEN: Final = "seen"
+"""In the value of an answer: it is one to a request with images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +335,10 @@ class AgentSteps:
         self._know_calls(number, result, replayed=True)
         return number, result
 
+    def has_seen(self) -> bool:
+        """Whether the answer that is asked for next is recorded, as one to a request with images."""
+        return SEEN in (self.turn.replay(self.path, f"m{self._asked}") or ())
+
     def not_answered(self, number: int) -> None:
         """See `AnswerSteps`."""
         if self._asked == number + 1:
@@ -348,8 +355,9 @@ class AgentSteps:
 
         def step() -> Step:
             chosen = {} if self.has_tools or isinstance(result.content, str) else {CHOSEN: True}
+            seen = {SEEN: True} if has_images(request.last) else {}
             digest = request.digest(self._digested)
-            return Step(self.path, f"m{number}", digest, {**result.model_dump(mode="json"), **chosen})
+            return Step(self.path, f"m{number}", digest, {**result.model_dump(mode="json"), **chosen, **seen})
 
         if isinstance(result.content, str):
             self.has_called = False
