@@ -1,12 +1,14 @@
-"""Event streams that are open when who reads them may not do so any more: they are cut within seconds."""
+"""Event streams that are open, and answers that are waited for, when who reads them may not do so any more: they are
+cut within seconds."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,14 @@ from fastapi import HTTPException
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
-from drsai_backend import DrSai
+from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import ROLES, Principal
 from drsai_backend.api import events
 from drsai_backend.api.http import stream
 from drsai_backend.datamodel.owner import Owner
+from tests.api.engine.conftest import OneModel
 from tests.support.teams.crew import Crew
-from tests.support.threads import QUICK, settings
+from tests.support.threads import QUICK, settings, until
 
 ANN, BOB = Owner("acme", "ann"), Owner("acme", "bob")
 THREAD, RUN = "/v1/threads/t/events", "/v1/runs/{run_id}/events"
@@ -40,6 +43,11 @@ class World:
     begun: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
     """Counts the answers that have their status: an error is then one of the stream."""
 
+    def ask(self, who: str, path: str, body: dict[str, Any]) -> asyncio.Task[httpx.Response]:
+        """The answer to a request, when it has come."""
+        headers = {"Authorization": f"Bearer {self.keys[who].key.get_secret_value()}"}
+        return asyncio.create_task(self.http.post(path, json=body, headers=headers))
+
     def read(self, who: str, path: str) -> asyncio.Task[httpx.Response]:
         """The whole of a stream, when it has ended."""
         params = {"owner": "ann"} if who != "ann" and path is THREAD else {}
@@ -48,10 +56,11 @@ class World:
 
 
 @asynccontextmanager
-async def _world(url: str, **more: Any) -> AsyncIterator[World]:
+async def _world(url: str, **more: Any) -> AsyncGenerator[World]:
     crew = Crew()
     crew.ann.hold()
-    async with DrSai({"crew": crew}, url, settings=settings(auth="required", **QUICK)) as drsai:
+    models = OneModel(crew.ann)
+    async with DrSai({"crew": crew}, url, settings=settings(auth="required", **QUICK), model_provider=models) as drsai:
         drsai.keys.stale_seconds = 0
         keys = {user.user_id: await drsai.keys.create(user, ["user"]) for user in (ANN, BOB)}
         handle = await drsai.user("ann", tenant="acme").start("crew", "secret", thread_id="t")
@@ -131,6 +140,20 @@ async def test_an_answer_in_a_thread_that_is_shared_no_longer(database_url: str)
         await _unshare(world)
         answer = await reading
         assert answer.status_code == 200, answer.text
+        assert "no thread 't'" in answer.text
+        assert (await world.drsai.user("ann", tenant="acme").get_thread("t")).status == "running"
+
+
+async def test_an_answer_that_is_waited_for_in_a_thread_that_is_shared_no_longer(database_url: str) -> None:
+    async with _world(database_url) as world, asyncio.timeout(30):
+        await world.drsai.user("ann", tenant="acme").share_thread("t", with_user="bob", right="write")
+        asked = {**ASKED, "stream": False, "thread_id": "t", "thread_owner": "ann", "on_busy": "steer"}
+        waiting = world.ask("bob", "/v1/chat/completions", asked)
+        await asyncio.sleep(0.5)
+        assert not waiting.done()
+        await _unshare(world)
+        answer = await waiting
+        assert answer.status_code == 404, answer.text
         assert "no thread 't'" in answer.text
         assert (await world.drsai.user("ann", tenant="acme").get_thread("t")).status == "running"
 
@@ -225,3 +248,41 @@ async def test_a_streamed_answer_is_cut_and_its_run_goes_on(database_url: str, p
                 status = (await world.http.get(f"/v1/runs/{run['run_id']}", headers=headers)).json()["status"]
                 await asyncio.sleep(0.02)
             assert status == "completed"
+
+
+WAITED: dict[str, dict[str, Any]] = {
+    **{path: {**body, "stream": False} for path, body in ANSWERS.items()},
+    "/api/v1/agent/execute": {"task": "x", "mode": "react"},
+}
+"""By route, a request whose answer is waited for."""
+
+
+@pytest.mark.parametrize("path", WAITED)
+async def test_an_answer_that_is_waited_for_is_refused_and_its_run_goes_on(database_url: str, path: str) -> None:
+    async with _world(database_url) as world, asyncio.timeout(60):
+        bob = world.drsai.user("bob", tenant="acme")
+
+        async def has(status: RunStatus) -> bool:
+            return [run.status for run in (await bob.list_runs(None)).items] == [status]
+
+        waiting = world.ask("bob", path, WAITED[path])
+        await until(partial(has, RunStatus.RUNNING))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        await _revoke(world)
+        answer = await waiting
+        assert answer.status_code == 401, answer.text
+        assert "revoked" in answer.text
+        assert await has(RunStatus.RUNNING)
+        world.crew.ann.release()
+        await until(partial(has, RunStatus.COMPLETED))
+
+
+async def test_a_title_that_is_waited_for(database_url: str) -> None:
+    async with _world(database_url) as world, asyncio.timeout(30):
+        waiting = world.ask("bob", "/v1/chat/completions", {**ASKED, "stream": False, "housekeeping": True})
+        await world.crew.ann.asked.wait()
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        await _revoke(world)
+        assert (await waiting).status_code == 401

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from fastapi import APIRouter, Depends, Path, Query, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
@@ -18,12 +19,14 @@ from drsai_backend.api.events import AfterStepEvent, LastStepEventId, LogRespons
 from drsai_backend.api.http.json import EVENTS, answers, dumps, json_response
 from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.http.parameters import AfterNumber, Limit, known_parameters
+from drsai_backend.api.http.stream import ClientLeft, Watch
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import run_headers
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.days import Moment
 from drsai_backend.definitions.modes import TEAMS, mode_of, modes_of
 from drsai_backend.json_types import JsonObject
+from drsai_backend.runs.feed.handle import Handle
 from drsai_backend.runs.steps.events import Mark
 from drsai_backend.runs.threads.queries import RunFilter
 
@@ -137,6 +140,15 @@ def _listed(since: datetime | None, until: datetime | None) -> RunFilter:
     return RunFilter(TEAMS, None, first, None if until is None else min(max(until, oldest), now))
 
 
+async def _end(handle: Handle, watch: Watch) -> None:
+    """Wait for a task's end. Raises ClientDisconnect, and why who waits may not read it any more."""
+    try:
+        with watch:
+            await handle.wait()
+    except ClientLeft:
+        raise ClientDisconnect from None
+
+
 def engine_routes(tasks: Tasks, web: Web) -> APIRouter:
     """The routes."""
     router = APIRouter(prefix=PREFIX, tags=["agent"], route_class=DetailRoute, dependencies=[Depends(known_parameters)])
@@ -151,7 +163,8 @@ def engine_routes(tasks: Tasks, web: Web) -> APIRouter:
         """Do a task, and tell how it went. Whoever leaves meanwhile finds it by its id later."""
         body = await read_fields(bodies, request, ExecuteBody)
         handle = await tasks.start(who, body, key)
-        await handle.wait()
+        still = still_reads(engine, handle.name, request, Scope.CHAT, who)
+        await _end(handle, Watch(request.receive, web.ping, still=still))
         answer = json_response(await tasks.whole(who, handle.run_id))
         answer.raw_headers.extend(run_headers(handle.thread_id, handle.run_id))
         return answer

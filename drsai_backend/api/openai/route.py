@@ -112,8 +112,8 @@ class Exchange(ABC):
         """Start its run; None: it gets none, and is answered aside. Raises as `Engine.start`."""
 
     async def aside(self, scope: ASGIScope, receive: Receive, send: Send, ping: float, still: Still) -> None:
-        """Answer a request that gets no run, after `start`. A client that leaves ends that; so does a stream whose
-        client may not ask any more (`still`)."""
+        """Answer a request that gets no run, after `start`. A client that leaves ends that; so does one that may
+        not ask any more (`still`)."""
         raise NotImplementedError
 
     @abstractmethod
@@ -222,7 +222,9 @@ class RunRoute(APIRoute):
                     return
                 response = await exchange.accepted(self._engine, who, handle, scope)
                 if response is None:
-                    response = await self._whole(exchange, handle, receive, is_keyed=is_keyed)
+                    response = await self._whole(
+                        exchange, handle, Watch(receive, self._ping, still=still), is_keyed=is_keyed
+                    )
         except ClientLeft:
             if exchange.stops(self._engine) and self._engine.repeats.withdraw(handle):
                 await self._cancel(who, handle)
@@ -240,9 +242,9 @@ class RunRoute(APIRoute):
         else:
             await still_reads(self._engine, handle.name, Request(scope), self.scope, who)()
 
-    async def _whole(self, exchange: Exchange, handle: Handle, receive: Receive, *, is_keyed: bool) -> Response:
+    async def _whole(self, exchange: Exchange, handle: Handle, watch: Watch, *, is_keyed: bool) -> Response:
         writer = exchange.whole(handle)
-        with Watch(receive, self._ping):
+        with watch:
             async with aclosing(handle.events()) as events:
                 async for event in events:
                     writer.take((event, *handle.poll()))

@@ -102,7 +102,7 @@ class ChatExchange(Exchange):
                 stream = EventStream(headers, opening=b"", failing=writer.failing, what=what, ping=ping, still=still)
                 await stream.send(frames(), receive, send)
                 return
-            with Watch(receive, ping):
+            with Watch(receive, ping, still=still):
                 response = json_response(writer.whole(await self._ask()))
         except ClientLeft:
             return
