@@ -222,6 +222,7 @@ def routes(web: Web) -> APIRouter:
                 text = f"`messages` has {len(body.messages)} messages; this server accepts {web.max_messages}"
                 raise InvalidRequest(text, param="messages")
             who = who_asks(request, body, caller, user)
+            await engine.check_name(who, given, later=True)
             async with with_documents(bodies, engine, given, who, "messages") as noted:
                 body = checked(HistoryBody.model_validate, given)
                 messages = await bodies.off_loop(partial(read_history, body.messages, noted))

@@ -305,4 +305,8 @@ async def test_an_operator_may_offer_less(database_url: str) -> None:
                 side = {**chat, "model": unknown, "housekeeping": True}
                 refused = await http.post("/v1/chat/completions", json=side, headers={"Idempotency-Key": "k"})
                 assert refused.status_code == 404
+            for path in ("/v1/threads/mine/history", "/v1/threads/theirs/history?owner=bob"):
+                for key in ({}, {"Idempotency-Key": "h"}):
+                    refused = await http.post(path, json=chat, headers=key)
+                    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
             assert "engine" not in (await http.get("/v1/models")).text
