@@ -12,6 +12,7 @@ from tests.support.model_server import ModelServer
 
 IMAGE = f"data:image/png;base64,{png()}"
 HELLO = [{"role": "user", "content": "Hi."}]
+FUNCTION: dict[str, Any] = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
 BLOCK = {"type": "base64", "media_type": "image/png", "data": png()}
 
 
@@ -80,6 +81,100 @@ async def test_fields_that_nobody_reads_are_named(service: Service, model: Model
     assert (answer.status_code, answer.headers.get("x-ignored-fields")) == (200, None)
 
 
+OPTIONS: list[tuple[str, dict[str, Any], str | None]] = [
+    (
+        "responses",
+        {"reasoning": {"mode": "pro", "context": "all_turns", "effort": "low"}, "text": {"a\r\nx-evil: 1": 1}},
+        "reasoning.mode, reasoning.context, text.a??x-evil??1",
+    ),
+    (
+        "responses",
+        {
+            "tools": [
+                {**FUNCTION, "async": True, "allowed_callers": ["programmatic"], "output_schema": {"type": "object"}},
+                {**FUNCTION, "name": "see", "async": True},
+                {"type": "web_search", "search_context_size": "low"},
+            ],
+            "tool_choice": {"type": "function", "name": "see", "why": "so"},
+        },
+        "tools[2] (web_search), tools.async, tools.allowed_callers, tools.output_schema, tool_choice.why",
+    ),
+    (
+        "responses",
+        {
+            "reasoning": {"mode": "standard", "context": "auto", "effort": None},
+            "tools": [{**FUNCTION, "async": False, "allowed_callers": ["direct"], "output_schema": None}],
+            "unknown": {"kept": "for agents"},
+        },
+        None,
+    ),
+    (
+        "messages",
+        {
+            "output_config": {"effort": "low", "task_budget": {"type": "tokens", "total": 20000}},
+            "fallbacks": [{"model": "other"}],
+            "billing_policy": {"type": "billing_policy", "bill_to": "user_profile"},
+            "fallback_credit_token": "t",
+        },
+        "fallbacks, billing_policy, fallback_credit_token, output_config.task_budget",
+    ),
+    (
+        "messages",
+        {
+            "tools": [
+                {"name": "look", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}},
+                {"name": "see", "input_schema": {"type": "object"}, "defer_loading": True, "secret": "s"},
+                {"type": "web_search_20250305", "name": "web_search", "max_uses": 5},
+            ],
+            "system": [{"type": "text", "text": "Be brief.", "cache_control": {}, "citations": [{"type": "page"}]}],
+        },
+        "tools[1].defer_loading, tools[2] (web_search_20250305), tools.secret, system.citations",
+    ),
+    (
+        "chat/completions",
+        {
+            "tools": [{"type": "function", "function": {"name": "look", "returns": "text"}, "async": True}],
+            "stream_options": {"include_usage": True, "every": 2},
+        },
+        "tools.function.returns, tools.async, stream_options.every",
+    ),
+    (  # These are passed on as they came.
+        "chat/completions",
+        {
+            "prediction": {"type": "content", "content": "a", "more": 1},
+            "response_format": {"type": "json_schema", "json_schema": {"name": "a", "more": 1}, "more": 1},
+        },
+        None,
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "options", "named"), OPTIONS)
+async def test_fields_of_options_that_nobody_reads_are_named(
+    service: Service, path: str, options: dict[str, Any], named: str | None
+) -> None:
+    answer = await sent(service, path, *HELLO, **options)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers.get("x-ignored-fields") == named
+
+
+async def test_options_of_a_search_that_nobody_reads_are_named(service: Service) -> None:
+    store = (await service.http.post("/v1/vector_stores", json={"name": "s"})).json()["id"]
+    ranking = {"score_threshold": 0.5, "hybrid_search": {"embedding_weight": 1, "text_weight": 0}}
+    search = {"type": "file_search", "vector_store_ids": [store], "ranking_options": ranking, "depth": 2}
+    answer = await sent(service, "responses", *HELLO, tools=[search])
+    assert answer.headers["x-ignored-fields"] == "tools.ranking_options.hybrid_search, tools.depth"
+
+
+async def test_what_a_question_about_a_chat_says_in_vain_is_named(service: Service) -> None:
+    message = {"role": "user", "content": "Name this chat.", "metadata": {"a": 1}}
+    for path, option in (("chat/completions", "stream_options"), ("messages", "thinking")):
+        value = {"every": 2} if option == "stream_options" else {"type": "adaptive", "every": 2}
+        answer = await sent(service, path, message, housekeeping=True, **{option: value})
+        assert answer.headers["x-housekeeping"]
+        assert answer.headers["x-ignored-fields"] == f"messages.metadata, {option}.every"
+
+
 @pytest.mark.parametrize(
     ("path", "field", "number"),
     [
@@ -125,7 +220,7 @@ async def test_who_speaks(service: Service, model: ModelServer) -> None:
 
 async def test_named_speakers_are_other_requests(service: Service) -> None:
     key = {"Idempotency-Key": "k"}
-    body = {"model": "assistant", "messages": [{"role": "user", "content": "One.", "name": "ann"}]}
+    body: dict[str, Any] = {"model": "assistant", "messages": [{"role": "user", "content": "One.", "name": "ann"}]}
     assert (await service.http.post("/v1/chat/completions", json=body, headers=key)).status_code == 200
     body["messages"][0]["name"] = "bob"
     again = await service.http.post("/v1/chat/completions", json=body, headers=key)
@@ -139,9 +234,12 @@ async def test_an_image_that_a_tool_has_returned(service: Service, model: ModelS
     if path == "messages":
         shown = [{"type": "text", "text": "a.png"}, {"type": "image", "source": BLOCK}]
         result = {"type": "tool_result", "tool_use_id": "c", "content": shown}
-        call = {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "Read", "input": {}}]}
-        said = [{"role": "user", "content": "Look."}, call, {"role": "user", "content": [result]}]
-        tool = {"name": "Read", "input_schema": {"type": "object"}}
+        call: dict[str, Any] = {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "c", "name": "Read", "input": {}}],
+        }
+        said: list[dict[str, Any]] = [{"role": "user", "content": "Look."}, call, {"role": "user", "content": [result]}]
+        tool: dict[str, Any] = {"name": "Read", "input_schema": {"type": "object"}}
     else:
         parts = [{"type": "input_text", "text": "a.png"}, {"type": "input_image", "image_url": IMAGE}]
         call = {"type": "function_call", "call_id": "c", "name": "Read", "arguments": "{}"}

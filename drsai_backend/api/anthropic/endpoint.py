@@ -39,7 +39,7 @@ from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.openai.chat.endpoint import ChatExchange, ChatRoute, describe_answers
 from drsai_backend.api.openai.chat.inputs import parse_call
 from drsai_backend.api.openai.files.request_files import with_files
-from drsai_backend.api.openai.messages import is_heavy
+from drsai_backend.api.openai.messages import is_heavy, unread_options
 from drsai_backend.api.openai.route import Sender
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, InvalidRequest
@@ -74,6 +74,9 @@ _COUNT_SCHEMA: Final = {
 }
 _OF_CHAT: Final = ("max_completion_tokens", "functions", "function_call", "stop", "response_format", "stream_options")
 """Fields of Chat Completions that have another name here, or none."""
+_ASIDE: Final = ("context_management", "fallbacks", "billing_policy", "fallback_credit_token")
+"""Fields about Anthropic's own models: agents keep a context of their own, and profiles name the models to fall back
+on."""
 
 
 @dataclass
@@ -91,8 +94,7 @@ class _MessagesExchange(ChatExchange):
             raise
 
     def ignored(self, handle: Handle) -> Sequence[str]:
-        ignored = (self.translation.place_of(name) for name in super().ignored(handle))
-        return [*ignored, *self.translation.aside]
+        return [self.translation.place_of(name) for name in super().ignored(handle)]
 
     def streamed(self, handle: Handle) -> EventWriter:
         name = self.name(handle)
@@ -135,8 +137,8 @@ class MessagesRoute(ChatRoute):
                 raise InvalidRequest(f"`{name}` is no field of this API", param=name)
         asked = checked(MessagesBody.model_validate, body, TEXTS)
         made, rest = translate(asked), dict(asked.model_extra or {})
-        if rest.pop("context_management", None):
-            made.aside.append("context_management")  # about what Anthropic's models are shown; agents keep their own
+        made.aside += [name for name in _ASIDE if rest.pop(name, None)]
+        made.aside += unread_options(asked, body)
         try:
             noted = {f"messages[{at}]": sender.noted.get(place, {}) for at, place in enumerate(made.places)}
             sender = sender._replace(noted=noted if sender.noted else {})
@@ -144,6 +146,7 @@ class MessagesRoute(ChatRoute):
         except DrSaiError as error:
             made.rename(error)
             raise
+        call = call._replace(aside=[*call.aside, *made.aside])
         made.body.clear()  # the call has it
         if made.failed:
             results = [replace(each, is_error=each.call_id in made.failed) for each in call.ask.tool_results]

@@ -46,8 +46,10 @@ _HINTS: Final = frozenset(
     ("cache_control", "prompt_cache_breakpoint", "id", "status", "phase", "annotations", "logprobs")
 )
 """Fields that change no answer, or come back from an answer that was given."""
+_NO_OPTIONS: Final = frozenset(("messages", "input", "prediction", "response_format"))
+"""Fields of bodies that are looked at by `unread_fields`, or are passed on as they came."""
 _MOST_NAMED, _LONGEST = 32, 80
-_NOTHING: Final[tuple[object, ...]] = (None, "", [], {}, "auto", False)
+_NOTHING: Final[tuple[object, ...]] = (None, "", [], {}, "auto", False, "standard", ["direct"])
 """Values that ask for nothing."""
 UNSEEN: Final = "[An image, which is not shown: what tools return is passed on as text.]"
 _DATA_URL: Final = re.compile(r"data:image/[a-z0-9.+-]+;base64,", re.IGNORECASE)
@@ -83,7 +85,8 @@ class Wire(BaseModel):
 
 
 class Said(Wire):
-    """A message, or a part of one. What of it nobody here reads is found by `unread_fields`."""
+    """A message, a part of one, or an option that is kept whole. What of it nobody here reads is found by
+    `unread_fields`, or `unread_options`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -292,8 +295,40 @@ def unread_fields(said: Iterable[BaseModel], place: str) -> list[str]:
                 found |= dict.fromkeys(f"{place}.content.{name}" for name in unread)
             case _:
                 pass
-    names = list(found)[:_MOST_NAMED]
-    return names and [re.sub(r"[^\w.-]", "?", name, flags=re.ASCII)[:_LONGEST] for name in names]
+    return _as_told(found) if found else []
+
+
+def _as_told(names: Iterable[str]) -> list[str]:
+    return [re.sub(r"[^\w.-]", "?", name, flags=re.ASCII)[:_LONGEST] for name in [*dict.fromkeys(names)][:_MOST_NAMED]]
+
+
+def unread_options(asked: BaseModel, body: Mapping[str, object]) -> list[str]:
+    """Find the fields of objects in a body with which nothing is done, as `reasoning.mode`: each once, the first few,
+    as they may stand in a header. `asked`: what the body was read as; fields of its own that it does not have are kept
+    for the agents."""
+    found: list[str] = []
+    for name, value in body.items():
+        match value:
+            case dict() | list() if name not in _NO_OPTIONS:
+                found += _unread_within(asked.__dict__.get(name), cast(object, value), name)
+            case _:
+                pass
+    return _as_told(found) if found else []
+
+
+def _unread_within(read: object, given: object, place: str) -> Iterator[str]:
+    if isinstance(read, list):
+        for each, one in zip(cast(list[object], read), as_list(given), strict=True):
+            yield from _unread_within(each, one, place)
+    elif isinstance(read, BaseModel):
+        names = {field.alias or name: name for name, field in type(read).model_fields.items()}
+        # What is left aside as a whole is named by its type.
+        is_read = isinstance(read, Said) or read.model_config.get("extra") != "allow"
+        for name, value in as_object(given).items():
+            if name in names:
+                yield from _unread_within(getattr(read, names[name]), value, f"{place}.{name}")
+            elif is_read and value not in _NOTHING and name not in _HINTS:
+                yield f"{place}.{name}"
 
 
 def _unread_of(parts: Iterable[object], path: str) -> Iterator[str]:

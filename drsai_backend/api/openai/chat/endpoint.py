@@ -89,8 +89,8 @@ class ChatExchange(Exchange):
     async def aside(self, scope: ASGIScope, receive: Receive, send: Send, ping: float, still: Still) -> None:
         call, kind, writer = self.call, self.kind or "", self.side_writer()
         headers = [(_HEADER, kind.encode())]
-        if call.tool_fields:
-            headers.append((b"x-ignored-fields", ", ".join(call.tool_fields).encode()))
+        if aside := [*call.tool_fields, *call.aside]:
+            headers.append((b"x-ignored-fields", ", ".join(aside).encode()))
 
         async def frames() -> AsyncGenerator[tuple[bytes, bool]]:
             # In one write: what a program reads is read when it is complete.

@@ -21,6 +21,7 @@ from drsai_backend.api.openai.messages import (
     optional,
     read_messages,
     unread_fields,
+    unread_options,
 )
 from drsai_backend.api.openai.route import Sender
 from drsai_backend.config import usable_key
@@ -126,7 +127,7 @@ class ChatCall(NamedTuple):
     """A chat request that was understood. `user`: whom it names; `tool_fields`: those about the client's
     tools, with which nothing is done if no agent gets these; `cancel_on_disconnect`: None: as the model and the server
     are set; `housekeeping`: whether it is, where that is certain; `form`: its `response_format`; `aside`: fields of its
-    messages that nobody reads."""
+    messages and options that nobody reads."""
 
     ask: Ask
     user: str | None
@@ -212,7 +213,7 @@ def parse_call(body: JsonObject, sender: Sender, *, max_messages: int) -> ChatCa
         tool_fields,
         is_housekeeping,
         body.get("response_format"),
-        unread_fields(chat.messages, "messages"),
+        [*unread_fields(chat.messages, "messages"), *unread_options(chat, body)],
     )
 
 

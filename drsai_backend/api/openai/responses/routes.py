@@ -33,6 +33,7 @@ from drsai_backend.api.http.json import ERROR_CONTENT, EVENTS, NO_MODEL, answers
 from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.http.parameters import Limit, ResponseId, new_router
 from drsai_backend.api.joining import Web
+from drsai_backend.api.openai.messages import unread_options
 from drsai_backend.api.openai.responses.events import EventWriter, after, frames
 from drsai_backend.api.openai.responses.request.body import CompactBody, ResponseBody
 from drsai_backend.api.openai.responses.request.inputs import fingerprint_of, parse
@@ -194,7 +195,9 @@ class ResponsesRoute(RunRoute):
         """See `RunRoute`."""
         given = sender.headers.get(b"idempotency-key")
         key = None if given is None else check_name(given.decode("latin-1"), "Idempotency-Key")
-        call = Call(sender.who, self._responses.read(body), key, repeated=sender.repeated, noted=sender.noted)
+        asked = self._responses.read(body)
+        unread = unread_options(asked, body)
+        call = Call(sender.who, asked, key, repeated=sender.repeated, noted=sender.noted, unread=unread)
         return _Exchange(self._responses, body, call)
 
 

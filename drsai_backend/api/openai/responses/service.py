@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.principal import Principal
@@ -198,7 +198,7 @@ class Responses:
             if error.param not in _PLACES:
                 raise
             raise InvalidRequest(error.message, param="previous_response_id") from None
-        return await self._started(call, handle, storing, [*left_aside(asked, handle.ignored), *unread])
+        return await self._started(call, handle, storing, left_aside(asked, handle.ignored), unread)
 
     async def _approve(self, call: Call, place: Continued, given: ApprovalResponseItem, made: ModelParams) -> Started:
         found = items.read_approval_id(given.approval_request_id)
@@ -215,14 +215,14 @@ class Responses:
         # The run resumes with the parameters that it has.
         return await self._started(call, handle, storing, left_aside(call.asked, list(made.create_args())))
 
-    async def _started(self, call: Call, handle: Handle, storing: _Storing, aside: Sequence[str]) -> Started:
+    async def _started(self, call: Call, handle: Handle, storing: _Storing, *aside: Sequence[str]) -> Started:
         run_id = storing.row_id or await self._row_of(call, handle)
         record = {**storing.record, "speakers": handle.speakers}
         subject = Subject(run_id, handle.created, handle.team, handle.thread_id, record)
         temporary = not call.is_stored and storing.place.conversation is None
         if temporary and call.remembered is not None:
             call.remembered[subject.id] = handle.thread_id
-        return Started(handle, subject, aside, temporary)
+        return Started(handle, subject, [*chain(*aside, call.unread)], temporary)
 
     async def _row_of(self, call: Call, handle: Handle) -> str:
         """The id of the row that another try of the request has made."""

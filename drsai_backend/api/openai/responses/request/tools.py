@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field
 
-from drsai_backend.api.openai.messages import Wire
+from drsai_backend.api.openai.messages import Said, Wire
 from drsai_backend.datamodel.citations import passages_in
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject, as_object
@@ -23,10 +23,8 @@ from drsai_backend.teams.hosted_tools import HOSTED, HOSTED_AS
 _Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=128)]
 
 
-class Tool(Wire):
+class Tool(Said):
     """A tool of the client's."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: Literal["function", "custom"]
     name: _Name
@@ -45,10 +43,8 @@ class HostedTool(Wire):
     type: str = Field(pattern=r"^(?!(?:function|custom|allowed_tools|file_search)\Z)[a-zA-Z0-9_.-]{1,64}\Z")
 
 
-class RankingOptions(Wire):
+class RankingOptions(Said):
     """How passages are ranked: what is said besides is left aside."""
-
-    model_config = ConfigDict(extra="allow")
 
     ranker: str | None = Field(default=None, min_length=1, max_length=255)
     score_threshold: float | None = Field(default=None, ge=0, le=1)

@@ -37,6 +37,8 @@ class Call:
     """As in an `Origin`."""
     noted: Noted = field(default_factory=dict[str, Mapping[str, str]])
     """The files of its messages."""
+    unread: Sequence[str] = ()
+    """Fields of its options that nobody reads."""
     own_key: str = field(default_factory=lambda: f"response:{uuid4().hex}", init=False)
 
     @property
