@@ -15,10 +15,11 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import procrastinate
-from procrastinate.connector import Notify
+from procrastinate.connector import BaseConnector, Notify
 from procrastinate.exceptions import ConnectorException, ProcrastinateException
 from procrastinate.job_context import JobContext
-from procrastinate.jobs import Status
+from procrastinate.jobs import Job, Status
+from procrastinate.manager import JobManager
 from psycopg_pool import AsyncConnectionPool
 
 from drsai_backend.database.urls import connect_args, parse_url
@@ -86,6 +87,7 @@ class JobQueue:
                 "worker_middleware": [_retrieve],
             },
         )
+        self._app.job_manager = _Jobs(self._app.connector, engine)
         self._look_at = self._app.task(name="look_at", queue=QUEUE)(self._look)
         # Before the looks that it asks for. Without a queueing lock: where one waits, the next would be an error.
         sweep = self._app.task(name="sweep", queue=QUEUE, priority=1)(self._sweep)
@@ -181,6 +183,18 @@ class JobQueue:
             assert job.id is not None
             await manager.finish_job_by_id_async(job.id, Status.FAILED, delete_job=True)
         await manager.prune_stalled_workers(_STALLED)
+
+
+class _Jobs(JobManager):
+    """procrastinate's, which gives no job to a worker that is switched off: it would look at nothing, and a thread
+    would wait for the next sweep, or for several."""
+
+    def __init__(self, connector: BaseConnector, engine: Engine) -> None:
+        super().__init__(connector)
+        self._engine = engine
+
+    async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
+        return None if self._engine.drained else await super().fetch_job(queues, worker_id)
 
 
 class _Connector(procrastinate.PsycopgConnector):

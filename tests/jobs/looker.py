@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from drsai_backend.errors import ShuttingDown
+
 
 class Looker:
     """In the place of the engine."""
@@ -18,6 +20,7 @@ class Looker:
         self.told: list[int] = []
         self.gate: asyncio.Event | None = None
         self.failure: Exception | None = None
+        self.drained: ShuttingDown | None = None
 
     async def look_at(self, thread_key: int) -> None:
         self.looked.append(thread_key)

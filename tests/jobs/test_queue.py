@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from drsai_backend import jobs
 from drsai_backend.database import migrations
-from drsai_backend.errors import DatabaseUnavailable
+from drsai_backend.errors import DatabaseUnavailable, ShuttingDown
 from drsai_backend.jobs import _queue
 from drsai_backend.jobs._queue import JobQueue
 from tests.jobs.looker import Looker, until
@@ -62,6 +62,24 @@ async def test_a_wake_reaches_exactly_one(database_url: str):
         assert first.looked
         assert second.looked
     assert query(database_url, "SELECT 1 FROM procrastinate_workers") == []
+
+
+@on_postgres
+async def test_a_worker_that_is_switched_off_leaves_jobs_to_others(database_url: str):
+    first, second = Looker(), Looker()
+    first.drained = ShuttingDown("It is being moved.")
+    async with queue_of(database_url, first, sweep_seconds=30) as queue, queue_of(database_url, second):
+        for key in range(1, 51):
+            await queue.wake(key)
+        await until(lambda: sorted(second.looked) == list(range(1, 51)))
+        second.drained = first.drained
+        await queue.wake(51)
+        await asyncio.sleep(1)
+        assert looks(database_url) == [("todo", "thread:51")]
+        first.drained = None
+        await until(lambda: first.looked == [51])
+        await until(lambda: looks(database_url) == [])
+    assert second.looked.count(51) == 0
 
 
 @on_postgres
