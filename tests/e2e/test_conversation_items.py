@@ -10,6 +10,8 @@ import openai
 import PIL.Image
 import pytest
 
+from drsai_backend import AssistantAgent, RunContext
+from drsai_backend.agents import requires_approval
 from tests.e2e.conftest import Serve
 from tests.e2e.tool_calls import lonely
 from tests.support.model_server import ModelServer, Reply, ToolCall
@@ -88,6 +90,43 @@ async def test_a_conversation_that_begins_with_calls(serve: Serve, model: ModelS
     for late in (call, output):
         with pytest.raises(openai.BadRequestError, match="has begun") as refused:
             await conversations.items.create(made.id, items=[late])  # type: ignore[list-item]
+        assert refused.value.param == "items[0].type"
+
+
+@requires_approval
+async def pay(euros: int) -> str:
+    """Pays."""
+    return f"paid {euros}"
+
+
+def clerk(context: RunContext) -> AssistantAgent:
+    return AssistantAgent("clerk", context.model_client(), tools=[pay], reflect_on_tool_use=True)
+
+
+async def test_approvals_that_were_given_out_come_back(serve: Serve, model: ModelServer) -> None:
+    """They are kept as they were, until the next response, whose model is not shown them."""
+    model.script(None, [Reply(tool_calls=[ToolCall("pay", {"euros": 5})]), "Done.", "Fine."])
+    service = await serve({"assistant": clerk})
+    client = service.client
+    asked = await client.responses.create(model="assistant", input="Pay five.")
+    question = asked.output[-1]
+    answer: Any = {"type": "mcp_approval_response", "approval_request_id": question.id, "approve": True, "reason": "ok"}
+    done = await client.responses.create(model="assistant", input=[answer])
+    came: Any = [item.to_dict() for item in (await client.responses.input_items.list(done.id)).data]
+    told: Any = [item.to_dict() for item in (*asked.output, *done.output)]
+    made = await client.conversations.create(items=[])
+    items: Any = [user("Pay five."), *told[:-1], *came, told[-1]]
+    await client.conversations.items.create(made.id, items=items)
+    listed = [each.to_dict() async for each in client.conversations.items.list(made.id, order="asc")]
+    types = ["message", "message", "mcp_approval_request", "mcp_approval_response", "message"]
+    assert [each["type"] for each in listed] == types
+    for given, kept in ((question.to_dict(), listed[2]), (came[0], listed[3])):
+        assert {**given, "id": kept["id"], "status": "completed"} == kept
+    await client.responses.create(model="assistant", input="Thanks.", conversation=made.id)
+    assert [each["role"] for each in model.requests[-1].messages[1:]] == ["user", "assistant", "user"]
+    for late in (told[1], came[0]):
+        with pytest.raises(openai.BadRequestError, match="has begun") as refused:
+            await client.conversations.items.create(made.id, items=[late])
         assert refused.value.param == "items[0].type"
 
 

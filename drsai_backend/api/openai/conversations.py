@@ -80,8 +80,8 @@ _ITEM: Final = {"type": "object", "required": ["id", "type"]}
 
 _TEXTS: Final = {
     "items.type": "must be message, function_call, function_call_output, custom_tool_call, custom_tool_call_output, "
-    "reasoning or file_search_call: other items come with a request for a response. A part of a message is "
-    "input_text, output_text, refusal, input_image or input_file"
+    "reasoning, file_search_call, mcp_approval_request or mcp_approval_response: other items come with a request for "
+    "a response. A part of a message is input_text, output_text, refusal, input_image or input_file"
 }
 """What is wrong, where that is more than a wrong type."""
 

@@ -110,6 +110,9 @@ class ApprovalRequestItem(Wire):
     """A question that was given out. What answers it is the item after it."""
 
     type: Literal["mcp_approval_request"]
+    server_label: str | None = None
+    name: str | None = None
+    arguments: str | None = None
 
 
 class ApprovalResponseItem(Wire):
@@ -153,7 +156,14 @@ Item: TypeAlias = Annotated[
 ]
 Items: TypeAlias = Annotated[list[Item], Field(fail_fast=True, max_length=MAX_ITEMS), BeforeValidator(_typed)]
 SaidItem: TypeAlias = Annotated[
-    MessageItem | FunctionCallItem | CustomCallItem | CallOutputItem | ReasoningItem | SearchCallItem,
+    MessageItem
+    | FunctionCallItem
+    | CustomCallItem
+    | CallOutputItem
+    | ReasoningItem
+    | ApprovalRequestItem
+    | ApprovalResponseItem
+    | SearchCallItem,
     Field(discriminator="type"),
 ]
 SaidItems: TypeAlias = Annotated[list[SaidItem], Field(fail_fast=True), BeforeValidator(_typed)]
