@@ -74,7 +74,7 @@ _AT_ONCE: Final = 16
 _PART: Final = 64
 """Texts whose vectors are asked for at a time, and entries of an index of before that one transaction removes."""
 _ITS_OWN: Final = timedelta(minutes=10)
-"""For how long an index is let alone by processes that embed by another model."""
+"""For how long after it was begun, or got its last part, an index is left alone by processes of another model."""
 _MOST_THEN: Final = 1_000
 """Versions that are over which are looked through for what was known before a thread was rewound."""
 LISTED: Final = Cursor((_memory.c.id,))
@@ -164,7 +164,7 @@ def rebuild(session: Session, owner: Owner, vectors: Vectors) -> Sequence[str] |
     that takes the place of theirs once it has all, or some of what is left of the one before are removed. Until then
     theirs is searched. Whoever was killed has left an index that the next one continues: what ends is taken out of all,
     so that it has none but current ones. Where the settings of processes differ, the index of one is left alone by
-    those of another model for ten minutes: they would undo each other's work for ever.
+    those of another model for ten minutes after each part: they would undo each other's work for ever.
 
     Returns:
         Texts whose vectors are to be given with the next call, where there are any; None: there is nothing to do.
@@ -195,6 +195,7 @@ def rebuild(session: Session, owner: Owner, vectors: Vectors) -> Sequence[str] |
             _set(session, owner, index_key=index)
     elif ready := [each for each in lacking if each["text"] in vectors.of]:
         _index(session, index, [*map(_info, ready[:_AT_ONCE])], vectors)
+        session.connection().execute(sa.update(_search).where(_search.c.id == index).values(created_at=utcnow()))
     else:
         return [each["text"] for each in lacking]
     return ()
@@ -207,7 +208,7 @@ def _indexes(session: Session, owner: Owner, *terms: sa.ColumnElement[bool]) -> 
 
 
 def _replaceable(session: Session, owner: Owner, vectors: Vectors) -> Sequence[int]:
-    """Return a person's indexes without those that a process of another model has just begun."""
+    """Return a person's indexes without those of another model that a process has just begun or continued."""
     c = _search.c
     is_own = sa.or_(c.model.is_(None), sa.and_(c.model == vectors.model, c.dimensions == vectors.dimensions))
     return _indexes(session, owner, sa.or_(is_own, c.created_at < utcnow() - _ITS_OWN))

@@ -194,6 +194,21 @@ async def test_an_endpoint_that_fails_meanwhile(plain: DrSai, later: DrSai, mode
     assert await indexed(plain) == [("large", sorted((*TEXTS, "The user plays chess.", NEW)))]
 
 
+async def test_what_takes_long_is_left_alone_while_it_goes_on(
+    plain: DrSai, later: DrSai, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be more than ten minutes since it was begun."""
+
+    async def remembered() -> None:
+        await plain.extension(Memory).add(ANN, NewMemory(text="The user plays chess."))
+        assert [(model, len(texts)) for model, texts in await indexed(plain)] == [("small", 6), ("large", 4)]
+
+    at_part(monkeypatch, later, 3, remembered)
+    at_part(monkeypatch, later, 2, lambda: aged(plain))
+    await later.extension(Memory).add(ANN, NewMemory(text=NEW))
+    assert await indexed(plain) == [("large", sorted((*TEXTS, NEW, "The user plays chess.")))]
+
+
 async def test_processes_of_two_models_do_not_undo_each_others_work(
     plain: DrSai, later: DrSai, monkeypatch: pytest.MonkeyPatch
 ) -> None:
