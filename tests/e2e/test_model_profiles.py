@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiktoken
 from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_core.model_context import TokenLimitedChatCompletionContext
 
 from drsai_backend import AssistantAgent, RunContext, requires_approval
 from drsai_backend.datamodel import StoredAnswer
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
+from drsai_backend.models import tokens
 from tests.api.bodies import image, png
 from tests.e2e.conftest import Serve
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
@@ -189,3 +192,49 @@ async def test_a_turn_that_waits_goes_on_when_its_model_sees_images_no_more(
     assert "It is paid." in answer.json()["choices"][0]["message"]["content"], answer.text
     seen, unseen = (json.dumps(request.messages) for request in model.requests)
     assert ("image_url" in seen, "image_url" in unseen, "<image>" in unseen) == (True, False, True)
+
+
+class Words:
+    """A vocabulary in which a word is a token."""
+
+    def encode(self, text: str) -> list[str]:
+        return text.split()
+
+
+def brief_clerk(context: RunContext) -> RoundRobinGroupChat:
+    """`clerk`, who remembers what fits into a few tokens."""
+    team = clerk(context)
+    held = TokenLimitedChatCompletionContext(context.model_client("fast"), token_limit=90)
+    team._participants[0]._model_context = held  # type: ignore[attr-defined]
+    return team
+
+
+@pytest.mark.parametrize("is_exact_first", [True, False])
+async def test_a_turn_that_waits_goes_on_when_tokens_are_counted_otherwise(
+    serve: Serve, model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_exact_first: bool
+) -> None:
+    """They are estimated until the vocabulary is there, which another process may have sooner, or never."""
+    counted = is_exact_first
+
+    def ready(model: str) -> bool:
+        return counted
+
+    def words(model: str) -> Words:
+        return Words()
+
+    monkeypatch.setattr(tokens.VOCABULARIES, "ready", ready)
+    monkeypatch.setattr(tiktoken, "encoding_for_model", words)
+    long = "c" * 600
+    replies = ["Good.", long, Reply(tool_calls=[ToolCall("pay", {"to": "ada"}, id="c1")]), "It is paid."]
+    model.script("gpt-4o", replies)
+    given = profiles(tmp_path, fast={"model": "gpt-4o"})
+    first = await serve({"writer": brief_clerk}, **given)
+    for text in ("Hello", "Hello again", "Pay ada."):
+        await first.http.post("/v1/chat/completions", json=_asked(text, thread_id="t"))
+    await first.drsai.drain()
+    counted = not is_exact_first
+    second = await serve({"writer": brief_clerk}, **given)
+    answer = await second.http.post("/v1/chat/completions", json=_asked("yes", thread_id="t"))
+    assert answer.json()["choices"][0]["message"]["content"] == "It is paid.", answer.text
+    whole = [is_exact_first, not is_exact_first]
+    assert [long in json.dumps(request.messages) for request in model.requests[-2:]] == whole

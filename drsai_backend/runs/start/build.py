@@ -20,7 +20,7 @@ from autogen_agentchat.teams._group_chat._graph._digraph_group_chat import Graph
 from autogen_agentchat.teams._group_chat._round_robin_group_chat import RoundRobinGroupChatManager
 from autogen_agentchat.teams._group_chat._swarm_group_chat import SwarmGroupChatManager
 from autogen_core import CancellationToken, Image
-from autogen_core.model_context import UnboundedChatCompletionContext
+from autogen_core.model_context import TokenLimitedChatCompletionContext, UnboundedChatCompletionContext
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import Workbench
 
@@ -63,7 +63,7 @@ from drsai_backend.teams.resources import HeldResources
 from drsai_backend.teams.runtime.wiring import manager_of
 from drsai_backend.teams.session import Saying, TeamSession
 from drsai_backend.teams.suspension import InputBroker, RunPaused
-from drsai_backend.teams.team_tree import TeamTree, answering_agent, as_team, ephemeral_tools, is_class, tree_of
+from drsai_backend.teams.team_tree import TeamTree, answering_agent, as_team, ephemeral_tools, is_a, is_class, tree_of
 from drsai_backend.tools.mcp.host import mcp_host
 
 log = logging.getLogger("drsai.run")
@@ -385,6 +385,7 @@ def inject(
     steps, allotted = steps or TurnSteps(), allotted or NO_RECIPIENTS
     tree = _bound(tree, context, broker)
     cache: dict[object, object] = {}
+    repeats = steps.repeats
     owner = context.owner or context.principal.owner
     images = None if context.files is None else partial(SeenImages, context.files, owner, context.models.images)
     for path, part in tree.parts.items():
@@ -402,8 +403,10 @@ def inject(
             if allotted.client is not None and part is allotted.client:
                 offer = give_tools(allotted.client, allotted.tools, calls).offer
         model_context = _bind_context(part, ephemeral_tools(workbenches or ()))
-        if isinstance(model_context, CompactionContext):
+        if is_a(model_context, CompactionContext):
             model_context.bind_run(agent.once, lambda client: _summarising(client, context))
+        elif is_a(model_context, TokenLimitedChatCompletionContext):
+            agent.bind_view(model_context)
         model_client = getattr(part, "_model_client", None)
         if isinstance(model_client, ChatCompletionClient):
             run_client = run_client_of(model_client) or RunModelClient(
@@ -421,7 +424,7 @@ def inject(
                 asks=allotted.continuing,
                 images=images if workbenches else None,
                 recall=None if context.recalling is None else shown_to(path, part, tree, context.recalling, agent),
-                has_seen=agent.has_seen if steps.repeats else None,
+                has_seen=agent.has_seen if repeats else None,
             )
             run_client = run_client.with_steps(asking, manages=manages)
             setattr(part, "_model_client", facade(run_client))  # noqa: B010 - as above

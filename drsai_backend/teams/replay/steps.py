@@ -13,16 +13,20 @@ with the transaction that stores the turn.
 
 from __future__ import annotations
 
+# Private: the messages that AutoGen's contexts hold. tests/teams/test_upstream_agents.py.
+# pyright: reportPrivateUsage=false
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 from typing import Final, TypeAlias, cast
 
 from autogen_core import FunctionCall
-from autogen_core.models import CreateResult, FunctionExecutionResultMessage, RequestUsage
+from autogen_core.model_context import ChatCompletionContext
+from autogen_core.models import CreateResult, FunctionExecutionResultMessage, LLMMessage, RequestUsage
 from autogen_core.tools import ToolSchema
 
 from drsai_backend.datamodel.citations import passages_in
@@ -54,7 +58,7 @@ class Step:
         step: names it among the agent's: `m0`, `m1`… are its model's answers; `m0:t<call id>` is the result of a tool
             call of answer 0, `c0`, `c1`… are summaries of its model context, `l1:0` is what its workbench 1 had when
             it was asked for the first time, `r` is what it was shown beside its messages,
-            `n0`, `n1`… are notes of the agent's own,
+            `n0`, `n1`… are notes of the agent's own, `v0`, `v1`… say what a context has shown that counts tokens,
             `m0:t<call id>!<n>` says that the call was started for the n-th time, `…?<n>` that it
             then ended with a question to a person (0: whether it is approved, before it was started), `…=` is the
             result of one that is made again when the turn is repeated, as agents have taken part in it.
@@ -307,6 +311,7 @@ class AgentSteps:
     _uses: Counter[str] = field(default_factory=Counter[str])
     _summaries: int = 0
     _notes: int = 0
+    _views: int = 0
     _recalled: JsonObject | None = None
     _digested: Digested = field(default_factory=Digested)
     _lists: dict[int, tuple[int, list[ToolSchema] | None, bool]] = field(
@@ -413,6 +418,26 @@ class AgentSteps:
             self.turn.note_recalled(self.source, value)
         return self._recalled["text"]
 
+    def bind_view(self, context: ChatCompletionContext) -> None:
+        """Have a context that counts tokens show in a turn that is repeated what it showed then: they may be counted
+        otherwise by now, as exact counts take a vocabulary that not every process has at once, or ever."""
+        setattr(context, "get_messages", partial(self._view, context))  # noqa: B010 - it is a method
+
+    async def _view(self, context: ChatCompletionContext) -> list[LLMMessage]:
+        name, held = f"v{self._views}", context._messages
+        self._views += 1
+        if (value := self.turn.replay(self.path, name)) is not None:
+            return [each for start, end in value["shown"] for each in held[start:end]]
+        messages = await type(context).get_messages(context)
+        shown = {*map(id, messages)}
+        groups = [
+            (is_shown, [*places]) for is_shown, places in groupby(range(len(held)), lambda at: id(held[at]) in shown)
+        ]
+        ranges = [[places[0], places[-1] + 1] for is_shown, places in groups if is_shown]
+        if sum(end - start for start, end in ranges) == len(messages):  # Else it has made messages of its own.
+            self.turn.keep(lambda: Step(self.path, name, "", {"shown": ranges}))
+        return messages
+
     async def own_call(self, call: FunctionCall) -> FunctionCall:
         """A tool call that the agent makes of itself: stored before this returns, as a model's answer that makes it
         would be. In a turn that is repeated, the call that was made then.
@@ -472,7 +497,7 @@ class AgentSteps:
             self._asked = 0
             self._calls.clear()
             self.has_called = False
-        self._summaries = self._notes = 0
+        self._summaries = self._notes = self._views = 0
         self._recalled = None
         for kept in (self.completed, self._lists, self._uses, self._digested):
             if kept:
