@@ -117,6 +117,14 @@ def newest_by(session: Session, action: Action, subject: str, tenant: str) -> By
     return None if found is None else By(found)
 
 
+def was_deleted(session: Session, owner: Owner, since: datetime) -> bool:
+    """Whether a user was deleted after a moment, as far as the log knows."""
+    # Not by the index of a tenant's entries, which are more.
+    theirs = (_entry.c.tenant + "" == owner.tenant, _entry.c.subject == _cut(owner.user_id))
+    query = sa.select(_entry.c.id).where(_entry.c.at > since, _entry.c.action == Action.USER_DELETED.value, *theirs)
+    return session.connection().execute(query.limit(1)).first() is not None
+
+
 def _bounded(detail: JsonObject) -> JsonObject:
     kept = cast(JsonObject, _storable(detail))
     size = len(orjson.dumps(kept))

@@ -50,7 +50,7 @@ from drsai_backend.datamodel import (
 )
 from drsai_backend.datamodel.audit import PROGRAM, Action
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import Conflict, InvalidRequest, NotFound, Unauthenticated
+from drsai_backend.errors import Conflict, IllegalTransition, InvalidRequest, NotFound, RunFailed, Unauthenticated
 from drsai_backend.features.knowledge.base import NewStore
 from drsai_backend.features.knowledge.extension import Knowledge
 from drsai_backend.features.memory.base import NewMemory
@@ -251,6 +251,37 @@ async def test_runs_on_threads_of_others_are_stopped_too(make: Make) -> None:
     assert (await ann.get_run(str(own.run_id))).status is RunStatus.AWAITING_INPUT
     crew.ann.release()
     assert (await asyncio.wait_for(queued[1].wait(), 30)).status is RunStatus.COMPLETED
+
+
+async def test_what_has_failed_on_threads_of_others_is_not_retried_as_them(make: Make) -> None:
+    """Also where somebody has their name now, and begins anew."""
+    crew = Crew()
+    crew.ann.rule = lambda _, __: RuntimeError("It is down.")
+    drsai = await make({"crew": crew}, **QUICK)
+    ann = drsai.user("ann", tenant="acme")
+    bob = drsai.user("bob", tenant="acme", owner="ann")
+    for thread_id in ("t", "u", "mine"):
+        await ann.load_history(thread_id, [{"role": "user", "content": "Hello."}], model="crew")
+        await ann.share_thread(thread_id, with_user="bob", right="write")
+        with pytest.raises(RunFailed):
+            await (ann if thread_id == "mine" else bob).run("crew", "x", thread_id=thread_id)
+    await drsai.users.delete(Owner("acme", "bob"))
+    with pytest.raises(IllegalTransition, match="was deleted since"):
+        await ann.retry("t")
+    assert (await ann.get_thread("t")).status is RunStatus.ERROR
+    await ann.share_thread("u", with_user="bob", right="write")
+    with pytest.raises(IllegalTransition, match="was deleted since"):
+        await bob.retry("u")
+    with pytest.raises(RunFailed):
+        await bob.run("crew", "again", thread_id="u")
+    crew.ann.rule = lambda _, __: "Fine."
+    for caller, thread_id in ((bob, "u"), (ann, "mine")):
+        await caller.retry(thread_id)
+
+        async def is_done(thread_id: str = thread_id) -> bool:
+            return (await ann.get_thread(thread_id)).status is RunStatus.COMPLETED
+
+        await until(is_done)
 
 
 async def test_their_keys_stop_working(make: Make) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from drsai_backend import log_context
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import DatabaseManager
+from drsai_backend.database.audit import was_deleted
 from drsai_backend.database.hooks import EndedRun, Hooks
 from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.runs.commands import NewInput, ask, drop_queued, enqueue, keep_paused, revive, withdraw
@@ -212,7 +213,8 @@ class Commands:
 
         Raises:
             NotFound: there is no such thread.
-            IllegalTransition: nothing has failed there, or other things have happened on the thread since.
+            IllegalTransition: nothing has failed there, other things have happened on the thread since, or the user who
+                began the run was deleted.
         """
         head = await self.head(name)
         retried = head.status is RunStatus.ERROR and run_id in (None, head.run_id)
@@ -230,6 +232,11 @@ class Commands:
         return self._recovery.drained is None and await self._recovery.announcements.serves(head)
 
     def _revive(self, session: Session, head: ThreadHead, is_known: bool) -> bool:
+        begun = read_run(session, head.run_id or "")
+        by = None if begun is None else (begun["principal"] or {}).get("user_id")
+        if begun is not None and by is not None and was_deleted(session, Owner(head.tenant, by), begun["created_at"]):
+            text = f"the user who began run {head.run_id!r} was deleted since: nothing goes on as them"
+            raise IllegalTransition(text)
         return revive(session, head) and (not is_known or self._recovery.hold_revived(session, head.key))
 
     async def _begin(self, name: ThreadName, is_known: bool, options: ResumeOptions) -> None:
