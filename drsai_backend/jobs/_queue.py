@@ -186,8 +186,8 @@ class JobQueue:
 
 
 class _Jobs(JobManager):
-    """procrastinate's, which gives no job to a worker that is switched off: it would look at nothing, and a thread
-    would wait for the next sweep, or for several."""
+    """procrastinate's, which gives no job to a worker that is switched off, nor has it ask for sweeps: it would look at
+    nothing, and a thread would wait for the next sweep, or for several."""
 
     def __init__(self, connector: BaseConnector, engine: Engine) -> None:
         super().__init__(connector)
@@ -195,6 +195,12 @@ class _Jobs(JobManager):
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
         return None if self._engine.drained else await super().fetch_job(queues, worker_id)
+
+    async def defer_periodic_job(self, job: Job, periodic_id: str, defer_timestamp: int) -> int | None:
+        # Where all are switched off, sweeps would pile up, to be done in vain before what waits.
+        if self._engine.drained and job.queueing_lock is None:
+            return None
+        return await super().defer_periodic_job(job, periodic_id, defer_timestamp)
 
 
 class _Connector(procrastinate.PsycopgConnector):

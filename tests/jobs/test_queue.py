@@ -83,6 +83,18 @@ async def test_a_worker_that_is_switched_off_leaves_jobs_to_others(database_url:
 
 
 @on_postgres
+async def test_where_all_workers_are_switched_off_no_sweeps_pile_up(database_url: str):
+    """Those of a night would be done, in vain, before what waits."""
+    looker = Looker()
+    looker.drained = ShuttingDown("It is being moved.")
+    async with queue_of(database_url, looker):
+        await asyncio.sleep(2.5)
+        assert query(database_url, "SELECT 1 FROM procrastinate_jobs WHERE task_name = 'sweep'") == []
+        looker.drained = None
+        await until(lambda: looker.swept > 0)
+
+
+@on_postgres
 async def test_a_wake_is_heard_at_once(database_url: str):
     """And not when somebody polls, which is every five seconds."""
     asleep, awake = Looker(), Looker()
