@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.api.bodies import png
@@ -156,6 +157,23 @@ async def test_fields_of_options_that_nobody_reads_are_named(
     answer = await sent(service, path, *HELLO, **options)
     assert answer.status_code == 200, answer.text
     assert answer.headers.get("x-ignored-fields") == named
+
+
+async def test_what_is_asked_for_of_an_answer_and_is_not_there_is_named(service: Service) -> None:
+    made = (await service.http.post("/v1/conversations", json={})).json()["id"]
+    answer = await sent(service, "responses", *HELLO, conversation=made)
+    response = f"/v1/responses/{answer.json()['id']}"
+    items = f"/v1/conversations/{made}/items"
+    item = (await service.http.get(items)).json()["data"][0]["id"]
+    paths = [response, f"{response}?stream=true", f"{response}/input_items", items, f"{items}/{item}"]
+    there = ("reasoning.encrypted_content", "file_search_call.results", "message.input_image.image_url")
+    for include in ("web_search_call.results", "message.output_text.logprobs", *there):
+        expected = None if include in there else "include"
+        for path in paths:
+            told = await service.http.get(path, params={**httpx.URL(path).params, "include[]": include})
+            assert (told.status_code, told.headers.get("x-ignored-fields")) == (200, expected), path
+        added = await service.http.post(f"{items}?include[]={include}", json={"items": HELLO})
+        assert (added.status_code, added.headers.get("x-ignored-fields")) == (200, expected)
 
 
 async def test_options_of_a_search_that_nobody_reads_are_named(service: Service) -> None:

@@ -213,6 +213,20 @@ async def test_a_search_that_was_given_out_may_be_sent_back(
         assert answer.output_text
 
 
+async def test_results_of_a_search_may_be_asked_for_later(opened: Opened, model: ModelServer) -> None:
+    _, client = await opened(None)
+    model.script(None, [Reply(tool_calls=[ToolCall("file_search", {"queries": ["leave"]})]), "30 days."])
+    tools: Any = [{"type": "file_search", "vector_store_ids": ["vs_1"]}]
+    first: Any = await client.responses.create(model="ann", input="How long?", tools=tools)
+    retrieve = client.responses.with_raw_response.retrieve
+    raw = await retrieve(first.id, include=["file_search_call.results"])
+    later: Any = raw.parse()
+    assert (first.output[0].results, later.output[0].results[0].text) == (None, LEAVE)
+    assert "x-ignored-fields" not in raw.headers
+    plain: Any = await client.responses.retrieve(first.id)
+    assert plain.output[0].results is None
+
+
 async def test_the_events_of_several_searches_are_in_order(opened: Opened, model: ModelServer) -> None:
     _, client = await opened(None)
     calls = [ToolCall("file_search", {"queries": [each]}) for each in ("leave", "flights", "desks")]

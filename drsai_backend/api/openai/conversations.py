@@ -30,6 +30,7 @@ from drsai_backend.api.openai.messages import Wire, unread_fields
 from drsai_backend.api.openai.responses.request.body import Metadata, SaidItem, SaidItems, User
 from drsai_backend.api.openai.responses.request.inputs import placed
 from drsai_backend.api.openai.responses.request.items import given_item
+from drsai_backend.api.openai.responses.request.parameters import not_included
 from drsai_backend.api.openai.responses.routes import (
     PAGE_SCHEMA,
     AfterItem,
@@ -175,7 +176,7 @@ def conversation_routes(responses: Responses) -> APIRouter:
     ) -> Response:
         """What was said in a conversation: messages, thoughts and approvals."""
         page = await conversations.items(who, conversation_id, after, limit, newest_first=order == "desc")
-        return json_response(listed(page))
+        return json_response(listed(page), headers=not_included(include))
 
     @router.post(
         "/{conversation_id}/items",
@@ -203,7 +204,9 @@ def conversation_routes(responses: Responses) -> APIRouter:
             shown = [_waiting(each) for each in value["items"][len(value["items"]) - len(added) :]]
             return listed(Page(items=shown))
 
-        return await once(who, body, lambda: conversations.change(who, conversation_id, add=added), plain(show))
+        response = await once(who, body, lambda: conversations.change(who, conversation_id, add=added), plain(show))
+        response.headers.update(not_included(include))
+        return response
 
     @router.get("/{conversation_id}/items/{item_id}", responses=answers(200, _ITEM))
     async def get_item(
@@ -213,7 +216,8 @@ def conversation_routes(responses: Responses) -> APIRouter:
         include: Include = [],  # noqa: B006 - FastAPI copies it
     ) -> Response:
         """One item."""
-        return json_response(await conversations.item(who, conversation_id, item_id))
+        item = await conversations.item(who, conversation_id, item_id)
+        return json_response(item, headers=not_included(include))
 
     @router.delete("/{conversation_id}/items/{item_id}", responses=answers(200, _OBJECT))
     async def delete_item(conversation_id: ConversationId, item_id: ItemId, who: Deleter) -> Response:

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request
 from starlette.convertors import StringConvertor, register_url_convertor
-from starlette.datastructures import QueryParams
+from starlette.datastructures import Headers, QueryParams
 from starlette.responses import Response
 from starlette.types import Scope as ASGIScope
 
@@ -37,6 +37,7 @@ from drsai_backend.api.openai.messages import unread_options
 from drsai_backend.api.openai.responses.events import EventWriter, after, frames
 from drsai_backend.api.openai.responses.request.body import CompactBody, ResponseBody
 from drsai_backend.api.openai.responses.request.inputs import fingerprint_of, parse
+from drsai_backend.api.openai.responses.request.parameters import SEARCH_RESULTS, not_included
 from drsai_backend.api.openai.responses.service import Responses, Started
 from drsai_backend.api.openai.responses.stored.places import Call
 from drsai_backend.api.openai.responses.stored.stored import page
@@ -52,7 +53,9 @@ Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
 Deleter = Annotated[Principal, allowed(Scope.THREADS_DELETE)]
 Chatter = Annotated[Principal | None, allowed_caller(Scope.CHAT)]
 Canceller = Annotated[Principal | None, allowed_caller(Scope.RUNS_CANCEL)]
-Include = Annotated[list[str], Query(alias="include[]", description="What else to tell; there is nothing else here.")]
+Include = Annotated[
+    list[str], Query(alias="include[]", description="What else to tell: `file_search_call.results` of a response.")
+]
 Order = Annotated[Literal["asc", "desc"], Query(description="Oldest first, or newest first.")]
 AfterItem = Annotated[str | None, Query(description="`last_id` of the page before.")]
 _MOST: Final = 2**53
@@ -243,11 +246,16 @@ def response_routes(responses: Responses, web: Web) -> APIRouter:
         if starting_after is not None and not stream:
             raise InvalidRequest("`starting_after` needs `stream`", param="starting_after")
         stored = await responses.shown(who, response_id)
+        if SEARCH_RESULTS in include:
+            stored = replace(stored, record={**stored.record, "search_results": True})
+        headers = not_included(include)
         if not stream:
-            return json_response(stored.shown())
+            return json_response(stored.shown(), headers=headers)
         log = _followed(responses.follow(who, stored), -1 if starting_after is None else starting_after)
         still, failing = asked_again(request, Scope.THREADS_READ, who), _Writer(stored.new_writer()).failing
-        sent = log_stream(web.access.streaming(who), (), still, web.ping, opening=b"", failing=failing)
+        sent = log_stream(
+            web.access.streaming(who), Headers(headers).raw, still, web.ping, opening=b"", failing=failing
+        )
         return LogResponse(log, lambda told: (told,), sent)
 
     @router.get("/{response_id}/input_items", responses=answers(200, PAGE_SCHEMA))
@@ -261,7 +269,8 @@ def response_routes(responses: Responses, web: Web) -> APIRouter:
     ) -> Response:
         """What came in with the request of a response."""
         stored = await responses.shown(who, response_id)
-        return json_response(page(stored.input_items(), after, limit, newest_first=order == "desc"))
+        listed = page(stored.input_items(), after, limit, newest_first=order == "desc")
+        return json_response(listed, headers=not_included(include))
 
     @router.post("/{response_id}/cancel", responses=answers(200, RESPONSE_SCHEMA), openapi_extra=described(UserBody))
     async def cancel_response(

@@ -4,7 +4,7 @@ test compares both with the package."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, TypeAlias
 
 from drsai_backend.api.openai.responses.request.body import ResponseBody
@@ -41,7 +41,7 @@ FATES: Final[dict[str, Fate]] = {
 agents can read it; it is left `aside`, which the answer's header says; it is `refused`, but for a value that asks for
 nothing."""
 SEARCH_RESULTS: Final = "file_search_call.results"
-_HARMLESS: Final = frozenset({"reasoning.encrypted_content", SEARCH_RESULTS})
+_HARMLESS: Final = frozenset({"reasoning.encrypted_content", "message.input_image.image_url", SEARCH_RESULTS})
 """What may be asked to be included and is there, or is in no answer here; anything else would be missed."""
 
 
@@ -82,9 +82,12 @@ def left_aside(asked: ResponseBody, ignored: Sequence[str] = ()) -> list[str]:
         aside.append("reasoning.summary")
     if asked.truncation == "auto":
         aside.append("truncation")
-    if set(asked.include or ()) - _HARMLESS:
-        aside.append("include")
-    return aside
+    return [*aside, *not_included(asked.include or ()).values()]
+
+
+def not_included(include: Iterable[str]) -> dict[str, str]:
+    """Return the header that says so where something is to be included that is not there."""
+    return {"x-ignored-fields": "include"} if set(include) - _HARMLESS else {}
 
 
 def _response_format(asked: ResponseBody) -> JsonObject | None:
