@@ -253,10 +253,14 @@ async def test_runs_on_threads_of_others_are_stopped_too(make: Make) -> None:
     assert (await asyncio.wait_for(queued[1].wait(), 30)).status is RunStatus.COMPLETED
 
 
+def fail(*_: object) -> RuntimeError:
+    return RuntimeError("The model is down.")
+
+
 async def test_what_has_failed_on_threads_of_others_is_not_retried_as_them(make: Make) -> None:
     """Also where somebody has their name now, and begins anew."""
     crew = Crew()
-    crew.ann.rule = lambda _, __: RuntimeError("It is down.")
+    works, crew.ann.rule = crew.ann.rule, fail
     drsai = await make({"crew": crew}, **QUICK)
     ann = drsai.user("ann", tenant="acme")
     bob = drsai.user("bob", tenant="acme", owner="ann")
@@ -274,7 +278,7 @@ async def test_what_has_failed_on_threads_of_others_is_not_retried_as_them(make:
         await bob.retry("u")
     with pytest.raises(RunFailed):
         await bob.run("crew", "again", thread_id="u")
-    crew.ann.rule = lambda _, __: "Fine."
+    crew.ann.rule = works
     for caller, thread_id in ((bob, "u"), (ann, "mine")):
         await caller.retry(thread_id)
 
