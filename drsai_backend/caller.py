@@ -269,6 +269,7 @@ class Caller:
             Forbidden: the question is not for them to answer.
             StaleAnswer: the thread does not wait for this answer (any more).
             InvalidRequest: it does not fit the question.
+            UnknownModel: this process does not serve the team, or is no worker.
             StateError, TeamBuildError, ShuttingDown, DatabaseError: nothing was stored.
         """
         return await self.engine.answer(self.who, self._named(thread_id), answer)

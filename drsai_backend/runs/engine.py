@@ -193,6 +193,7 @@ class Engine(StoredThreads):
             watchers=watchers,
             on_events=self._sender.wake,
             may_move=settings.other_model == "continue",
+            is_worker=is_worker,
         )
         self._starter = starter = RunStarter(services)
         self._loading = Loading(database, starter, catalog, hooks)

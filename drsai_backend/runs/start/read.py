@@ -65,6 +65,7 @@ class Services:
         watchers: are told what runs of this process tell.
         on_events: is called when events for webhooks may be there.
         may_move: a thread may go over to another team.
+        is_worker: False: it starts none, and finds out before what there is to be refused.
     """
 
     db: DatabaseManager
@@ -84,6 +85,7 @@ class Services:
     watchers: Sequence[Watcher]
     on_events: Callable[[], None]
     may_move: bool
+    is_worker: bool
 
 
 @dataclass(frozen=True, slots=True)

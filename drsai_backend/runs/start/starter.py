@@ -37,7 +37,7 @@ from drsai_backend.database.runs.values import (
 from drsai_backend.database.runs.writes import begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import IDLE
-from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest, NotFound
+from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest, NotFound, UnknownModel
 from drsai_backend.json_types import as_object
 from drsai_backend.runs.audited import answered, started_as
 from drsai_backend.runs.events import MessageDone
@@ -216,6 +216,12 @@ class RunStarter:
 
     async def _take(self, given: Placed, thread: StoredThread | None, made: Plan) -> StartedRun:
         services, database, held = self._services, self._services.db.database, HeldResources()
+        if not services.is_worker:
+            # Nothing prolongs its leases: workers would run the same a second time.
+            text = (
+                f"this process is no worker and runs nothing: have one run {given.ask.team!r}, as with background=True"
+            )
+            raise UnknownModel(text, param="model")
         if made.resumes:
             given = await self._as_begun(given, thread)
         try:

@@ -16,7 +16,7 @@ from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage
 from pydantic import SecretStr
 
-from drsai_backend import DrSai, RunContext, tool
+from drsai_backend import DrSai, RunContext, requires_approval, tool
 from drsai_backend.access.principal import Principal
 from drsai_backend.agents import DrSaiAgent
 from drsai_backend.database import recent
@@ -25,7 +25,7 @@ from drsai_backend.datamodel import Run, RunStatus, StoredDefinition, Thread, ta
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import Conflict, NotFound, UnknownModel
 from drsai_backend.models import ModelProvider
-from drsai_backend.runs import InputMessage, Where
+from drsai_backend.runs import InputMessage, Where, requests
 from tests.definitions.stored.conftest import agent
 from tests.support.asks import asks
 from tests.support.backup import fall_back
@@ -58,8 +58,8 @@ def calls_then_says(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
 
 
 class Models(ModelProvider):
-    def __init__(self) -> None:
-        self.one = ScriptedClient(calls_then_says)
+    def __init__(self, answers: Any = calls_then_says) -> None:
+        self.one = ScriptedClient(answers)
 
     def client(self, model: str | None, api_key: SecretStr | None) -> ScriptedClient:
         return self.one
@@ -185,6 +185,36 @@ async def test_a_run_of_the_operators_team_never_becomes_one_of_a_definition(dat
         with pytest.raises(UnknownModel):
             await lacking.run("helper", "yes", thread_id="t")
         assert (await asking.run("helper", "yes", thread_id="t")).text == "yes"
+
+
+@requires_approval
+async def pay() -> str:
+    """Pays."""
+    return "paid"
+
+
+async def test_one_that_is_no_worker_runs_no_definition(database_url: str) -> None:
+    """Nothing would prolong its leases: workers took its runs over while they went on. What it queues, they run."""
+
+    def pays(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        is_paid = isinstance(messages[-1], FunctionExecutionResultMessage)
+        return "Done." if is_paid else [FunctionCall("c0", "{}", "pay")]
+
+    models = Models(pays)
+    made = settings(definition_packages=["tests"])
+    reading = DrSai(None, database_url, settings=made, model_provider=models, worker=False)
+    async with make(database_url, models) as drsai, reading, asyncio.timeout(20):
+        await drsai.agents.put("clerk", agent("clerk", tools=[{"python": f"{__name__}:pay"}]))
+        with pytest.raises(UnknownModel, match="no worker"):
+            await reading.start("clerk", "x", thread_id="t")
+        assert not await drsai.db.get(Thread)
+        queued = await reading.start("clerk", "x", thread_id="t", background=True)
+        question = (await queued.wait()).input_request
+        assert question is not None
+        with pytest.raises(UnknownModel, match="no worker"):
+            await reading.answer("t", requests.Answer(question["id"], decision="approve"))
+        handle = await drsai.answer("t", requests.Answer(question["id"], decision="approve"))
+        assert (await handle.wait()).status is RunStatus.COMPLETED
 
 
 async def _key(drsai: DrSai) -> int:
