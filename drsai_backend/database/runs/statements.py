@@ -96,8 +96,17 @@ _FRESH = (
 
 @Prepared
 def insert_thread(dialect: str) -> sa.ClauseElement:
-    statement = sa.insert(thread).values({name: sa.bindparam(name, type_=thread.c[name].type) for name in _FRESH})
-    return statement.values(lease_expires_at=expires_of(dialect)).returning(thread.c.id)
+    """On PostgreSQL with the `id` that `next_key` gave, and `control` comes back, as of `take_lease`."""
+    has_key = dialect == "postgresql"
+    names = (*_FRESH, "id") if has_key else _FRESH
+    statement = sa.insert(thread).values({name: sa.bindparam(name, type_=thread.c[name].type) for name in names})
+    return statement.values(lease_expires_at=expires_of(dialect)).returning(
+        thread.c.control if has_key else thread.c.id
+    )
+
+
+next_key: Final = Prepared(lambda _: sa.text("SELECT nextval(pg_get_serial_sequence('thread', 'id')) AS id"))
+"""The row key of a thread that is to be inserted (PostgreSQL)."""
 
 
 # What a thread was when its head was read (`ThreadHead.guard`), by its name and by the random id of its run as well:

@@ -74,10 +74,16 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
     if head is None:
         fresh = {"revision": 1, "last_seq": last_seq, "turn": 0, "journal_debt": 0, "epoch": 1}
         values = {**common, **fresh, "title": begin.title, "lease_owner": begin.owner}
-        inserted = run_guarded(connection, (statements.insert_thread, values), (), dues=dues)
-        assert inserted is not None
-        dues = ()
-        lease = Lease(inserted[0], *names, 1, begin.owner, 0, last_seq)
+        if connection.dialect.name == "postgresql":
+            # What is to be stored names the key. It is fetched first: between two writes of the transaction, while the
+            # process does something else, everybody would wait who is charged for the same tenant.
+            keyed = run_guarded(connection, (statements.next_key, {}), (), is_last=True)
+            assert keyed is not None
+            guard = statements.insert_thread, {**values, "id": keyed[0]}
+        else:
+            keyed, dues = run_guarded(connection, (statements.insert_thread, values), (), dues=dues), ()
+            assert keyed is not None
+        lease = Lease(keyed[0], *names, 1, begin.owner, 0, last_seq)
     else:
         lease = Lease(head.key, *names, head.epoch + 1, begin.owner, head.turn, last_seq)
         guard = (

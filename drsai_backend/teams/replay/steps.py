@@ -179,13 +179,16 @@ class TurnSteps:
         """The recorded value of a step, or None.
 
         Args:
-            asked: makes the digest of what is asked now.
+            asked: makes the digest of what is asked now, and what is not recorded is done now.
 
         Raises:
             ReplayMismatch: something else was asked when the step was recorded.
+            CallOver: there is none, and it is part of a call that came to its end without it.
         """
         found = self._recorded.get((agent, step))
         if found is None:
+            if self._recorded and asked is not None:
+                check_over()
             return None
         if asked is not None and asked() != found.digest:
             self._failure = ReplayMismatch(
@@ -193,11 +196,6 @@ class TurnSteps:
             )
             raise self._failure
         return read_value(found.value)
-
-    def check_over(self) -> None:
-        """`suspension.check_over`, in a turn that is repeated."""
-        if self._recorded:
-            check_over()
 
     def keep(self, make: Callable[[], Step]) -> None:
         """Keep a step in memory. It is made when it is stored, if ever."""
@@ -331,8 +329,6 @@ class AgentSteps:
                 if result.call_id in self.completed:
                     return number, ToolAnswer(content=result.content)
         value = self.turn.replay(self.path, f"m{number}", partial(request.digest, self._digested))
-        if value is None:
-            self.turn.check_over()
         self._asked += 1
         if value is None:
             return number, None
@@ -381,7 +377,6 @@ class AgentSteps:
         self._summaries += 1
         value = self.turn.replay(self.path, name, lambda: digest)
         if value is None:
-            self.turn.check_over()
             value = {"text": await make()}
             await self.turn.save(Step(self.path, name, digest, value))
         return value["text"]
@@ -453,7 +448,6 @@ class AgentSteps:
             result = CreateResult.model_validate(value)
             self._know_calls(number, result, replayed=True)
             return cast("list[FunctionCall]", result.content)[0]
-        self.turn.check_over()
         usage = RequestUsage(prompt_tokens=0, completion_tokens=0)
         result = CreateResult(finish_reason="function_calls", content=[call], usage=usage, cached=False)
         self._know_calls(number, result, replayed=False)

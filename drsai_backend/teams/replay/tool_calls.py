@@ -90,12 +90,12 @@ class ToolCalls:
             CallOver: the call was not made before the end of the one that its agent works for.
         """
         name = self.steps.name_call(call.id, call.name)
-        if (recorded := await self._recorded(call, name)) is not None:
+        over = self._returned(call, name)
+        if over is None and (recorded := await self._recorded(call, name)) is not None:
             if isinstance(recorded, FinalResult):
                 self.steps.complete(call.id, call.name)
             yield recorded
             return
-        over = self._returned(call, name)
         with self.calling(call.token) as task:
             made, result = await self._decide(call, name, task)
             if result is None and self._switches.off:
@@ -166,10 +166,7 @@ class ToolCalls:
         return result
 
     def _returned(self, call: Call, name: CallName) -> ToolResult | None:
-        """Return the recorded result of a call that is made again, as agents have taken part in it. Raises CallOver
-        where this call is not to be made, as it is part of such a one."""
-        if name.step is not None:
-            self._turn.check_over()
+        """Return the recorded result of a call that is made again, as agents have taken part in it."""
         if not (name.replayed and call.runs_agents):
             return None
         value = self._turn.replay(self.steps.path, f"{name.step}{RETURNED}")
