@@ -1,15 +1,11 @@
 """Budgets have two tables: what was set for somebody, and what is used and reserved of each day and month."""
 
 from datetime import datetime
-from typing import Final
 
 import sqlalchemy as sa
 from sqlmodel import Field, SQLModel
 
 from drsai_backend.datamodel.base import NEVER_AGAIN, KeyedRecord, UTCDateTime, short_text, utcnow
-
-OF_THREADS: Final = sa.text("substr(subject, 1, 7) = 'thread/'")
-"""Of which rows a partial index is: of the subjects of threads."""
 
 
 class BudgetRule(KeyedRecord, table=True):
@@ -32,17 +28,6 @@ class BudgetRule(KeyedRecord, table=True):
 
 class BudgetState(SQLModel, table=True):
     """What is used in a day or a month, or reserved for a run."""
-
-    # For what begins so. On SQLite that of the primary key does: others are in the order of the database's language.
-    __table_args__ = (
-        sa.Index(
-            "ix_budgetstate_thread",
-            "subject",
-            postgresql_ops={"subject": "varchar_pattern_ops"},
-            postgresql_where=OF_THREADS,
-            info={"dialect": "postgresql"},
-        ).ddl_if(dialect="postgresql"),
-    )
 
     subject: str = Field(primary_key=True, description="Kind, tenant and name.")
     period: str = Field(

@@ -20,7 +20,6 @@ from drsai_backend.database.users import left_of_deleted, runs_elsewhere
 from drsai_backend.database.webhooks import raising
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.features.budgets.rows import forget_user
 from drsai_backend.features.usage.rows import fold
 from tests.support.every_row import add_thread
 from tests.support.plans import explained
@@ -126,15 +125,3 @@ async def test_a_pass_of_the_retention_looks_at_some_threads(db: DatabaseManager
         assert re.search(r"rowid>\? AND rowid<\?|Index Cond: \(\(id >= .* \(id <= ", plan), plan
     for plan in plans[::2]:
         assert re.search(r"SEARCH thread USING INTEGER PRIMARY KEY|pk_thread|thread_pkey", plan), plan
-
-
-async def test_budgets_of_the_threads_of_a_user_are_found_by_their_name(db: DatabaseManager) -> None:
-    def look(session: Session) -> list[str]:
-        with explained(session) as plans:
-            forget_user(session, Owner("acme", "ann"))
-        return plans
-
-    states, rules, _ = await db.database.write(look)
-    assert re.search(r"\(subject>\? AND subject<\?\)|Index Cond: .*subject.* ~>=~ .* ~<~ ", states), states
-    assert not re.search("SCAN|Seq Scan", states), states
-    assert "tenant" in rules

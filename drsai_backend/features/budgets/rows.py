@@ -24,7 +24,6 @@ from drsai_backend.database.runs.reads import read_head_of, read_run
 from drsai_backend.database.upserts import Insert, insert_into
 from drsai_backend.datamodel import BudgetRule, BudgetState, Run, RunStatus, Thread, table_of
 from drsai_backend.datamodel.audit import Action
-from drsai_backend.datamodel.budgets import OF_THREADS
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.datamodel.switches import is_moved
 from drsai_backend.errors import BudgetReached
@@ -271,18 +270,16 @@ def forget_user(session: Session, owner: Owner) -> int:
     """Delete what was set for a user and their threads, and what they have used; returns how many rows."""
     who, threads = Who("user", *owner), of_thread(owner.thread(""))
     c, rule, connection = _state.c, _rule.c, session.connection()
-    dialect = connection.dialect.name
-    of_threads = sa.and_(OF_THREADS, _begins(c.subject, threads.subject, dialect))
-    gone = connection.execute(sa.delete(_state).where(sa.or_(c.subject == who.subject, of_threads)))
-    term = rule.kind == threads.kind, rule.tenant == threads.tenant, _begins(rule.name, threads.name, dialect)
+    gone = connection.execute(
+        sa.delete(_state).where(sa.or_(c.subject == who.subject, _begins(c.subject, threads.subject)))
+    )
+    term = rule.kind == threads.kind, rule.tenant == threads.tenant, _begins(rule.name, threads.name)
     return gone.rowcount + connection.execute(sa.delete(_rule).where(*term)).rowcount + RULES.forget(session, who)
 
 
-def _begins(column: sa.ColumnElement[str], text: str, dialect: str) -> sa.ColumnElement[bool]:
-    """Whether a name begins so, by bytes: in the order of PostgreSQL's language others may be between."""
-    behind = text[:-1] + chr(ord(text[-1]) + 1)
-    least, less = ("~>=~", "~<~") if dialect == "postgresql" else (">=", "<")
-    return sa.and_(column.bool_op(least)(text), column.bool_op(less)(behind))
+def _begins(column: sa.ColumnElement[str], text: str) -> sa.ColumnElement[bool]:
+    """Whether a name begins so; SQLite's LIKE would take Ann for ann."""
+    return sa.func.substr(column, 1, len(text)) == text
 
 
 def _info(row: JsonObject) -> BudgetInfo:

@@ -61,13 +61,13 @@ async def test_each_thread_has_that_of_the_settings(make: Make, model: ModelServ
 
 async def test_it_goes_with_its_user(make: Make) -> None:
     drsai = await make()
-    for name in ("ann/t", "Ann/t", "anna/t", "ann0/t"):
+    for name in ("ann/t", "Ann/t", "anna/t"):
         await drsai.budgets.set("thread", name, tenant="acme", tokens_day=5_000)
         assert await asking(drsai, name.removesuffix("/t")).statuses(1) == [200]
     assert (await drsai.users.delete(Owner("acme", "ann")))["budgets"]
-    assert [each.name for each in (await drsai.budgets.list()).items] == ["ann0/t", "anna/t", "Ann/t"]
+    assert [each.name for each in (await drsai.budgets.list()).items] == ["anna/t", "Ann/t"]
     assert not await rows(drsai, subject=T)
-    for name in ("Ann", "anna", "ann0"):
+    for name in ("Ann", "anna"):
         assert await rows(drsai, subject=f"thread/acme/{name}%2Ft")
 
 
