@@ -74,8 +74,7 @@ class Run(Record, table=True):
 
     __table_args__ = (
         sa.UniqueConstraint("run_id"),
-        sa.Index(None, "thread_key"),
-        # For those who follow a thread: in the order of its runs' beginnings.
+        # In the order of the runs' beginnings, for those who follow a thread.
         sa.Index(None, "thread_key", "epoch"),
         partial_index("ix_run_live", "status = 'running'", "thread_key"),
         partial_index(

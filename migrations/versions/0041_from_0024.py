@@ -14,7 +14,9 @@ depends_on = None
 
 def upgrade() -> None:
     op.create_index("ix_run_thread_key_epoch", "run", ["thread_key", "epoch"])
+    op.drop_index("ix_run_thread_key", "run")
 
 
 def downgrade() -> None:
+    op.create_index("ix_run_thread_key", "run", ["thread_key"])
     op.drop_index("ix_run_thread_key_epoch", "run")
