@@ -318,7 +318,7 @@ def unread_options(asked: BaseModel, body: Mapping[str, object]) -> list[str]:
 
 def _unread_within(read: object, given: object, place: str) -> Iterator[str]:
     if isinstance(read, list):
-        for each, one in zip(cast(list[object], read), as_list(given), strict=True):
+        for each, one in zip(cast(list[object], read), as_list(given), strict=False):
             yield from _unread_within(each, one, place)
     elif isinstance(read, BaseModel):
         names = {field.alias or name: name for name, field in type(read).model_fields.items()}
