@@ -148,6 +148,7 @@ class SyncCaller:
             Forbidden: the question is not for them to answer.
             StaleAnswer: the thread does not wait for this answer (any more).
             InvalidRequest: it does not fit the question.
+            UnknownModel: this process does not serve the team, or is no worker.
             StateError, TeamBuildError, ShuttingDown, DatabaseError: nothing was stored.
         """
 

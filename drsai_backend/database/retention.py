@@ -85,7 +85,8 @@ def prune(  # noqa: PLR0913 - which threads, in words of who prunes
     looked: int = LOOKED,
     actor: Actor = PROGRAM,
 ) -> tuple[int, int | None]:
-    """Delete up to `limit` threads with all that belongs to them, of the next `looked` behind the key `after`.
+    """Delete up to `limit` threads with all that belongs to them, of the next `looked` behind the key `after`; with
+    `user_id` of all, as an index has theirs.
 
     Those of one of the `statuses` that have not changed for longer than `older_than`; by default those of which nothing
     is under way. Those that wait for results of their clients' tools count as completed. A thread with a live run or an
@@ -98,18 +99,21 @@ def prune(  # noqa: PLR0913 - which threads, in words of who prunes
     Raises:
         InvalidRequest: `older_than` reaches back before the first year.
     """
-    key = _thread.c.id
+    key, order, last = _thread.c.id, [_thread.c.id], None
     terms = _terms(session, older_than, statuses, tenant, user_id)
-    window = sa.select(key).where(key > after).order_by(key).limit(looked).subquery()
-    last = session.execute(sa.select(sa.func.max(window.c.id))).scalar_one()
-    if last is None:
-        return 0, None
-    terms.append(key.between(after + 1, last))
+    if user_id is None:
+        window = sa.select(key).where(key > after).order_by(key).limit(looked).subquery()
+        last = session.execute(sa.select(sa.func.max(window.c.id))).scalar_one()
+        if last is None:
+            return 0, None
+        terms.append(key.between(after + 1, last))
+    else:  # In the order of the index that has theirs.
+        order.insert(0, _thread.c.updated_at)
     if but:
         terms.append(_thread.c.tenant.not_in(but))
     query = sa.select(key, *(_thread.c[name] for name in NAME)).where(*terms)
     # Locked rows are in use.
-    rows = session.execute(query.order_by(key).limit(limit).with_for_update(skip_locked=True)).all()
+    rows = session.execute(query.order_by(*order).limit(limit).with_for_update(skip_locked=True)).all()
     for where, count in Counter(row.tenant for row in rows).items():
         detail: JsonObject = {"threads": count, "older_than_seconds": older_than.total_seconds(), "user_id": user_id}
         audit(session, actor, Action.THREADS_PRUNED, where, where, detail)
@@ -171,9 +175,11 @@ def _terms(
         _thread.c.queued == 0,
         sa.not_(sa.func.coalesce(is_live(session.get_bind().dialect.name), sa.false())),
     ]
-    whose = {"tenant": tenant, "user_id": user_id}
-    # Not by the indexes of a tenant's and of a user's threads, which are more than a transaction looks at.
-    return [*terms, *(_thread.c[name] + "" == value for name, value in whose.items() if value is not None)]
+    if user_id is not None:
+        terms.append(_thread.c.user_id == user_id)
+    # Not by the index of a tenant's threads, which are more than a transaction looks at.
+    of_tenant = _thread.c.tenant if user_id is not None else _thread.c.tenant + ""
+    return terms if tenant is None else [*terms, of_tenant == tenant]
 
 
 def time_before(older_than: timedelta, *, only_past: bool = False) -> datetime:

@@ -125,8 +125,8 @@ async def test_only_old_threads_of_which_nothing_is_under_way(db: DatabaseManage
     assert "old of bob" not in await _left(db)
 
 
-@pytest.mark.parametrize("bounds", [{"limit": 2}, {"looked": 3}])
-async def test_it_goes_in_batches(db: DatabaseManager, bounds: dict[str, int]) -> None:
+@pytest.mark.parametrize("bounds", [{"limit": 2}, {"looked": 3}, {"limit": 2, "user_id": "ada"}])
+async def test_it_goes_in_batches(db: DatabaseManager, bounds: dict[str, Any]) -> None:
     def store(session: Session) -> None:
         for number in range(6):
             _add(session, f"{number}", 2 * DAY if number % 3 else DAY / 2)
@@ -135,7 +135,7 @@ async def test_it_goes_in_batches(db: DatabaseManager, bounds: dict[str, int]) -
     found: list[int] = []
     after: int | None = 0
     while after is not None:
-        look = partial(prune, older_than=DAY, user_id="ada", after=after, **bounds)
+        look = partial(prune, older_than=DAY, after=after, **bounds)
         deleted, after = await db.database.write(look)
         found.append(deleted)
     assert found[:2] == [2, 2]

@@ -113,7 +113,7 @@ async def test_the_threads_of_a_user_who_has_many_are_listed_and_pruned_by_an_in
         again = list_threads(session, Owner("default", "u"), page.next, 20)
         ids = [item.thread_id for item in (*page.items, *again.items)]
         assert ids == [str(number) for number in range(40)]
-        assert prune(session, older_than=timedelta(minutes=MANY - 5.5), tenant="default", user_id="u") == 5
+        assert prune(session, older_than=timedelta(minutes=MANY - 5.5), tenant="default", user_id="u") == (5, None)
         return plans
 
     plans = await db.database.write(look)
