@@ -74,7 +74,7 @@ _AT_ONCE: Final = 16
 _PART: Final = 64
 """Texts whose vectors are asked for at a time, and entries of an index of before that one transaction removes."""
 _ITS_OWN: Final = timedelta(minutes=10)
-"""For how long after it was begun, or got its last part, an index is left alone by processes of another model."""
+"""For how long after it was begun, or got its last part, an index is kept by processes of another model."""
 _MOST_THEN: Final = 1_000
 """Versions that are over which are looked through for what was known before a thread was rewound."""
 LISTED: Final = Cursor((_memory.c.id,))
@@ -146,7 +146,14 @@ def index_of(session: Session, owner: Owner, vectors: Vectors | None) -> tuple[i
     alone(session, KIND, *owner)
     person = person_of(session, owner)
     if person.index is not None:
-        return person.index, vectors if vectors is not None and person.takes(vectors) else None
+        if vectors is None or person.takes(vectors):
+            return person.index, vectors
+        # Where a process of another model has put its own in the place of what was embedded for this.
+        index = _index_for(session, owner, vectors)
+        if index is None or any(_gaps(session, owner, index, 1)):
+            return person.index, None
+        _set(session, owner, index_key=index)
+        return index, vectors
     model, dimensions = (None, None) if vectors is None else (vectors.model, vectors.dimensions)
     index = create_index(session, owner, KIND, model=model, dimensions=dimensions)
     _set(session, owner, index_key=index)
@@ -155,50 +162,64 @@ def index_of(session: Session, owner: Owner, vectors: Vectors | None) -> tuple[i
 
 def is_to_rebuild(session: Session, owner: Owner, vectors: Vectors) -> bool:
     """Whether `rebuild` has anything to do."""
-    person, others = person_of(session, owner), _replaceable(session, owner, vectors)
-    return any(each != person.index for each in others) if person.takes(vectors) else person.index in others
+    person = person_of(session, owner)
+    left = person.index is not None and any(each != person.index for each in _replaceable(session, owner, vectors))
+    return left or (person.index is not None and not person.takes(vectors))
 
 
 def rebuild(session: Session, owner: Owner, vectors: Vectors) -> Sequence[str] | None:
     """Do a part of what a person's memories need to be found by vectors of another model: some are put into an index
     that takes the place of theirs once it has all, or some of what is left of the one before are removed. Until then
     theirs is searched. Whoever was killed has left an index that the next one continues: what ends is taken out of all,
-    so that it has none but current ones. Where the settings of processes differ, the index of one is left alone by
-    those of another model for ten minutes after each part: they would undo each other's work for ever.
+    so that it has none but current ones. Where the settings of processes differ, as in a rollout, each keeps what it
+    has made, and puts it in the place of the other's: an index of another model is removed ten minutes after its last
+    part.
 
     Returns:
         Texts whose vectors are to be given with the next call, where there are any; None: there is nothing to do.
     """
     alone(session, KIND, *owner)
-    person, others = person_of(session, owner), _replaceable(session, owner, vectors)
-    if person.takes(vectors):
-        before = next((each for each in others if each != person.index), None)
-        if before is None:
-            return None
-        drop_index(session, before, limit=_PART)
-        return ()
-    if person.index not in others:
-        return None  # All was forgotten meanwhile, or another model's has taken its place.
-    taking = (_search.c.model == vectors.model, _search.c.dimensions == vectors.dimensions)
-    index = next(iter(_indexes(session, owner, *taking)), None)
+    person = person_of(session, owner)
+    index = person.index
     if index is None:
-        index = create_index(session, owner, KIND, model=vectors.model, dimensions=vectors.dimensions)
-    there = sa.select(_entry.c.ref).where(_entry.c.index_id == index)
-    lacking = _rows(session, owner, _IS_CURRENT, _memory.c.memory_id.not_in(there), limit=_PART)
-    if not lacking:
-        # Workers of the release before take what ends out of the person's own index alone.
-        current = sa.select(_memory.c.memory_id).where(*owned_by(_memory, owner), _IS_CURRENT)
-        over = session.connection().execute(there.where(_entry.c.ref.not_in(current)).limit(_PART)).scalars().all()
+        return None  # All was forgotten meanwhile.
+    if not person.takes(vectors):
+        index = _index_for(session, owner, vectors)
+        if index is None:
+            index = create_index(session, owner, KIND, model=vectors.model, dimensions=vectors.dimensions)
+        lacking, over = _gaps(session, owner, index, _PART)
+        if ready := [each for each in lacking if each["text"] in vectors.of]:
+            _index(session, index, [*map(_info, ready[:_AT_ONCE])], vectors)
+            session.connection().execute(sa.update(_search).where(_search.c.id == index).values(created_at=utcnow()))
+            return ()
+        if lacking:
+            return [each["text"] for each in lacking]
         if over:
             remove(session, index, over)
-        else:
-            _set(session, owner, index_key=index)
-    elif ready := [each for each in lacking if each["text"] in vectors.of]:
-        _index(session, index, [*map(_info, ready[:_AT_ONCE])], vectors)
-        session.connection().execute(sa.update(_search).where(_search.c.id == index).values(created_at=utcnow()))
-    else:
-        return [each["text"] for each in lacking]
+            return ()
+        _set(session, owner, index_key=index)
+    before = next((each for each in _replaceable(session, owner, vectors) if each != index), None)
+    if before is None:
+        return None
+    drop_index(session, before, limit=_PART)
     return ()
+
+
+def _index_for(session: Session, owner: Owner, vectors: Vectors) -> int | None:
+    taking = (_search.c.model == vectors.model, _search.c.dimensions == vectors.dimensions)
+    return next(iter(_indexes(session, owner, *taking)), None)
+
+
+def _gaps(session: Session, owner: Owner, index: int, limit: int) -> tuple[Sequence[sa.RowMapping], Sequence[str]]:
+    """Return current memories that an index does not have; where it has all, names of those that are over in it:
+    workers of the release before take what ends out of the person's own index alone."""
+    there = sa.select(_entry.c.ref).where(_entry.c.index_id == index)
+    lacking = _rows(session, owner, _IS_CURRENT, _memory.c.memory_id.not_in(there), limit=limit)
+    if lacking:
+        return lacking, ()
+    current = sa.select(_memory.c.memory_id).where(*owned_by(_memory, owner), _IS_CURRENT)
+    over = session.connection().execute(there.where(_entry.c.ref.not_in(current)).limit(limit))
+    return (), over.scalars().all()
 
 
 def _indexes(session: Session, owner: Owner, *terms: sa.ColumnElement[bool]) -> Sequence[int]:

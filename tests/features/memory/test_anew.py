@@ -210,9 +210,9 @@ async def test_what_takes_long_is_left_alone_while_it_goes_on(
 
 
 async def test_processes_of_two_models_do_not_undo_each_others_work(
-    plain: DrSai, later: DrSai, monkeypatch: pytest.MonkeyPatch
+    plain: DrSai, later: DrSai, model: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """During a rollout, what the one of the earlier model remembers is found by its words, until all are later ones."""
+    """During a rollout, each embeds what it lacks, and no more."""
     said = iter(("The user plays chess.", "The user plays go."))
 
     async def remembered() -> None:
@@ -220,8 +220,19 @@ async def test_processes_of_two_models_do_not_undo_each_others_work(
 
     at_part(monkeypatch, later, 3, remembered)
     await later.extension(Memory).add(ANN, NewMemory(text=NEW))
-    there = ("large", sorted((*TEXTS, NEW, "The user plays chess.")))
-    assert await indexed(plain) == [there]
+    first = sorted((*TEXTS, NEW, "The user plays chess."))
+    assert await indexed(plain) == [("large", first)]
     await remembered()
-    assert await indexed(plain) == [there]
-    assert "go" in (await plain.extension(Memory).search(ANN, "go?")).items[0].memory.text
+    second = sorted((*first, "The user plays go."))
+    assert await indexed(plain) == [("large", first), ("small", second)]
+    embedded: list[str] = []
+
+    def noting(request: ModelRequest) -> Any:
+        embedded.extend([given] if isinstance(given := request.body["input"], str) else given)
+        return longer(meaning(request))
+
+    model.embedded = noting
+    await later.extension(Memory).add(ANN, NewMemory(text="The user swims."))
+    assert embedded == ["The user swims.", "The user plays go."]
+    assert await indexed(plain) == [("large", sorted((*second, "The user swims."))), ("small", second)]
+    assert "go" in (await later.extension(Memory).search(ANN, "go?")).items[0].memory.text
