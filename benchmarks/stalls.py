@@ -92,9 +92,11 @@ async def _steps(url: str, runs: int, *, stores: bool) -> list[float]:
             database: Any = served.database
             really_write = database.write
 
+            nowhere = SimpleNamespace(dialect=SimpleNamespace(name="sqlite"))
+
             async def write(fn: Callable[[Any], object], *, short: bool = False) -> object:
                 # A run's writes are short; what is long is housekeeping.
-                return fn(SimpleNamespace(connection=lambda: None)) if short else await really_write(fn)
+                return fn(SimpleNamespace(connection=lambda: nowhere)) if short else await really_write(fn)
 
             database.write, writes.run_guarded = write, _nothing(count(1))
         names = iter(range(runs))
