@@ -13,9 +13,11 @@ export function may(...needed: Scope[]): boolean {
   return needed.every((scope) => scopes.value.has(scope));
 }
 
-async function load(): Promise<void> {
+async function load(known?: () => Promise<void>): Promise<void> {
   try {
-    me.value = await data(api.GET("/v1/me"));
+    const found = await data(api.GET("/v1/me"));
+    await known?.();
+    me.value = found;
     problem.value = refused.value = null;
   } catch (error) {
     me.value = null;
@@ -29,12 +31,11 @@ export async function begin(): Promise<void> {
   await load();
 }
 
-/** Sign in. The key is kept only if the server knows it. */
+/** Sign in. The key is kept only if the server knows it, and before the page says so: a reload would ask for it again. */
 export async function signIn(token: string, remembered: boolean): Promise<void> {
   await remember(token, false);
-  await load();
+  await load(() => remember(token, remembered));
   if (me.value === null) forget();
-  else await remember(token, remembered);
 }
 
 export function signOut(): void {
