@@ -99,3 +99,23 @@ async def test_only_near_the_end_of_a_budget_do_calls_ask(make: Make, trips: Tri
     await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=spent + 2_000)
     near = await trips.of(asking(drsai), max_tokens=20)
     assert near["write"] > far["write"]
+
+
+async def test_what_is_taken_is_locked_for_no_longer_than_a_round_trip(
+    make: Make, monkeypatch: pytest.MonkeyPatch, database_url: str
+) -> None:
+    """Of a new thread, as of one that is there: whoever is charged for the same tenant would wait for the process."""
+    committed: list[bool] = []
+    really = round_trip.in_one_round_trip
+
+    async def noting(driver: Any, texts: Any, *args: Any, **more: Any) -> Any:
+        rows, is_committed = await really(driver, texts, *args, **more)
+        committed.extend([is_committed] * any("limitstate" in sql for sql, _ in texts))
+        return rows, is_committed
+
+    monkeypatch.setattr(round_trip, "in_one_round_trip", noting)
+    asked = asking(await make({"pair": pair}, resume_by_history=False, **ON), key_id=KEY)
+    for more in ({"thread_id": None}, {"thread_id": "t"}, {"thread_id": "t"}):
+        assert (await asked.chat(model="pair", **more)).status_code == 200
+    assert all(committed)
+    assert len(committed) >= 9 * database_url.startswith("postgresql")
