@@ -1,5 +1,5 @@
 """The old forms are the calls of `DrSai` as they were before `DrSai.user`: the user was among their arguments. They
-work for one release.
+go with 0.4.
 
 `drsai.stop("ada", "t")` and `drsai.run("team", "x", user_id="ada", tenant="acme")` are `drsai.user("ada").stop("t")`
 and `drsai.user("ada", tenant="acme").run("team", "x")`, and warn of it.
@@ -85,7 +85,7 @@ def _call(caller: Caller, path: str, verb: Verb, /, *args: object, **kwargs: Any
             raise wrong
         inspect.signature(old).bind(*args, **kwargs)
     rest = "".join(f", {name}={name}" for name in _WHO[1:] if name in who)
-    text = f"write `drsai.user(user_id{rest}).{path}(…)`: who asks is an argument of `{path}` for this release only"
+    text = f"write `drsai.user(user_id{rest}).{path}(…)`: who asks is no argument of `{path}` from 0.4 on"
     warnings.warn(text, DeprecationWarning, stacklevel=_outside())
     return old(*args, **kwargs)
 

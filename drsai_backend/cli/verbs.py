@@ -65,7 +65,7 @@ class ListedAlone(Verbs):
 
 def renamed(old: str, new: str) -> None:
     """Warn that a command, or one of its options, has another name now."""
-    warn(f"`drsai {old}` is `drsai {new}` now; the old words will go with a later release")
+    warn(f"`drsai {old}` is `drsai {new}` now; the old words go with 0.4")
 
 
 def in_commands(message: str) -> str:

@@ -61,7 +61,7 @@ def test_an_old_word_is_the_new_one(old: str) -> None:
     new = OLD_WORDS[old]
     [ran, asked] = [CliRunner().invoke(app, [*words.split(), "--help"]) for words in (old, new)]
     assert ran.exit_code == asked.exit_code == 0
-    assert ran.stderr == f"Warning: `drsai {old}` is `drsai {new}` now; the old words will go with a later release\n"
+    assert ran.stderr == f"Warning: `drsai {old}` is `drsai {new}` now; the old words go with 0.4\n"
     assert asked.stderr == ""
     assert ran.stdout.split("\n", 2)[2] == asked.stdout.split("\n", 2)[2], "all but the line of its usage"
     noun, verb = old.split()
