@@ -72,6 +72,17 @@ async def test_what_is_named_counts_among_all_bodies_under_way(serve: Serve, mod
         assert (await post(small, [item, NEW])).status_code == 200
 
 
+async def test_what_a_compaction_does_nothing_with_is_named(serve: Serve) -> None:
+    service = await serve()
+    message = {"role": "user", "content": [{"type": "input_text", "text": "Hi.", "size": 1}], "metadata": {"a": 1}}
+    body = {"model": "assistant", "input": [message], "prompt_cache_key": "k", "a\r\nb": 1, "tools": [], "user": "ann"}
+    answer = await service.http.post("/v1/responses/compact", json=body)
+    named = "prompt_cache_key, a??b, input.metadata, input.content.size"
+    assert (answer.status_code, answer.headers.get("x-ignored-fields")) == (200, named)
+    plain = await service.http.post("/v1/responses/compact", json={"model": "assistant", "input": "Hi."})
+    assert (plain.status_code, plain.headers.get("x-ignored-fields")) == (200, None)
+
+
 async def test_nothing_is_sealed_that_could_not_be_opened(serve: Serve) -> None:
     small = await serve(max_body_bytes=150_000)
     short = [{"role": "user", "content": ""}] * 4000  # Each has more bytes once it is read.

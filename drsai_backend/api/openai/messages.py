@@ -302,6 +302,11 @@ def _as_told(names: Iterable[str]) -> list[str]:
     return [re.sub(r"[^\w.-]", "?", name, flags=re.ASCII)[:_LONGEST] for name in [*dict.fromkeys(names)][:_MOST_NAMED]]
 
 
+def unread_names(asked: BaseModel) -> list[str]:
+    """Find the fields of a body, itself, with which nothing is done, as they may stand in a header."""
+    return _as_told(_unread(asked))
+
+
 def unread_options(asked: BaseModel, body: Mapping[str, object]) -> list[str]:
     """Find the fields of objects in a body with which nothing is done, as `reasoning.mode`: each once, the first few,
     as they may stand in a header. `asked`: what the body was read as; fields of its own that it does not have are kept

@@ -33,11 +33,16 @@ from drsai_backend.api.http.json import ERROR_CONTENT, EVENTS, NO_MODEL, answers
 from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.http.parameters import Limit, ResponseId, new_router
 from drsai_backend.api.joining import Web
-from drsai_backend.api.openai.messages import unread_options
+from drsai_backend.api.openai.messages import unread_names, unread_options
 from drsai_backend.api.openai.responses.events import EventWriter, after, frames
 from drsai_backend.api.openai.responses.request.body import CompactBody, ResponseBody
 from drsai_backend.api.openai.responses.request.inputs import fingerprint_of, parse
-from drsai_backend.api.openai.responses.request.parameters import SEARCH_RESULTS, not_included
+from drsai_backend.api.openai.responses.request.parameters import (
+    SEARCH_RESULTS,
+    ignored_header,
+    not_included,
+    unread_input,
+)
 from drsai_backend.api.openai.responses.service import Responses, Started
 from drsai_backend.api.openai.responses.stored.places import Call
 from drsai_backend.api.openai.responses.stored.stored import page
@@ -226,9 +231,10 @@ def response_routes(responses: Responses, web: Web) -> APIRouter:
             await responses.engine.check_name(who, body)
             asked = parse(CompactBody, body, responses.max_items)
             await responses.engine.check_team(who, asked.model)
+            unread = [*unread_names(asked), *unread_input(asked)]
             output = await responses.compact(who, asked)
         shown = {"id": output[0]["id"], "object": "response.compaction", "created_at": int(utcnow().timestamp())}
-        return json_response({**shown, "output": output, "usage": usage_of({})})
+        return json_response({**shown, "output": output, "usage": usage_of({})}, headers=ignored_header(unread))
 
     @router.get("/{response_id:response}", responses=_ANSWERS)
     async def get_response(  # noqa: PLR0913 - the parameters of a route

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.openai.messages import unread_fields
 from drsai_backend.api.openai.responses.events import EventWriter
 from drsai_backend.api.openai.responses.request import items
 from drsai_backend.api.openai.responses.request.body import ApprovalResponseItem, CompactBody, MessageItem, ResponseBody
@@ -32,7 +31,7 @@ from drsai_backend.api.openai.responses.request.inputs import (
     with_system,
 )
 from drsai_backend.api.openai.responses.request.items import ReadItems
-from drsai_backend.api.openai.responses.request.parameters import extra_of, left_aside, parameters
+from drsai_backend.api.openai.responses.request.parameters import extra_of, left_aside, parameters, unread_input
 from drsai_backend.api.openai.responses.request.tools import output_item, read_tools
 from drsai_backend.api.openai.responses.stored.places import (
     Call,
@@ -148,7 +147,7 @@ class Responses:
     ) -> Started:
         asked, engine = call.asked, self.engine
         results = read.results()
-        unread = [] if asked.input is None or isinstance(asked.input, str) else unread_fields(asked.input, "input")
+        unread = unread_input(asked)
         waiting = await self.items.waiting(place)
         known = place.record
         # Its instructions come after what the conversation's own system messages say.

@@ -274,7 +274,7 @@ class ResponseBody(InputBody):
 class CompactBody(InputBody):
     """A request for a compaction."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
 
     previous_response_id: None = optional(description="Send the items themselves.")
     user: User = Field(default=None, description="As in a chat request, but no object.")

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, TypeAlias
 
-from drsai_backend.api.openai.responses.request.body import ResponseBody
+from drsai_backend.api.openai.messages import unread_fields
+from drsai_backend.api.openai.responses.request.body import InputBody, ResponseBody
 from drsai_backend.api.openai.responses.request.tools import hosted_tools, searched
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.json_types import JsonObject
@@ -85,9 +86,19 @@ def left_aside(asked: ResponseBody, ignored: Sequence[str] = ()) -> list[str]:
     return [*aside, *not_included(asked.include or ()).values()]
 
 
+def unread_input(asked: InputBody) -> list[str]:
+    """The fields of items with which nothing is done. Raises as `unread_fields`."""
+    return [] if asked.input is None or isinstance(asked.input, str) else unread_fields(asked.input, "input")
+
+
 def not_included(include: Iterable[str]) -> dict[str, str]:
     """Return the header that says so where something is to be included that is not there."""
-    return {"x-ignored-fields": "include"} if set(include) - _HARMLESS else {}
+    return ignored_header(["include"] if set(include) - _HARMLESS else [])
+
+
+def ignored_header(names: Sequence[str]) -> dict[str, str]:
+    """Return the header that names fields; none, where there are none."""
+    return {"x-ignored-fields": ", ".join(names)} if names else {}
 
 
 def _response_format(asked: ResponseBody) -> JsonObject | None:
