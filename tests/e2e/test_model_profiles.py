@@ -172,26 +172,36 @@ async def test_a_cached_answer_is_marked_and_goes_with_its_user(
     assert [request.model for request in model.requests] == ["kept-http"] * 3
 
 
-async def test_a_turn_that_waits_goes_on_when_its_model_sees_images_no_more(
-    serve: Serve, model: ModelServer, tmp_path: Path
+@pytest.mark.parametrize("sees_first", [True, False])
+async def test_a_turn_that_waits_goes_on_when_its_model_sees_images_no_more_or_by_now(
+    serve: Serve, model: ModelServer, tmp_path: Path, sees_first: bool
 ) -> None:
     def eyes(request: ModelRequest) -> Reply:
         if request.messages[-1]["role"] == "tool":
             return Reply("It is paid.")
         return Reply(tool_calls=[ToolCall("pay", {"to": "ada"}, id="c1")])
 
+    def mixed(context: RunContext) -> RoundRobinGroupChat:
+        """`clerk` beside an agent that always sees: else a request with images is refused."""
+        watcher = AssistantAgent("watcher", context.model_client("other"))
+        return RoundRobinGroupChat([*clerk(context)._participants, watcher], max_turns=1)  # type: ignore[list-item]
+
     model.script("eyes", eyes)
-    seeing, blind = ({"model": "eyes", "can": {"vision": each}} for each in (True, False))
-    first = await serve({"writer": clerk}, **profiles(tmp_path, fast=seeing))
+    then, now = ({"model": "eyes", "can": {"vision": each}} for each in (sees_first, not sees_first))
+    other = {"model": "other", "can": {"vision": True}}
+    first = await serve({"writer": mixed}, **profiles(tmp_path, fast=then, other=other))
     asked = _asked(thread_id="t")
     asked["messages"][0]["content"] = [{"type": "text", "text": "Pay."}, image(f"data:image/png;base64,{png()}")]
     await first.http.post("/v1/chat/completions", json=asked)
     await first.drsai.drain()
-    second = await serve({"writer": clerk}, **profiles(tmp_path, fast=blind))
+    second = await serve({"writer": mixed}, **profiles(tmp_path, fast=now, other=other))
     answer = await second.http.post("/v1/chat/completions", json=_asked("yes", thread_id="t"))
     assert "It is paid." in answer.json()["choices"][0]["message"]["content"], answer.text
-    seen, unseen = (json.dumps(request.messages) for request in model.requests)
-    assert ("image_url" in seen, "image_url" in unseen, "<image>" in unseen) == (True, False, True)
+    sent = [json.dumps(request.messages) for request in model.requests]
+    assert [("image_url" in each, "<image>" in each) for each in sent] == [
+        (sees_first, not sees_first),
+        (not sees_first, sees_first),
+    ]
 
 
 class Words:

@@ -426,6 +426,7 @@ def inject(
                 recall=None if context.recalling is None else shown_to(path, part, tree, context.recalling, agent),
                 has_seen=agent.has_seen if repeats else None,
             )
+            agent.model = run_client.inner
             run_client = run_client.with_steps(asking, manages=manages)
             setattr(part, "_model_client", facade(run_client))  # noqa: B010 - as above
         if is_class(cls, UserProxyAgent) and getattr(part, "input_func", None) is cancellable_input:

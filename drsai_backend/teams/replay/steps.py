@@ -26,7 +26,13 @@ from typing import Final, TypeAlias, cast
 
 from autogen_core import FunctionCall
 from autogen_core.model_context import ChatCompletionContext
-from autogen_core.models import CreateResult, FunctionExecutionResultMessage, LLMMessage, RequestUsage
+from autogen_core.models import (
+    ChatCompletionClient,
+    CreateResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    RequestUsage,
+)
 from autogen_core.tools import ToolSchema
 
 from drsai_backend.datamodel.citations import passages_in
@@ -45,7 +51,7 @@ RECALLED: Final = "r"
 CHOSEN: Final = "chosen"
 """In the value of an answer: its calls are no calls of tools, but what a manager or a judge has decided."""
 SEEN: Final = "seen"
-"""In the value of an answer: it is one to a request with images."""
+"""In the value of an answer: whether it is one to a request with images, or, false, of a model that sees none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +296,7 @@ class AgentSteps:
         turn: the turn in flight.
         path: of the agent.
         source: its name.
+        model: its model.
         has_tools: whether it may call tools.
         last_calls: the last answer that called tools.
         has_called: whether the last answer of the turn called tools.
@@ -300,6 +307,7 @@ class AgentSteps:
     turn: TurnSteps
     path: str
     source: str
+    model: ChatCompletionClient | None = None
     has_tools: bool = False
     last_calls: CreateResult | None = None
     has_called: bool = False
@@ -336,9 +344,10 @@ class AgentSteps:
         self._know_calls(number, result, replayed=True)
         return number, result
 
-    def has_seen(self) -> bool:
-        """Whether the answer that is asked for next is recorded, as one to a request with images."""
-        return SEEN in (self.turn.replay(self.path, f"m{self._asked}") or ())
+    def has_seen(self) -> bool | None:
+        """Whether the answer that is asked for next is recorded as one to a request with images, or of a model that saw
+        none; None: as neither."""
+        return (self.turn.replay(self.path, f"m{self._asked}") or {}).get(SEEN)
 
     def not_answered(self, number: int) -> None:
         """See `AnswerSteps`."""
@@ -356,7 +365,8 @@ class AgentSteps:
 
         def step() -> Step:
             chosen = {} if self.has_tools or isinstance(result.content, str) else {CHOSEN: True}
-            seen = {SEEN: True} if has_images(request.last) else {}
+            sees = self.model is None or self.model.model_info.get("vision")
+            seen = {SEEN: True} if has_images(request.last) else {} if sees else {SEEN: False}
             digest = request.digest(self._digested)
             return Step(self.path, f"m{number}", digest, {**result.model_dump(mode="json"), **chosen, **seen})
 
