@@ -83,6 +83,25 @@ async def test_what_a_compaction_does_nothing_with_is_named(serve: Serve) -> Non
     assert (plain.status_code, plain.headers.get("x-ignored-fields")) == (200, None)
 
 
+async def test_calls_are_sealed_with_the_messages(serve: Serve, model: ModelServer) -> None:
+    service = await serve()
+    said = [
+        {"role": "user", "content": "Weather?"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]},
+        {"type": "function_call", "call_id": "c", "name": "weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "sun"},
+        {"type": "custom_tool_call", "call_id": "d", "name": "note", "input": "sun"},
+        {"type": "custom_tool_call_output", "call_id": "d", "output": "noted"},
+        {"role": "assistant", "content": "Sun."},
+    ]
+    assert (await post(service, [*said, NEW])).status_code == 200
+    plain = model.requests[-1].messages
+    answer = await post(service, said, "/v1/responses/compact")
+    assert (await post(service, [*answer.json()["output"], NEW])).status_code == 200
+    assert model.requests[-1].messages == plain
+    assert "noted" in str(plain)
+
+
 async def test_nothing_is_sealed_that_could_not_be_opened(serve: Serve) -> None:
     small = await serve(max_body_bytes=150_000)
     short = [{"role": "user", "content": ""}] * 4000  # Each has more bytes once it is read.

@@ -224,7 +224,7 @@ def response_routes(responses: Responses, web: Web) -> APIRouter:
         openapi_extra=described(CompactBody),
     )
     async def compact_response(request: Request, caller: Chatter, user: NamedUser = None) -> Response:
-        """Seal the messages of `input` into one item, which stands for them in later requests. No model is asked, and
+        """Seal the items of `input` into one, which stands for them in later requests. No model is asked, and
         nothing is left out."""
         async with bodies.read(request.scope, request.receive) as body:
             who = acting(request, caller, user, body.get("user"))

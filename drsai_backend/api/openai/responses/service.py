@@ -285,16 +285,16 @@ class Responses:
         """
         async with self.items.expand(who, placed(asked.input)) as given:
             await self.items.read(given)
-            messages = [item for _, item in given if isinstance(item, MessageItem)]
+            said = [item for _, item in given]
             if asked.instructions is not None:
-                messages.insert(0, MessageItem(role="system", content=asked.instructions))
-            if not messages:
+                said.insert(0, MessageItem(role="system", content=asked.instructions))
+            if not any(isinstance(item, MessageItem) for item in said):
                 raise InvalidRequest("`input` has no message", param="input")
-            if len(messages) > self.max_items:
+            if len(said) > self.max_items:
                 text = f"`input` and `instructions` are more than the {self.max_items} items of a request"
                 raise InvalidRequest(text, param="input")
             secrets, most = self.engine.db.secrets, self.bodies.limit
-            return [await self.bodies.off_loop(partial(seal, secrets, who.owner, messages, most))]
+            return [await self.bodies.off_loop(partial(seal, secrets, who.owner, said, most))]
 
 
 @dataclass(eq=False)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from typing import Final
 
 import orjson
 import zstandard
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from drsai_backend.api.openai.responses.request.body import Item, MessageItem
+from drsai_backend.api.openai.responses.request.body import Item
 from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs.requests import new_run_id
 
+_ITEMS: Final[TypeAdapter[list[Item]]] = TypeAdapter(list[Item])
 
-def seal(secrets: SecretBox, owner: Owner, messages: Sequence[MessageItem], most: int) -> JsonObject:
-    """The item that holds these messages. Nothing of them is stored, and nothing is left out: what of a conversation an
+
+def seal(secrets: SecretBox, owner: Owner, said: Sequence[Item], most: int) -> JsonObject:
+    """The item that holds these. Nothing of them is stored, and nothing is left out: what of a conversation an
     agent's model is shown is for the agent's model context to decide.
 
     Args:
@@ -28,7 +31,7 @@ def seal(secrets: SecretBox, owner: Owner, messages: Sequence[MessageItem], most
         InvalidRequest: they are too long.
         ConfigurationError: this server has no secret to seal them with.
     """
-    data = orjson.dumps({"owner": list(owner), "items": [each.model_dump(mode="json") for each in messages]})
+    data = orjson.dumps({"owner": list(owner), "items": [each.model_dump(mode="json") for each in said]})
     sealed = "" if len(data) > most else secrets.encrypt(base64.b64encode(zstandard.compress(data)).decode())
     if not sealed or len(sealed) > 10_485_760:
         raise InvalidRequest("`input` is too long for one item", param="input")
@@ -60,7 +63,7 @@ def open_compaction(owner: Owner, packed: bytes, path: str) -> list[Item]:
     try:
         opened: JsonObject = orjson.loads(zstandard.ZstdDecompressor().decompress(packed))
         if opened["owner"] == list(owner):
-            return [MessageItem.model_validate(each) for each in opened["items"]]
+            return _ITEMS.validate_python(opened["items"])
     except (ValueError, KeyError, TypeError, zstandard.ZstdError, ValidationError):
         pass
     raise _foreign(path)
