@@ -75,6 +75,8 @@ class AllowedTools(Wire):
     tools: list[NamedTool | FileSearchChoice | HostedTool]
 
 
+_UNSAID: Final = {"filters": None, "ranking_options": None, "max_num_results": 20}
+"""How files are searched, where a request does not say it."""
 AnyTool: TypeAlias = Tool | FileSearch | HostedTool
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | NamedTool | AllowedTools | FileSearchChoice | HostedTool
 CHOICE: Final = (
@@ -125,14 +127,23 @@ def _choice_of_search(own: Sequence[Tool], choice: ToolChoice | None) -> ClientT
 
 
 def searched(tools: Sequence[AnyTool] | None) -> JsonObject:
-    """Return the hosted tools of a request that are here, with their arguments, as they are stored with it."""
-    found = [tool for tool in tools or () if isinstance(tool, FileSearch)]
+    """Return the hosted tools of a request that are here, with their arguments, as they are stored with it.
+
+    Raises:
+        InvalidRequest: two of them say different things of how their stores are searched; `param` names what.
+    """
+    found = {place: tool for place, tool in enumerate(tools or ()) if isinstance(tool, FileSearch)}
     if not found:
         return {}
-    first = found[0].model_dump(exclude={"type"}, exclude_none=True)
-    stores = dict.fromkeys(store for tool in found for store in tool.vector_store_ids)
-    given = {"filters": None, "ranking_options": None, "max_num_results": 20} | first
-    return {HOSTED_AS: {HOSTED[0]: {**given, "vector_store_ids": [*stores]}}}
+    ways = {place: _UNSAID | tool.model_dump(include={*_UNSAID}, exclude_none=True) for place, tool in found.items()}
+    first = next(iter(ways))
+    for place, way in ways.items():
+        if way != ways[first]:
+            field = f"tools[{place}].{next(name for name in way if way[name] != ways[first][name])}"
+            text = f"`{field}` must be as in `tools[{first}]`: all stores of a request are searched in one way"
+            raise InvalidRequest(text, param=field)
+    stores = dict.fromkeys(store for tool in found.values() for store in tool.vector_store_ids)
+    return {HOSTED_AS: {HOSTED[0]: {**ways[first], "vector_store_ids": [*stores]}}}
 
 
 def hosted_tools(tools: Sequence[AnyTool] | None) -> list[str]:
