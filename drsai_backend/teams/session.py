@@ -25,6 +25,7 @@ from autogen_agentchat.messages import (
     ToolCallSummaryMessage,
 )
 from autogen_agentchat.teams import BaseGroupChat
+from autogen_agentchat.teams._group_chat._base_group_chat_manager import BaseGroupChatManager
 from autogen_core import CancellationToken
 
 from drsai_backend.datamodel import citations
@@ -281,7 +282,7 @@ class TeamSession:
         for team in self._tree.teams:
             manager = manager_of(team)
             if getattr(manager, "ends_by_tools", True) and any(each is agent for each in team._participants):
-                manager._termination_condition = _Completed(manager._termination_condition, tool)
+                manager._termination_condition = _Completed(manager, tool)
 
     async def _nested_boundary(self) -> None:
         if self._watcher.on_nested_turn is not None:
@@ -334,11 +335,12 @@ class TeamSession:
 
 
 class _Completed(TerminationCondition):
-    """Ends a team at its next decision, as a call of a tool has completed the task. `before`: its own condition, which
-    is reset as where that ends it."""
+    """Ends a team at its next decision, as a call of a tool has completed the task. `manager`: the team's, whose own
+    condition is reset as where that ends it, and counts again: a nested team is asked once more."""
 
-    def __init__(self, before: TerminationCondition | None, tool: str) -> None:
-        self._before, self._reason = before, f"The tool {tool} has completed the task."
+    def __init__(self, manager: BaseGroupChatManager, tool: str) -> None:
+        self._manager, self._before = manager, manager._termination_condition
+        self._reason = f"The tool {tool} has completed the task."
 
     @property
     def terminated(self) -> bool:
@@ -348,6 +350,7 @@ class _Completed(TerminationCondition):
         return StopMessage(content=self._reason, source="tool")
 
     async def reset(self) -> None:
+        self._manager._termination_condition = self._before
         if self._before is not None:
             await self._before.reset()
 

@@ -186,6 +186,39 @@ async def test_the_group_chat_ends_with_it(make: Make, build: Callable[[Any, Any
         assert (len(model.seen), len(other.seen)) == (3, 2)
 
 
+class AgainModel(Model):
+    """A model that calls `finish` whenever it is asked."""
+
+    def rule(self, messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        self.seen.append(messages)
+        return self.calls
+
+
+def told(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+    return "Told."
+
+
+@pytest.mark.parametrize("is_society", [True, False])
+@pytest.mark.parametrize("most", [None, 9])
+async def test_a_nested_team_that_has_completed_a_task_takes_the_next_one(
+    make: Make, is_society: bool, most: int | None
+) -> None:
+    model = AgainModel()
+
+    def build() -> Any:
+        condition = most and MaxMessageTermination(most)
+        inner: Any = RoundRobinGroupChat([stock(model)], name="inner", termination_condition=condition)
+        if is_society:
+            inner = autogen_agentchat.agents.SocietyOfMindAgent("society", inner, ScriptedClient(told))
+        other = autogen_agentchat.agents.AssistantAgent("bob", ScriptedClient(told))
+        return RoundRobinGroupChat([inner, other], max_turns=4)
+
+    drsai = await make({"crew": build})
+    result = await drsai.run("crew", "Do it.")
+    said = [each["content"] for each in result.task_result["messages"] if each["type"] == "TextMessage"]
+    assert (said.count("It is done."), len(model.seen)) == (2, 2)
+
+
 async def test_magentic_one_ends_with_it(make: Make) -> None:
     def orchestrate(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
         if not options["json_output"] and "JSON" not in str(messages[-1].content):
