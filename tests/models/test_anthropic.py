@@ -41,6 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # pydantic's, of
 HELLO = [UserMessage(content="Hello", source="user")]
 ASKED: Any = {"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "Hello"}]}
 WIRE = 1 << 22
+FULL = b"model_context_window_exceeded"
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +118,24 @@ async def test_a_stream_is_read_as_the_package_reads_it(server: ModelServer, nam
     async with both(server.base_url) as (ours, theirs):
         assert await events_of(ours) == await events_of(theirs)
         assert await result_of(ours, stream=True) == await result_of(theirs, stream=True)
+
+
+@pytest.mark.parametrize(
+    ("end", "whole"), [("message_delta", False), ("message_stop", True), ("no end", True)], ids=str
+)
+async def test_a_stream_whose_answer_has_no_end_has_broken_off(end: str, whole: bool) -> None:
+    stream = STREAMS["text"].partition(b"event: %b" % end.encode())[0]
+    found, error = await fed([stream])
+    assert (bool(found), error is None) == (True, whole)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_context_that_is_full_ends_an_answer_as_length(server: ModelServer, stream: bool) -> None:
+    said = STREAMS["context exceeded"] if stream else WHOLE["length"].replace(b"max_tokens", FULL)
+    server.script(None, lambda _: Raw([said], "text/event-stream" if stream else "application/json"))
+    async with made(NotingAnthropic, server.base_url) as client:
+        [*_, last], _, finishes = await result_of(client, stream)
+        assert (last.finish_reason, finishes["ada"].reason) == ("length", "length")
 
 
 async def test_what_a_stream_says_of_its_usage_at_its_end_counts(server: ModelServer) -> None:

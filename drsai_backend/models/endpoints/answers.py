@@ -93,17 +93,21 @@ class CallNotes:
     """Which profile is asked, of which model, and in which attempt, as `CallRecord` names them; empty: none is."""
     is_sent: bool = False
     """Whether its endpoint is asked by now: a profile's call may wait for that."""
+    reason: FinishReason | None = None
+    """Why the answer ended, where AutoGen's client does not know what its endpoint has said."""
     length: AnswerLength | None = None
     close_stream: Callable[[], Awaitable[None]] | None = None
 
     def begin(self) -> None:
         """A request is sent: its answer is measured anew."""
         self.length = AnswerLength(self.bounds)
-        self.signed = []
+        self.signed, self.reason = [], None
 
     def bounded(self, result: CreateResult) -> CreateResult:
-        """The result with no more than it may have."""
+        """The result with no more than it may have, and why it ended."""
         length, self.length = self.length, None
+        if self.reason is not None and result.finish_reason == "unknown":
+            result = result.model_copy(update={"finish_reason": self.reason})
         return bounded(result, self.bounds, over=length is not None and length.over)
 
     def whole_signed(self) -> list[JsonObject]:

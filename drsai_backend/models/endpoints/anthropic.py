@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models.answer import Items
-from drsai_backend.models.endpoints.answers import MOST_TOKENS, NOTES, CallNotes, make_counts
+from drsai_backend.models.endpoints.answers import MOST_TOKENS, NOTES, CallNotes, FinishReason, make_counts
 from drsai_backend.models.endpoints.bounded import AnswerLength
 from drsai_backend.models.endpoints.chunks import loads, models_in, part_of
 from drsai_backend.models.endpoints.forms import Form, MessageForms, dumps
@@ -42,6 +42,7 @@ _PATH: Final = "/v1/messages"
 _MARK: Final = {"type": "ephemeral"}
 _LAST_TURNS: Final = 2
 _OF_THINKING: Final = ("type", "thinking", "signature", "data")
+_REASONS: Final[dict[str, FinishReason]] = {"refusal": "content_filter", "model_context_window_exceeded": "length"}
 _ARGUMENTS: Final = frozenset(inspect.signature(AsyncMessages.create).parameters)
 _DETAILS: Final = {"cache_read_input_tokens": "cached_tokens", "cache_creation_input_tokens": "cache_write_tokens"}
 
@@ -120,6 +121,7 @@ class _Events(AsyncStream[RawMessageStreamEvent]):
 
 class _ReadStream(Read, _Events):
     timed_out, broken = APITimeoutError, APIConnectionError
+    is_finished = False
 
     def __stream__(self) -> AsyncIterator[Any]:
         # Where calls are traced the package reads: what it tells of them is taken from its own models.
@@ -129,7 +131,15 @@ class _ReadStream(Read, _Events):
         fields = cast(JsonObject, vars(piece))
         _take(self.notes, getattr(fields.get("message"), "usage", None))
         _take(self.notes, fields.get("usage"))
+        if fields.get("type") in ("message_delta", "message_stop"):
+            reason = getattr(fields.get("delta"), "stop_reason", None)
+            self.is_finished = self.is_finished or bool(reason) or fields["type"] == "message_stop"
+            self.notes.reason = _reason_of(reason) or self.notes.reason
         length.of_anthropic(piece)
+
+    def check_whole(self) -> None:
+        if not self.is_finished:
+            raise APIConnectionError(request=self.response.request)
 
     def piece(self, name: bytes, data: bytes) -> object:
         if name == b"error":
@@ -219,6 +229,11 @@ _ANSWER: Final = part_of(_Answer)  # not of Message: the package asks for the cl
 _EVENT: Final = part_of(*models_in(RawMessageStreamEvent))
 
 
+def _reason_of(stop: object) -> FinishReason | None:
+    """What a reason to stop is that AutoGen does not know; None: it knows it, or nobody does."""
+    return _REASONS.get(stop) if isinstance(stop, str) else None
+
+
 def _take(notes: CallNotes, usage: object) -> None:
     if usage is None:
         return
@@ -299,6 +314,7 @@ class _Call(BaseAnthropicChatCompletionClient):
         answer = await self._ask(messages=sent, **options)
         notes = NOTES.get() or CallNotes()
         if isinstance(answer, Message):
+            notes.reason = _reason_of(vars(answer).get("stop_reason"))
             _mark_thought(answer, notes)
             return answer
         return _marked_stream(cast("AsyncIterator[object]", answer), notes)

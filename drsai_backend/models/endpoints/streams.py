@@ -46,6 +46,9 @@ class Noted:
         """Note what a piece says, and take of it what may be taken."""
         raise NotImplementedError
 
+    def check_whole(self) -> None:
+        """The stream has ended. Raises the package's error where its pieces tell no end of the answer."""
+
     async def __anext__(self) -> object:
         length = self.notes.length
         assert length is not None
@@ -56,6 +59,7 @@ class Noted:
             piece: object = await cast(Any, super()).__anext__()
         except StopAsyncIteration as end:
             length.check_begun()
+            self.check_whole()
             self._end = end
             raise
         self.note(piece, length)

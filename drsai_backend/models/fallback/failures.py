@@ -33,6 +33,12 @@ _BY_NAME: Final[dict[str, Kind]] = {
     "ConnectionError": "connection",
 }
 """By name: the packages of providers are extras, and each has such classes of its own."""
+_BY_TYPE: Final[dict[object, Kind | None]] = {
+    "rate_limit_error": "rate_limit",
+    "timeout_error": "timeout",
+    **dict.fromkeys(("invalid_request_error", "authentication_error", "permission_error", "not_found_error")),
+}
+"""Of Anthropic's errors that come in a stream; None: they are the request's, or the operator's."""
 _BY_STATUS: Final[dict[int, Kind]] = {408: "timeout", 429: "rate_limit", 504: "timeout"}
 
 
@@ -83,6 +89,9 @@ def failure_of(error: BaseException) -> Failure | None:
     is_overflow = _OVERFLOW.search(f"{error} {getattr(error, 'code', '')}") is not None
     if not isinstance(status, int):
         return Failure("overflow" if is_overflow else "server") if "APIError" in names else None
+    if status < 400:  # It was told in a stream, which had begun as an answer.
+        kind = "overflow" if is_overflow else _BY_TYPE.get(getattr(error, "type", None), "server")
+        return None if kind is None else Failure(kind)
     if status == 413 or (is_overflow and (status in (400, 422) or status >= 500)):
         return Failure("overflow", None, status)
     if status in _BY_STATUS or status >= 500:

@@ -20,8 +20,9 @@ from drsai_backend.models import ModelParams, RunModelClient, UsageMeter
 from drsai_backend.models.profiles.providers import Providers
 from drsai_backend.models.profiles.schema import Profile
 from tests.models.profiles.conftest import MakeModels
-from tests.support.model_server import Failure, ModelServer, Reply, ToolCall
+from tests.support.model_server import Failure, ModelServer, Raw, Reply, ToolCall
 from tests.support.other_endpoints import AnthropicServer, AzureServer
+from tests.support.recorded_messages import STREAMS, WHOLE
 
 Name = Callable[[str], str]
 TOOL: Any = {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}
@@ -86,6 +87,64 @@ async def test_anthropic_calls_tools_and_falls_back(
     items = [item async for item in client.create_stream(told, tools=[TOOL])]
     assert items[0] == "spare"
     assert not anthropic.refused
+
+
+def _of_event(kind: str) -> bytes:
+    return b'event: error\ndata: {"type": "error", "error": {"type": "%b", "message": "No."}}\n\n' % kind.encode()
+
+
+@pytest.mark.parametrize(
+    ("stream", "is_answered"),
+    [
+        (_of_event("overloaded_error"), True),
+        (_of_event("rate_limit_error"), True),
+        (_of_event("invalid_request_error"), False),
+        (STREAMS["calls"].partition(b"event: message_delta")[0], True),
+        (STREAMS["calls"].partition(b"event: message_delta")[0].partition(b'"days')[0], True),
+    ],
+    ids=["overloaded", "too many", "the request's", "broken off", "broken off in a call"],
+)
+async def test_anthropic_breaks_a_stream_off(
+    anthropic: AnthropicServer,
+    server: ModelServer,
+    models: MakeModels,
+    name: Name,
+    monkeypatch: pytest.MonkeyPatch,
+    stream: bytes,
+    is_answered: bool,
+) -> None:
+    """By an event, under a status of 200, or by the mere end of the body, as proxies do."""
+    monkeypatch.setenv("CLAUDE_KEY", "sk-c")
+    silent = stream.replace(b'"I will"', b'""').replace(b'" look."', b'""')
+    anthropic.script(name("claude"), lambda _: Raw([silent], "text/event-stream"))
+    server.script(name("gpt"), lambda _: "spare")
+    factory = models(c=_profile(anthropic, name("claude"), fallback=["gpt"]), gpt={"model": name("gpt")})
+    items = RunModelClient(factory.create("c")).create_stream(ASKED)
+    if not is_answered:
+        with pytest.raises(Exception, match=r"No\."):
+            await anext(items)
+        return
+    assert await anext(items) == "spare"
+    await items.aclose()
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_what_anthropic_refuses_to_say_is_no_failure_of_its_endpoint(
+    anthropic: AnthropicServer, models: MakeModels, name: Name, monkeypatch: pytest.MonkeyPatch, streams: bool
+) -> None:
+    """Else whoever asks five such questions has it left alone for everybody."""
+    monkeypatch.setenv("CLAUDE_KEY", "sk-c")
+    refusal = WHOLE["refusal"]
+    said = STREAMS["refusal"].replace(b'"text": "I"', b'"text": ""')
+    answer = Raw([said], "text/event-stream") if streams else Raw([refusal])
+    anthropic.script(name("claude"), [*[answer] * 6, "Hi."])
+    factory = models(c=_profile(anthropic, name("claude")))
+    for _ in range(6):
+        client = RunModelClient(factory.create("c"))
+        result = [item async for item in client.create_stream(ASKED)][-1] if streams else await client.create(ASKED)
+        assert not isinstance(result, str)
+        assert (result.content, result.finish_reason) == ("", "content_filter")
+    assert (await RunModelClient(factory.create("c")).create(ASKED)).content == "Hi."
 
 
 @pytest.mark.parametrize("streams", [True, False])
