@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -84,6 +84,7 @@ class Query:
         top_k: how many hits at most, 1 to 100.
         mode: by what. `vector` and `hybrid` become `keyword` where there is no vector, which `Found.notes` says.
         filters: which entries are looked at; None: all.
+        without: families that are passed by.
         score_threshold: the lowest cosine of a hit; None: any. It is left out, with a note, where no vectors
             are searched, and a hit that has no vector passes.
         on: the day on which it is asked, from which `last week` is seen; None: today, in UTC.
@@ -96,6 +97,7 @@ class Query:
     filters: Filter | None = None
     score_threshold: float | None = None
     on: date | None = None
+    without: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

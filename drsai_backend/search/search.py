@@ -13,12 +13,13 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database import Database
+from drsai_backend.database.values import batches
 from drsai_backend.datamodel import SearchEntry, SearchIndex, table_of, utcnow
 from drsai_backend.days import days_in
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.search.base import MAX_FOUND, MAX_INDEXES, MAX_QUERY, Found, Hit, Mode, Query
 from drsai_backend.search.columns import Columns, attributes_of
-from drsai_backend.search.filters import Filter, passes
+from drsai_backend.search.filters import passes
 from drsai_backend.search.frequent import Frequent, any_of
 from drsai_backend.search.fusion import fused
 from drsai_backend.search.hnsw import LARGE
@@ -82,7 +83,7 @@ class Search:
         mode, vectored, vector, notes = _way(known, query)
         if len(known) < len(rows):
             notes.append(_LATER)
-        allowed = None if query.filters is None else self._allowed(session, known, query.filters)
+        allowed = None if query.filters is None and not query.without else self._allowed(session, known, query)
         depth = max(_DEPTH, query.top_k)
         keywords: dict[Place, float] = {}
         if mode != "vector":
@@ -108,13 +109,18 @@ class Search:
         hits.sort(key=lambda hit: (-hit.score, hit.ref, hit.index))
         return Found(hits[: query.top_k], mode, notes)
 
-    def _allowed(self, session: Session, rows: Mapping[int, sa.Row[Any]], filters: Filter) -> dict[int, Array]:
+    def _allowed(self, session: Session, rows: Mapping[int, sa.Row[Any]], query: Query) -> dict[int, Array]:
         """Return for each index the numbers of the entries that pass, ascending."""
+        filters, c = query.filters, _entry.c
         allowed: dict[int, Array] = {}
         for index, row in rows.items():
             column = self._columns.attributes(session, row)
-            passing = np.array([passes(filters, each) for each in attributes_of(column)], bool)
-            allowed[index] = column.numbers[passing[column.values]]
+            passing = np.array([filters is None or passes(filters, each) for each in attributes_of(column)], bool)
+            numbers = column.numbers[passing[column.values]]
+            for some in batches([*query.without]):
+                gone = sa.select(c.number).where(c.index_id == index, c.family.in_(some))
+                numbers = np.setdiff1d(numbers, [*session.connection().execute(gone).scalars()], assume_unique=True)
+            allowed[index] = numbers
         return allowed
 
 

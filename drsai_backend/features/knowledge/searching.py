@@ -37,8 +37,15 @@ _OTHER: Final = (
 )
 
 
-async def search(host: Host, owner: Owner, names: Sequence[str], question: Question, whose: Owner) -> Findings:
-    """Do `Knowledge.search`."""
+async def search(
+    host: Host,
+    owner: Owner,
+    names: Sequence[str],
+    question: Question,
+    whose: Owner,
+    without: frozenset[str] = frozenset(),
+) -> Findings:
+    """Do `Knowledge.search`. `without`: families of chunks that are of no file any more."""
     _check(names, question)
     check_ranker(host.models, question.ranker)
     ranker = None if question.ranker in NO_RANKERS else question.ranker
@@ -56,14 +63,13 @@ async def search(host: Host, owner: Owner, names: Sequence[str], question: Quest
         if row["index_key"] is not None:
             by_model[row["model"] if row["model"] in vectors else ""].append(row["index_key"])
     # Twice as many as are wanted: chunks of files that were deleted are not shown while a job removes them.
-    base = Query("", None, min(MAX_HITS, 2 * most), "keyword", filters, question.score_threshold, question.on)
-    found: list[Found] = []
-    for number, text in enumerate(question.queries):
-        for model, indexes in by_model.items():
-            query = replace(base, text=text)
-            if model in vectors:
-                query = replace(query, vector=vectors[model][number], mode=question.mode)
-            found.append(await host.search.find(indexes, query))
+    looked_at = MAX_HITS if without else min(MAX_HITS, 2 * most)
+    base = Query("", None, looked_at, "keyword", filters, question.score_threshold, question.on, without)
+    found = [
+        await host.search.find(indexes, _query(base, question, number, vectors.get(model)))
+        for number in range(len(question.queries))
+        for model, indexes in by_model.items()
+    ]
     notes |= dict.fromkeys(note for each in found for note in each.notes)
     hits = found[0].hits if len(found) == 1 else _fused(found)
     families, indexes = {hit.family for hit in hits}, {row["id"]: row["index_key"] for row in rows}
@@ -72,8 +78,11 @@ async def search(host: Host, owner: Owner, names: Sequence[str], question: Quest
     )
     if any(indexes[key] != index for key, index in now.items()):
         # The store was embedded anew meanwhile, and the index that was asked is going.
-        return await search(host, owner, names, question, whose)
+        return await search(host, owner, names, question, whose, without)
     passages = [_passage(hit, there[hit.family]) for hit in hits if hit.family in there][:most]
+    if len(passages) < most and len(there) < len(families) and any(len(each.hits) == looked_at for each in found):
+        # They are so many that they hide what is behind them.
+        return await search(host, owner, names, question, whose, without | families - there.keys())
     if ranker is not None and len(passages) > 1:
         passages, said = await reranked(host, owner, ranker, question.queries, passages)
         notes |= dict.fromkeys(said)
@@ -115,6 +124,12 @@ async def _vectors(
     others = [row for row in indexed if row["model"] not in found and row["model"] != embedder.model]
     notes |= dict.fromkeys(_OTHER.format(row["name"] or row["store_id"], embedder.model) for row in others)
     return found
+
+
+def _query(base: Query, question: Question, number: int, vectors: Sequence[bytes] | None) -> Query:
+    """Return what indexes are asked for one of the questions. `vectors`: of all of them, by the indexes' model."""
+    query = replace(base, text=question.queries[number])
+    return query if vectors is None else replace(query, vector=vectors[number], mode=question.mode)
 
 
 def _fused(found: Sequence[Found]) -> list[Hit]:

@@ -14,7 +14,16 @@ from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai
 from drsai_backend.database import Database
-from drsai_backend.datamodel import KnowledgeFile, KnowledgeStore, SearchEntry, SearchIndex, WorkJob, table_of, utcnow
+from drsai_backend.datamodel import (
+    KnowledgeFile,
+    KnowledgeStore,
+    SearchEntry,
+    SearchIndex,
+    StoredFile,
+    WorkJob,
+    table_of,
+    utcnow,
+)
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.documents import Reader
 from drsai_backend.errors import JobLost
@@ -40,7 +49,7 @@ async def left(drsai: DrSai) -> list[int]:
     return await drsai.database.read(lambda session: [session.execute(each).scalar_one() for each in counts])
 
 
-async def found(client: openai.AsyncOpenAI, store: str, query: str, **more: Any) -> list[str]:
+async def found(client: openai.AsyncOpenAI, store: str, query: str | list[str], **more: Any) -> list[str]:
     return [each.filename for each in (await client.vector_stores.search(store, query=query, **more)).data]
 
 
@@ -235,6 +244,51 @@ async def test_what_is_deleted_is_found_no_more_and_leaves_nothing(
             await client.vector_stores.files.retrieve(ids["long.md"], vector_store_id=store)
     await until(lambda: _no_jobs(drsai))
     assert await left(drsai) == ([0, 0] if how == "store" else [1, 1])
+
+
+@pytest.mark.parametrize("how", ["detach", "cancel", "expire"])
+async def test_what_is_found_no_more_hides_nothing_while_it_is_removed(
+    client: openai.AsyncOpenAI, drsai: DrSai, filled: Filled, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    async def wait(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Ingestion, "drop", wait)
+    monkeypatch.setattr(rows, "_AT_ONCE", 1)
+    long = "\n\n".join(f"# Part {number}\n\n" + "The word is needle. " * 30 for number in range(120))
+    store, ids = await filled(
+        {"long.md": long, "other.md": f"A needle. {'It stands among many other words. ' * 20}"}, size=100
+    )
+    assert await found(client, store, "needle") == ["long.md"] * 10
+    if how == "detach":
+        await client.vector_stores.files.delete(ids["long.md"], vector_store_id=store)
+    elif how == "cancel":
+        key = table_of(KnowledgeFile).c.filename == "long.md"
+        change = sa.update(table_of(KnowledgeFile)).where(key).values(status="cancelled")
+        await drsai.database.write(lambda session: session.execute(change))
+    else:
+        await _expire(drsai, ids["long.md"])
+    assert await found(client, store, "needle") == ["other.md"]
+    assert await found(client, store, ["needle", "needles"], max_num_results=50) == ["other.md"]
+
+
+async def _expire(drsai: DrSai, file_id: str) -> None:
+    """Let the time of a file be over, before it is deleted for that."""
+    files = table_of(StoredFile)
+    change = sa.update(files).where(files.c.file_id == file_id).values(expires_at=utcnow() - timedelta(seconds=1))
+    await drsai.database.write(lambda session: session.execute(change))
+
+
+async def test_a_file_whose_time_is_over_is_gone_from_its_stores_before_it_is_deleted(
+    client: openai.AsyncOpenAI, drsai: DrSai, filled: Filled
+) -> None:
+    store, ids = await filled({"over.md": "A needle.", "other.md": "Another needle."})
+    await _expire(drsai, file_id := ids["over.md"])
+    assert await found(client, store, "needle") == ["other.md"]
+    assert [each.id async for each in client.vector_stores.files.list(store)] == [ids["other.md"]]
+    for ask in (client.vector_stores.files.retrieve, client.vector_stores.files.content):
+        with pytest.raises(openai.NotFoundError):
+            await ask(file_id, vector_store_id=store)
 
 
 async def test_a_later_version_keeps_what_did_not_change(

@@ -206,11 +206,16 @@ def read_file(session: Session, owner: Owner, store_id: str, file_id: str) -> St
 
 def file_row(session: Session, store: Row, file_id: str) -> Row:
     """Return the row of a file of a store. Raises NotFound."""
-    query = sa.select(_file).where(_file.c.store_key == store["id"], _file.c.file_id == file_id)
+    query = sa.select(_file).where(_file.c.store_key == store["id"], _file.c.file_id == file_id, ~_is_over())
     row = session.connection().execute(query).mappings().first()
     if row is None:
         raise NotFound(f"there is no file {file_id!r} in the vector store", param="file_id")
     return row
+
+
+def _is_over() -> sa.ColumnElement[bool]:
+    """Whether the time of a file is over, which is deleted at the next housekeeping: for users it is gone by now."""
+    return sa.exists().where(_stored.c.file_id == _file.c.file_id, _stored.c.expires_at <= utcnow())
 
 
 def list_files(
@@ -228,7 +233,7 @@ def list_files(
     if batch_id is not None:
         query = query.where(_file.c.batch_key == _batch_row(session, store, batch_id)["id"])
     only = () if status is None else (_file.c.status == status,)
-    page = read_listed(session, query, _file.c.file_id, listing, *only)
+    page = read_listed(session, query, _file.c.file_id, listing, ~_is_over(), *only)
     return page.map(lambda row: _shown(store_id, row))
 
 
@@ -289,7 +294,7 @@ def found_in(session: Session, families: Collection[str]) -> dict[str, FoundIn]:
     c = _file.c
     query = sa.select(c.id, _store.c.store_id, c.file_id, c.filename).join(_store, c.store_key == _store.c.id)
     # What was read of one that is not wanted is found no more, while a job removes it.
-    query = query.where(c.status.not_in(("cancelled", "failed")))
+    query = query.where(c.status.not_in(("cancelled", "failed")), ~_is_over())
     rows = session.connection().execute(query.where(c.id.in_([int(each) for each in families])))
     return {str(row.id): FoundIn(row.store_id, row.file_id, row.filename) for row in rows}
 
