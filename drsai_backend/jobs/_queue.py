@@ -33,6 +33,8 @@ log = logging.getLogger("drsai.jobs")
 
 SCHEMA: Final = "drsai_jobs"  # as revision 0003 made it
 QUEUE: Final = "drsai"
+CARE: Final = "drsai_care"
+"""The queue of sweeps and the like, which a worker that has no room for runs does, too."""
 CONTROLS: Final = "drsai_controls"  # a channel of LISTEN and NOTIFY
 _PRUNE: Final = "17 3 * * *"
 _TIDY_EVERY: Final = 60  # seconds; every minute begins with a sweep
@@ -78,7 +80,7 @@ class JobQueue:
             # A night's job that no process was there for is done when one starts.
             periodic_defaults={"max_delay": 24 * 3600},
             worker_defaults={
-                "queues": [QUEUE],
+                "queues": [QUEUE, CARE],
                 "concurrency": concurrency,
                 "delete_jobs": "always",
                 "install_signal_handlers": False,
@@ -87,12 +89,13 @@ class JobQueue:
                 "worker_middleware": [_retrieve],
             },
         )
-        self._app.job_manager = _Jobs(self._app.connector, engine)
+        self._looks = 0
+        self._app.job_manager = _Jobs(self._app.connector, engine, lambda: engine.is_full(self._looks))
         self._look_at = self._app.task(name="look_at", queue=QUEUE)(self._look)
         # Before the looks that it asks for. Without a queueing lock: where one waits, the next would be an error.
-        sweep = self._app.task(name="sweep", queue=QUEUE, priority=1)(self._sweep)
+        sweep = self._app.task(name="sweep", queue=CARE, priority=1)(self._sweep)
         self._app.periodic(cron=f"* * * * * */{max(1, min(30, int(sweep_seconds)))}")(sweep)
-        prune = self._app.task(name="prune", queue=QUEUE, queueing_lock="prune")(self._prune)
+        prune = self._app.task(name="prune", queue=CARE, queueing_lock="prune")(self._prune)
         self._app.periodic(cron=_PRUNE)(prune)
         self._opened = asyncio.Event()
         self._sweep_seconds = sweep_seconds
@@ -158,8 +161,12 @@ class JobQueue:
     # --- the tasks ----------------------------------------------------------------------------------------------
 
     async def _look(self, thread_key: int) -> None:
-        with _logged(f"look at thread {thread_key}"):
-            await self._engine.look_at(thread_key)
+        self._looks += 1
+        try:
+            with _logged(f"look at thread {thread_key}"):
+                await self._engine.look_at(thread_key)
+        finally:
+            self._looks -= 1
 
     async def _sweep(self, timestamp: int) -> None:
         # Of a process that slept: it asks for all the ticks that it has missed.
@@ -179,22 +186,25 @@ class JobQueue:
     async def _tidy(self) -> None:
         """Delete what dead processes left: their jobs, which held nobody up, and their entries as workers."""
         manager = self._app.job_manager
-        for job in await manager.get_stalled_jobs(queue=QUEUE, seconds_since_heartbeat=_STALLED):
+        for job in await manager.get_stalled_jobs(seconds_since_heartbeat=_STALLED):
             assert job.id is not None
             await manager.finish_job_by_id_async(job.id, Status.FAILED, delete_job=True)
         await manager.prune_stalled_workers(_STALLED)
 
 
 class _Jobs(JobManager):
-    """procrastinate's, which gives no job to a worker that is switched off, nor has it ask for sweeps: it would look at
-    nothing, and a thread would wait for the next sweep, or for several."""
+    """procrastinate's, which gives no job to a worker that is switched off, nor has it ask for sweeps, and no look to
+    one that is full: it would look at nothing, and a thread would wait for the next sweep, or for several."""
 
-    def __init__(self, connector: BaseConnector, engine: Engine) -> None:
+    def __init__(self, connector: BaseConnector, engine: Engine, is_full: Callable[[], bool]) -> None:
         super().__init__(connector)
         self._engine = engine
+        self._is_full = is_full
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Job | None:
-        return None if self._engine.drained else await super().fetch_job(queues, worker_id)
+        if self._engine.drained:
+            return None
+        return await super().fetch_job([CARE] if self._is_full() else queues, worker_id)
 
     async def defer_periodic_job(self, job: Job, periodic_id: str, defer_timestamp: int) -> int | None:
         # Where all are switched off, sweeps would pile up, to be done in vain before what waits.

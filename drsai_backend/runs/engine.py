@@ -470,6 +470,11 @@ class Engine(StoredThreads):
         time."""
         return await self._recovery.sweep()
 
+    def is_full(self, besides: int = 0) -> bool:
+        """Whether this process takes up nothing now. `besides`: how many threads it is looking at, each of which may
+        take up one."""
+        return self._recovery.is_full(besides)
+
     async def look_at(self, thread_key: int) -> None:
         """Do what there is to do on a thread; see `Recovery.try_recover`."""
         await self._recovery.try_recover(thread_key)

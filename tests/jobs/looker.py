@@ -21,6 +21,10 @@ class Looker:
         self.gate: asyncio.Event | None = None
         self.failure: Exception | None = None
         self.drained: ShuttingDown | None = None
+        self.most = 1_000
+
+    def is_full(self, besides: int = 0) -> bool:
+        return besides >= self.most
 
     async def look_at(self, thread_key: int) -> None:
         self.looked.append(thread_key)

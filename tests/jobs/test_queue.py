@@ -83,6 +83,41 @@ async def test_a_worker_that_is_switched_off_leaves_jobs_to_others(database_url:
 
 
 @on_postgres
+async def test_a_worker_that_is_full_leaves_looks_to_others(database_url: str):
+    """And sweeps on, as others may find nobody's threads only by it."""
+    first, second = Looker(), Looker()
+    first.most = 0
+    async with queue_of(database_url, first) as queue, queue_of(database_url, second):
+        for key in range(1, 51):
+            await queue.wake(key)
+        await until(lambda: sorted(second.looked) == list(range(1, 51)))
+        second.most = 0
+        await queue.wake(51)
+        swept = first.swept + second.swept
+        await until(lambda: first.swept + second.swept >= swept + 2)
+        await until(lambda: first.pruned + second.pruned == 1)
+        assert looks(database_url) == [("todo", "thread:51")]
+        first.most = 1
+        await until(lambda: first.looked == [51])
+        await until(lambda: looks(database_url) == [])
+    assert second.looked.count(51) == 0
+
+
+@on_postgres
+async def test_a_worker_takes_no_more_looks_than_it_has_room_for(database_url: str):
+    looker = Looker()
+    looker.gate, looker.most = asyncio.Event(), 3
+    async with queue_of(database_url, looker) as queue:
+        for key in range(1, 9):
+            await queue.wake(key)
+        await until(lambda: len(looker.looked) == 3)
+        await asyncio.sleep(1)
+        assert (len(looker.looked), len(looks(database_url))) == (3, 8)
+        looker.gate.set()
+        await until(lambda: sorted(looker.looked) == list(range(1, 9)))
+
+
+@on_postgres
 async def test_where_all_workers_are_switched_off_no_sweeps_pile_up(database_url: str):
     """Those of a night would be done, in vain, before what waits."""
     looker = Looker()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -137,3 +138,30 @@ async def test_background_inputs_of_a_new_thread_at_the_same_moment(make: Make) 
     for handle in await asyncio.gather(*starts):
         assert (await handle.wait()).status is RunStatus.COMPLETED
     assert sorted(said(await thread_of(workers[0]))) == ["0", "1", "2", "3"]
+
+
+class Notifier:
+    """Writes down who is to be looked at elsewhere."""
+
+    def __init__(self) -> None:
+        self.woken: list[int] = []
+
+    async def wake(self, thread_key: int) -> bool:
+        self.woken.append(thread_key)
+        return True
+
+    async def tell(self, thread_key: int) -> None: ...
+
+
+async def test_a_process_that_is_full_has_another_one_look(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had dropped the job: what waits was begun after a sweep."""
+    drsai = await idle(make, Crew())
+    await drsai.run("crew", "x", thread_id="t")
+    await queued(drsai, "y")
+    key, notifier = (await head_of(drsai)).key, Notifier()
+    recovery = drsai.engine._recovery
+    monkeypatch.setattr(recovery, "waker", notifier)
+    monkeypatch.setattr(recovery, "is_full", Mock(return_value=True))
+    await drsai.engine.look_at(key)
+    assert notifier.woken == [key]
+    assert (await thread_of(drsai)).queued == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -107,7 +108,7 @@ async def test_a_retry_by_a_process_that_is_full_is_done_by_another_one_at_once(
     full, _ = [await opened(make, server, payer) for _ in range(2)]
     await failed(full)
     payer.third = Reply("All is paid.")
-    monkeypatch.setattr(full.engine._recovery, "is_full", lambda: True)
+    monkeypatch.setattr(full.engine._recovery, "is_full", Mock(return_value=True))
     await full.retry("t")
     async with asyncio.timeout(20):  # It is held by nobody: what is held is so for a minute.
         assert (await ended(full)).status is RunStatus.COMPLETED

@@ -144,12 +144,16 @@ class Recovery:
 
     async def look_at(self, key: int) -> None:
         """Resume the thread's run if its worker is gone, or begin the next of its inputs. Returns when that has
-        begun, or there is nothing to be done here.
+        begun, or there is nothing to be done here. Where this process is full, another one is to look.
 
         Raises:
             DatabaseError: the database cannot be used now.
         """
-        if not self._is_worker or self.is_full():
+        if not self._is_worker:
+            return
+        if self.is_full():
+            if self.waker is not None:
+                await self.waker.wake(key)
             return
         # Whatever had it looked at, what is found there belongs to other requests.
         token = log_context.bind(None)
@@ -177,10 +181,10 @@ class Recovery:
         elif head.queued and head.status is not RunStatus.PAUSED:
             await self._inputs.start_next(head)
 
-    def is_full(self) -> bool:
+    def is_full(self, besides: int = 0) -> bool:
         """Whether this process takes up nothing now: not all of what a dead process leaves behind is taken up at once.
-        Others sweep, and this one will again."""
-        return self._running.count >= self._settings.max_runs or bool(self._switches.off and self.drained)
+        Others sweep, and this one will again. `besides`: how many it may be about to take up."""
+        return self._running.count + besides >= self._settings.max_runs or bool(self._switches.off and self.drained)
 
     @property
     def drained(self) -> ShuttingDown | None:
@@ -492,7 +496,7 @@ class Recovery:
 
     def freed(self, key: int) -> None:
         """Tell that this process has done its part on a thread, and there is more to do."""
-        if not self._running.closing and not (self._switches.off and self.drained):
+        if not self._running.closing:
             # The next input runs where the thread is warm.
             self._running.spawn(self.try_recover(key))
         elif self.waker is not None:
