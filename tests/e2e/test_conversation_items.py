@@ -130,6 +130,32 @@ async def test_approvals_that_were_given_out_come_back(serve: Serve, model: Mode
         assert refused.value.param == "items[0].type"
 
 
+async def test_a_compaction_brings_what_it_holds(serve: Serve, model: ModelServer) -> None:
+    service = await serve({"assistant": lonely})
+    conversations = service.client.conversations
+    call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "sun"}
+    said: Any = [user("Weather?"), call, output, {"role": "assistant", "content": "Sun."}]
+    answer = await service.client.responses.compact(model="assistant", input=said)
+    compacted: Any = answer.to_dict()["output"]
+    made = await conversations.create(items=compacted)
+    added = await conversations.items.create(made.id, items=[*compacted, user("Well?")])
+    types = ["message", "function_call", "function_call_output", "message"]
+    assert [each.type for each in added.data] == [*types, "message"]
+    assert [each.type async for each in conversations.items.list(made.id)] == ["message", *types[::-1], *types[::-1]]
+    await service.client.responses.create(model="assistant", input="And tomorrow?", conversation=made.id)
+    roles = ["user", "assistant", "tool", "assistant"]
+    assert [each["role"] for each in model.requests[-1].messages[1:]] == [*roles, *roles, "user"]
+    foreign: Any = {"type": "compaction", "encrypted_content": "gAAA"}
+    with pytest.raises(openai.BadRequestError, match="has begun") as refused:
+        await conversations.items.create(made.id, items=compacted)
+    assert refused.value.param == "items[0].type"
+    two: Any = [user("Hi."), foreign]
+    with pytest.raises(openai.BadRequestError, match="not made by this server") as refused:
+        await conversations.create(items=two)
+    assert refused.value.param == "items[1].encrypted_content"
+
+
 async def test_images_of_several_posts_may_be_larger_together_than_those_of_one(
     serve: Serve, model: ModelServer
 ) -> None:

@@ -81,8 +81,8 @@ _ITEM: Final = {"type": "object", "required": ["id", "type"]}
 
 _TEXTS: Final = {
     "items.type": "must be message, function_call, function_call_output, custom_tool_call, custom_tool_call_output, "
-    "reasoning, file_search_call, mcp_approval_request or mcp_approval_response: other items come with a request for "
-    "a response. A part of a message is input_text, output_text, refusal, input_image or input_file"
+    "reasoning, file_search_call, mcp_approval_request, mcp_approval_response or compaction: other items come with a "
+    "request for a response. A part of a message is input_text, output_text, refusal, input_image or input_file"
 }
 """What is wrong, where that is more than a wrong type."""
 
@@ -240,12 +240,10 @@ class _Conversations:
         that may not be added."""
         async with with_documents(self._responses.bodies, self._responses.engine, body, who, "items") as noted:
             given = checked(ConversationBody.model_validate, body, _TEXTS).items or ()
-        items = await self._checked(given, begun=begun)
-        notes = [{NOTED: noted[path]} if (path := f"items[{at}]") in noted else {} for at in range(len(items))]
-        return [{**_without_note(item), **note} for item, note in zip(items, notes, strict=True)]
+        items = await self._checked(who, given, begun=begun)
+        return [{**_without_note(item), **({NOTED: noted[path]} if path in noted else {})} for path, item in items]
 
-    async def _checked(self, given: Sequence[SaidItem], *, begun: bool) -> list[JsonObject]:
-        kept: list[JsonObject] = []
+    async def _checked(self, who: Principal, given: Sequence[SaidItem], *, begun: bool) -> list[tuple[str, JsonObject]]:
         unread_fields(given, "items")
         for index, item in enumerate(given):
             path = f"items[{index}]"
@@ -254,9 +252,10 @@ class _Conversations:
             if begun and value not in ("user", "system", "developer"):
                 reason = "the conversation has begun, and an answer cannot be put into it afterwards"
                 raise InvalidRequest(f"`{path}.{kind}` is {value!r}: {reason}", param=f"{path}.{kind}")
-            kept.append(item.model_dump(mode="json", exclude_none=True))
-        await self._responses.items.check(placed(given, "items"))
-        return kept
+        # What a compaction holds, and not that: its seal may be another server's by the next response.
+        async with self._responses.items.expand(who, placed(given, "items")) as said:
+            await self._responses.items.check(said)
+            return [(path, item.model_dump(mode="json", exclude_none=True)) for path, item in said]
 
     async def has_begun(self, rows: ConversationRows) -> bool:
         """Whether anything was said."""

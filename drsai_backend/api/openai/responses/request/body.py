@@ -163,6 +163,7 @@ SaidItem: TypeAlias = Annotated[
     | ReasoningItem
     | ApprovalRequestItem
     | ApprovalResponseItem
+    | CompactionItem
     | SearchCallItem,
     Field(discriminator="type"),
 ]
