@@ -27,6 +27,7 @@ from drsai_backend.features.memory.base import (
 from drsai_backend.features.memory.checks import check_text, share_of_words
 from drsai_backend.lazily import later
 from drsai_backend.tools.options import ToolOptions
+from drsai_backend.tools.running import current_tool_run
 from drsai_backend.work.jobs import cancel, enqueue, finish
 from drsai_backend.work.kinds import Job, JobOptions, NewJob
 
@@ -61,6 +62,10 @@ _FORGOTTEN: Final = 0.6
 """Part of the words of what is to be forgotten which a memory must have."""
 _MOST_FORGOTTEN: Final = 5
 """Memories that one call of the tool forgets."""
+
+_FORGOTTEN_ELSEWHERE: Final = (
+    "What is remembered of you like that, if anything, is forgotten. This thread is not yours."
+)
 
 
 class Memory(Extension):
@@ -236,6 +241,9 @@ class Memory(Extension):
         ][:_MOST_FORGOTTEN]
         for each in fits:
             await self.delete(owners[each.shared], each.memory_id)
+        run = current_tool_run()
+        if run is not None and run.thread is not None and run.thread.owner != who.owner:
+            return _FORGOTTEN_ELSEWHERE  # Whose thread it is would read it.
         if not fits:
             return "Nothing like that is remembered."
         return "Forgotten:\n" + "\n".join(f"- {each.text}" for each in fits)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from drsai_backend import DrSai, DrSaiAgent, RunContext, Thread
+from autogen_core import FunctionCall
+
+from drsai_backend import AssistantAgent, DrSai, DrSaiAgent, RunContext, Thread
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.features.memory.base import NewMemory
 from drsai_backend.features.memory.extension import Memory
 from drsai_backend.runs import InputMessage
+from drsai_backend.tools.builtin import builtin_tools
 from tests.support.asks import asks
 from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import LATE, settings
@@ -72,6 +75,32 @@ async def test_on_a_shared_thread_and_without_the_scope_nothing_is_shown(databas
         await (await drsai.engine.start(*asks("ear", question, writes))).wait()
         await drsai.user("bob").run("ear", "Am I allergic to peanuts?")
     assert ["allergic" in each for each in ear.shown] == [True, False, False, True]
+
+
+async def test_what_is_forgotten_on_a_shared_thread_is_not_shown_there(database_url: str) -> None:
+    """Whose thread it is would read it, and whether there was anything."""
+    told: list[str] = []
+
+    def rule(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        if messages[-1].type != "FunctionExecutionResultMessage":
+            return [FunctionCall(f"c{len(told)}", '{"text": "allergic to peanuts"}', "forget")]
+        told.append(messages[-1].content[0].content)
+        return "Done."
+
+    def build(_: RunContext) -> AssistantAgent:
+        return AssistantAgent("ear", ScriptedClient(rule), tools=builtin_tools(["forget"]), max_tool_iterations=2)
+
+    async with DrSai({"ear": build}, database_url, settings=settings(**LATE)) as drsai:
+        memory = drsai.extension(Memory)
+        await drsai.user("ann").run("ear", "Forget my allergy.", thread_id="t")
+        await drsai.user("ann").share_thread("t", with_user="bob", right="write")
+        for _ in range(2):
+            await memory.add(BOB, NewMemory(text="The user is allergic to peanuts and to cats."))
+            await drsai.user("bob", owner="ann").run("ear", "Forget my allergy.", thread_id="t")
+            assert [each async for each in memory.every(BOB)] == []
+        await drsai.user("bob", owner="ann").run("ear", "Forget my allergy.", thread_id="t")
+    assert told[0] == "Nothing like that is remembered."
+    assert {*told[1:]} == {"What is remembered of you like that, if anything, is forgotten. This thread is not yours."}
 
 
 async def test_who_may_be_many_people_is_shown_nothing(database_url: str) -> None:
