@@ -24,6 +24,7 @@ from drsai_backend.api import events
 from drsai_backend.api.http import stream
 from drsai_backend.datamodel.owner import Owner
 from tests.api.engine.conftest import OneModel
+from tests.support.model_server import Failure, ModelServer
 from tests.support.teams.crew import Crew
 from tests.support.threads import QUICK, settings, until
 
@@ -56,11 +57,12 @@ class World:
 
 
 @asynccontextmanager
-async def _world(url: str, **more: Any) -> AsyncGenerator[World]:
+async def _world(url: str, serving: dict[str, Any] | None = None, **more: Any) -> AsyncGenerator[World]:
     crew = Crew()
     crew.ann.hold()
     models = OneModel(crew.ann)
-    async with DrSai({"crew": crew}, url, settings=settings(auth="required", **QUICK), model_provider=models) as drsai:
+    serves = settings(auth="required", **QUICK, **(serving or {}))
+    async with DrSai({"crew": crew}, url, settings=serves, model_provider=models) as drsai:
         drsai.keys.stale_seconds = 0
         keys = {user.user_id: await drsai.keys.create(user, ["user"]) for user in (ANN, BOB)}
         handle = await drsai.user("ann", tenant="acme").start("crew", "secret", thread_id="t")
@@ -276,6 +278,19 @@ async def test_an_answer_that_is_waited_for_is_refused_and_its_run_goes_on(datab
         assert await has(RunStatus.RUNNING)
         world.crew.ann.release()
         await until(partial(has, RunStatus.COMPLETED))
+
+
+async def test_vectors_that_are_waited_for(migrated_sqlite: str) -> None:
+    with ModelServer() as model:
+        model.embedded = lambda _: Failure(500, "too late", delay=20)
+        serving: dict[str, Any] = {"embeddings_model": "small", "embeddings_base_url": model.base_url}
+        async with _world(migrated_sqlite, serving) as world, asyncio.timeout(15):
+            waiting = world.ask("bob", "/v1/embeddings", {"model": "small", "input": "x"})
+            while not model.requests:
+                await asyncio.sleep(0.02)
+            assert not waiting.done()
+            await _revoke(world)
+            assert (await waiting).status_code == 401
 
 
 async def test_a_title_that_is_waited_for(database_url: str) -> None:

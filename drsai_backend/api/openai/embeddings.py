@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import Body, allowed, described
+from drsai_backend.api.auth import Body, allowed, asked_again, described
 from drsai_backend.api.http.body import Bodies, headers_of
 from drsai_backend.api.http.checking import checked
 from drsai_backend.api.http.json import ERROR_CONTENT, answers
@@ -73,7 +73,7 @@ def embedding_routes(models: ModelClientFactory, bodies: Bodies, calls: Calls, *
             await calls.charge(Asked(who.owner, who.key_id))
             given = EmbeddingsRequest(asked.input, asked.encoding_format or "float", asked.dimensions, key)
             try:
-                with Watch(request.receive, ping):
+                with Watch(request.receive, ping, still=asked_again(request, Scope.CHAT, who)):
                     answer = await embeddings.create(given)
             except ClientLeft:
                 raise ClientDisconnect from None
