@@ -36,6 +36,8 @@ MOST_FILES: Final = 20_000
 MOST_SENT: Final = 50
 """Files that users have sent in a thread that a tool is given."""
 _BATCH: Final = 100
+_EXPIRED: Final = 10
+"""Files that one transaction deletes, with what was made of each: a hundred chunks of vector stores."""
 
 
 class FileInfo(BaseModel):
@@ -243,7 +245,7 @@ def delete_file(
         _remove(session, owner, row, actor, hooks)
 
 
-def delete_expired(session: Session, actor: Actor, limit: int = _BATCH, hooks: Hooks = NO_HOOKS) -> int:
+def delete_expired(session: Session, actor: Actor, limit: int = _EXPIRED, hooks: Hooks = NO_HOOKS) -> int:
     """Delete up to `limit` files whose time is over, and return how many; `hooks` are told."""
     connection, c, over, count = session.connection(), _file.c, _file.c.expires_at <= utcnow(), 0
     whose = sa.select(c.tenant, c.user_id).where(over).order_by(c.tenant, c.user_id).limit(limit)

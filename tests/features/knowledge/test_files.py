@@ -272,6 +272,29 @@ async def test_what_is_found_no_more_hides_nothing_while_it_is_removed(
     assert await found(client, store, ["needle", "needles"], max_num_results=50) == ["other.md"]
 
 
+async def test_a_file_in_many_stores_is_deleted_part_by_part(
+    client: openai.AsyncOpenAI, drsai: DrSai, filled: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All at once would hold up whoever else writes on SQLite: a hundred chunks take a tenth of a second."""
+    go_on, drop = asyncio.Event(), Ingestion.drop
+
+    async def wait(self: Ingestion, job: Job) -> None:
+        await go_on.wait()
+        await drop(self, job)
+
+    monkeypatch.setattr(Ingestion, "drop", wait)
+    monkeypatch.setattr(rows, "_AT_ONCE", 2)
+    _, ids = await filled({"a.md": "A needle."})
+    stores = [await client.vector_stores.create(file_ids=[ids["a.md"]]) for _ in range(3)]
+    for store in stores:
+        await client.vector_stores.files.poll(ids["a.md"], vector_store_id=store.id, poll_interval_ms=20)
+    await client.files.delete(ids["a.md"])
+    assert await left(drsai) == [0, 2]
+    go_on.set()
+    await until(lambda: _no_jobs(drsai))
+    assert await left(drsai) == [0, 0]
+
+
 async def _expire(drsai: DrSai, file_id: str) -> None:
     """Let the time of a file be over, before it is deleted for that."""
     files = table_of(StoredFile)

@@ -260,24 +260,29 @@ def detach(session: Session, owner: Owner, store_id: str, file_id: str) -> None:
 
 def forget_file(session: Session, owner: Owner, file_id: str) -> None:
     """Take a file that is deleted out of all stores of its user."""
+    left = _AT_ONCE
     query = sa.select(_store, _file.c.id.label("file_key")).join(_file, _file.c.store_key == _store.c.id)
     query = query.where(*owned_by(_store, owner), _file.c.file_id == file_id).order_by(_store.c.id)
     for row in session.connection().execute(query.with_for_update(of=_store, key_share=True)).mappings().all():
-        _remove(session, owner, row, row["file_key"])
+        left -= _remove(session, owner, row, row["file_key"], left)
 
 
-def _remove(session: Session, owner: Owner, store: Row, key: int) -> None:
+def _remove(session: Session, owner: Owner, store: Row, key: int, most: int = _AT_ONCE) -> int:
     # First: whoever stores chunks of it has the row until they are stored.
     session.connection().execute(sa.delete(_file).where(_file.c.id == key))
     cancel(session, owner, INGEST, [str(key)])
-    forget_chunks(session, owner, store, key)
+    return forget_chunks(session, owner, store, key, most)
 
 
-def forget_chunks(session: Session, owner: Owner, store: Row, key: int) -> None:
-    """Remove the chunks of a file: at once as far as they are few, the rest by a job."""
+def forget_chunks(session: Session, owner: Owner, store: Row, key: int, most: int = _AT_ONCE) -> int:
+    """Remove up to so many chunks of a file, the rest by a job; return how many are gone."""
+    gone = 0
     for index in (store["index_key"], store["next_key"]):
-        if index is not None and remove_family(session, index, str(key), limit=_AT_ONCE) == _AT_ONCE:
-            drop_later(session, owner, index, str(key))
+        if index is not None:
+            gone += remove_family(session, index, str(key), limit=most - gone)
+            if gone == most:
+                drop_later(session, owner, index, str(key))
+    return gone
 
 
 def families_of(session: Session, index: int | None, families: Sequence[str]) -> list[str]:
