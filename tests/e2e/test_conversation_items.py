@@ -139,7 +139,8 @@ async def test_a_compaction_brings_what_it_holds(serve: Serve, model: ModelServe
     answer = await service.client.responses.compact(model="assistant", input=said)
     compacted: Any = answer.to_dict()["output"]
     made = await conversations.create(items=compacted)
-    added = await conversations.items.create(made.id, items=[*compacted, user("Well?")])
+    more: Any = [*compacted, user("Well?")]
+    added = await conversations.items.create(made.id, items=more)
     types = ["message", "function_call", "function_call_output", "message"]
     assert [each.type for each in added.data] == [*types, "message"]
     assert [each.type async for each in conversations.items.list(made.id)] == ["message", *types[::-1], *types[::-1]]

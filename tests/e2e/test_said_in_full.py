@@ -113,11 +113,12 @@ OPTIONS: list[tuple[str, dict[str, Any], str | None]] = [
         "messages",
         {
             "output_config": {"effort": "low", "task_budget": {"type": "tokens", "total": 20000}},
+            "context_management": {"edits": [{"type": "compact_20260112", "pause_after_compaction": True}]},
             "fallbacks": [{"model": "other"}],
             "billing_policy": {"type": "billing_policy", "bill_to": "user_profile"},
             "fallback_credit_token": "t",
         },
-        "fallbacks, billing_policy, fallback_credit_token, output_config.task_budget",
+        "context_management, fallbacks, billing_policy, fallback_credit_token, output_config.task_budget",
     ),
     (
         "messages",

@@ -39,6 +39,7 @@ TEXTS: Final = {
     "top_k": "is not supported: OpenAI-compatible endpoints do not know it; leave it out",
     "user_profile_id": _GONE,
     "thread": "is not supported: send the whole conversation, or name it by `thread_id`",
+    "compaction": "is not supported: agents keep a context of their own, and no summary is given out; leave it out",
     "thinking": "must be enabled with a `budget_tokens` of at least 1024, adaptive, or disabled",
     "system": "must be a text, or a list of text blocks",
     "tools.type": "must be 'custom', or the type of a tool of Anthropic's own, which is left aside",
@@ -247,3 +248,4 @@ class MessagesBody(Prompt):
     top_k: None = None
     user_profile_id: None = None
     thread: None = None
+    compaction: None = None

@@ -20,6 +20,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"extra_body": {"top_k": 5}}, "top_k"),
     ({"container": "c"}, "container"),
     ({"extra_body": {"thread": {"type": "continue", "previous_message_id": "msg_1"}}}, "thread"),
+    ({"extra_body": {"compaction": {"type": "summarize"}}}, "compaction"),
     ({"extra_body": {"mcp_servers": [{}]}}, "mcp_servers"),
     ({"extra_body": {"temperature": 1.5}}, "temperature"),
     ({"thinking": {"type": "enabled", "budget_tokens": 5}}, "thinking"),
