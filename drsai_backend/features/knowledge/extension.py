@@ -281,12 +281,15 @@ class Knowledge(ForAgents):
         rows.forget_file(session, owner, file_id)
 
     def tool_given(self, session: Session, owner: Owner, tool: str, arguments: JsonObject) -> None:
-        """Raise NotFound: there is no such store; of `file_search`, as OpenAI does. InvalidRequest: no such ranker."""
+        """Raise NotFound: there is no such store; of `file_search`, as OpenAI does. InvalidRequest: no such ranker, or
+        filter."""
         from drsai_backend.features.knowledge.reranking import check_ranker
+        from drsai_backend.search import parse_filter
 
         if (field := {"file_search": "vector_store_ids", "knowledge_search": "stores"}.get(tool)) is not None:
             rows.resolve(session, owner, arguments[field])
             check_ranker(self.host.models, as_object(arguments.get("ranking_options")).get("ranker"))
+            parse_filter(arguments.get("filters"))
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
         """Delete chunks in parts, which one statement would take minutes for, and stores."""

@@ -88,6 +88,10 @@ async def test_file_search_finds_what_the_user_has_and_nothing_of_others(opened:
         odd: Any = [{**tools[0], "ranking_options": {"score_threshold": wrong}}]
         with pytest.raises(openai.BadRequestError, match="tools"):
             await client.responses.create(model="ann", input="How long?", tools=odd)
+    odd: Any = [{**tools[0], "filters": {"type": "and", "filters": [{"type": "like", "key": "year", "value": 1}]}}]
+    for more in ({}, {"background": True}):
+        with pytest.raises(openai.BadRequestError, match=r"filters\.filters"):
+            await client.responses.create(model="ann", input="How long?", tools=odd, **more)
     response = await client.responses.create(
         model="ann", input="How long?", tools=tools, include=["file_search_call.results"]
     )
