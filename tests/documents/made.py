@@ -158,12 +158,13 @@ def sheet_row(number: int, *cells: str) -> str:
     return f'<row r="{number}">{"".join(cells)}</row>'
 
 
-def make_xlsx(sheets: Sequence[Sheet], strings: Sequence[str] = ()) -> bytes:
-    """A workbook. Style 0 is none, 1 a date, 2 one of its own format, 3 a number of its own format."""
+def make_xlsx(sheets: Sequence[Sheet], strings: Sequence[str] = (), about: str = "") -> bytes:
+    """A workbook. Style 0 is none, 1 a date, 2 one of its own format, 3 a number of its own format. `about`: what
+    the workbook says before its sheets."""
     space = f'xmlns="{_S}" xmlns:r="{_R}"'
     names = "".join(f'<sheet name="{each.name}" r:id="r{number}"/>' for number, each in enumerate(sheets))
     parts = {
-        "xl/workbook.xml": f"<workbook {space}><sheets>{names}</sheets></workbook>",
+        "xl/workbook.xml": f"<workbook {space}>{about}<sheets>{names}</sheets></workbook>",
         "xl/_rels/workbook.xml.rels": _relations([f"/xl/worksheets/s{number}.xml" for number in range(len(sheets))]),
         "xl/sharedStrings.xml": f"<sst {space}>{''.join(f'<si><t>{each}</t></si>' for each in strings)}</sst>",
         "xl/styles.xml": f'<styleSheet {space}><numFmts><numFmt numFmtId="170" formatCode="dd.mm.yyyy hh:mm"/>'

@@ -62,6 +62,14 @@ def test_a_document_of_word_keeps_headings_lists_and_tables() -> None:
     assert read.media_type.endswith("wordprocessingml.document")
 
 
+def test_a_table_within_a_cell_is_read_once() -> None:
+    within = word_table([["one", "two"], ["three", "four"]])
+    cells = "".join(f"<w:tc>{each}</w:tc>" for each in (paragraph("Outer") + within, paragraph("Beside")))
+    below = f"<w:sdt><w:sdtContent><w:tr><w:tc>{paragraph('Below')}</w:tc></w:tr></w:sdtContent></w:sdt>"
+    read = extract("a.docx", make_docx(f"<w:tbl><w:tr>{cells}</w:tr>{below}</w:tbl>"))
+    assert read.text == "| Outer one two three four | Beside |\n| --- | --- |\n| Below |"
+
+
 def test_a_presentation_is_read_slide_by_slide() -> None:
     slides = [
         shape(["Welcome"], "ctrTitle") + shape(["Ada Lovelace"], "subTitle") + shape(["1"], "sldNum"),
@@ -97,6 +105,12 @@ def test_a_workbook_is_read_sheet_by_sheet() -> None:
     ]
     with pytest.raises(DocumentEmpty):
         extract("a.xlsx", make_xlsx([Sheet("Nothing", "")]))
+
+
+def test_dates_of_a_workbook_from_a_mac_are_those_that_it_shows() -> None:
+    row = sheet_row(1, '<c r="A1" s="1"><v>43951</v></c>', '<c r="B1" s="2"><v>43951.25</v></c>')
+    read = extract("a.xlsx", make_xlsx([Sheet("Days", row)], about='<workbookPr date1904="1"/>'))
+    assert read.text.split("\n\n")[1].splitlines()[0] == "| 2024-05-01 | 2024-05-01 06:00 |"
 
 
 ENTITIES = '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY a "lol">' + "".join(

@@ -51,8 +51,8 @@ class _Text:
                 self._paragraph(each)
             elif each.tag == word("tbl"):
                 self.end_list()
-                rows = each.iter(word("tr"))
-                self._draft.table([["".join(_texts(cell)) for cell in row.iter(word("tc"))] for row in rows])
+                rows = _own(each, word("tr"))
+                self._draft.table([["".join(_texts(cell)) for cell in _own(row, word("tc"))] for row in rows])
             elif each.tag not in _SKIPPED:
                 self.read(each)
 
@@ -90,6 +90,15 @@ def _levels(package: Package) -> dict[str, int]:
         if 0 < level < 10:
             levels[style.get(word("styleId"), "")] = level
     return levels
+
+
+def _own(element: Element, tag: str) -> Iterator[Element]:
+    """The rows of a table, or the cells of a row, without those of tables in its cells: their texts are the cell's."""
+    for each in element:
+        if each.tag == tag:
+            yield each
+        elif each.tag != word("tbl"):
+            yield from _own(each, tag)
 
 
 def _texts(element: Element) -> Iterator[str]:

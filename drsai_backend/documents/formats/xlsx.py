@@ -13,7 +13,8 @@ from drsai_backend.documents.formats.package import RELATION_ID, Package, Tree, 
 
 _WORKBOOK: Final = "xl/workbook.xml"
 _FIRST_DAY: Final = datetime(1899, 12, 30)
-"""Day 0 of Excel."""
+_FIRST_DAY_1904: Final = datetime(1904, 1, 1)
+"""Day 0 of Excel, and of workbooks that say `date1904`, as those that Excel made on a Mac."""
 _DATES: Final = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
 """Formats of dates and times that need no text, those of Chinese and Japanese among them."""
 _OF_A_DATE: Final = re.compile(r"[ymdhs年月日]", re.IGNORECASE)
@@ -26,11 +27,13 @@ def read(content: bytes, draft: Draft) -> None:
     """Read a workbook: of formulas, the values that were stored."""
     package = Package(content, draft)
     parts = package.related(_WORKBOOK)
-    sheets = [each for list_ in package.xml(_WORKBOOK) if list_.tag == sheet("sheets") for each in list_]
+    workbook = package.xml(_WORKBOOK)
+    sheets = [each for list_ in workbook if list_.tag == sheet("sheets") for each in list_]
+    is_1904 = any(each.get("date1904") in ("1", "true") for each in workbook if each.tag == sheet("workbookPr"))
     draft.allow_pages(len(sheets), "sheets")
     strings: list[str] = []
     package.xml("xl/sharedStrings.xml", Tree(sheet("si"), lambda each: strings.append(_text(each))))
-    rows = _Rows(draft, strings, _date_styles(package))
+    rows = _Rows(draft, strings, _date_styles(package), _FIRST_DAY_1904 if is_1904 else _FIRST_DAY)
     for each in sheets:
         draft.add("heading", each.get("name", ""), level=1)
         package.xml(parts.get(each.get(RELATION_ID, ""), ""), Tree(sheet("row"), rows.take))
@@ -42,8 +45,8 @@ def read(content: bytes, draft: Draft) -> None:
 class _Rows:
     """Gathers the rows of a table."""
 
-    def __init__(self, draft: Draft, strings: list[str], dates: frozenset[str]) -> None:
-        self._draft, self._strings, self._dates = draft, strings, dates
+    def __init__(self, draft: Draft, strings: list[str], dates: frozenset[str], first_day: datetime) -> None:
+        self._draft, self._strings, self._dates, self._first_day = draft, strings, dates, first_day
         self._rows: list[dict[str, str]] = []
         self._number = 0
 
@@ -82,7 +85,7 @@ class _Rows:
             return "TRUE" if value == "1" else "FALSE"
         if kind == "n" and value and cell.get("s", "") in self._dates:
             with suppress(ValueError, OverflowError):
-                return _date(float(value))
+                return _date(self._first_day, float(value))
         return value
 
 
@@ -91,8 +94,8 @@ def _text(element: Element) -> str:
     return "".join(each.text or "" for part in element if part.tag != sheet("rPh") for each in part.iter(sheet("t")))
 
 
-def _date(days: float) -> str:
-    at = _FIRST_DAY + timedelta(seconds=round(days * 86_400))
+def _date(first: datetime, days: float) -> str:
+    at = first + timedelta(seconds=round(days * 86_400))
     if days < 1:
         return at.strftime("%H:%M:%S")
     return at.strftime("%Y-%m-%d" if days == int(days) else "%Y-%m-%d %H:%M")
