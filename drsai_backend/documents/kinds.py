@@ -57,7 +57,9 @@ def kind_of(name: str, content: bytes, media_type: str | None = None) -> Kind:
         DocumentUnsupported, DocumentProtected, DocumentUnreadable: it is nothing that is read here.
     """
     head = content[:_MARK_WITHIN]
-    if b"%PDF-" in head:
+    ending = name.rpartition("/")[2].rpartition(".")[2].lower()
+    # A text may say how a PDF begins.
+    if head.lstrip().startswith(b"%PDF-") or (b"%PDF-" in head and ending not in _BY_ENDING):
         return _PDF
     if head.startswith(b"PK\x03\x04"):
         return _packed(content)
@@ -66,7 +68,6 @@ def kind_of(name: str, content: bytes, media_type: str | None = None) -> Kind:
         if "EncryptedPackage".encode("utf-16-le") in content:
             raise DocumentProtected("the file has a password; remove it and upload the file again")
         raise DocumentUnsupported("the file is of Office before 2007; save it as DOCX, XLSX, PPTX or PDF")
-    ending = name.rpartition("/")[2].rpartition(".")[2].lower()
     return _BY_ENDING.get(ending) or _by_type(media_type) or _by_look(head)
 
 

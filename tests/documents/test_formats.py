@@ -47,6 +47,10 @@ def test_a_few_broken_bytes_do_not_make_a_text_something_else() -> None:
     assert read.startswith(SIMPLIFIED * 19)
 
 
+def test_a_text_that_says_how_a_pdf_begins_is_none() -> None:
+    assert blocks("a.md", "A PDF begins with `%PDF-1.7`.") == [("paragraph", "A PDF begins with `%PDF-1.7`.")]
+
+
 def test_text_has_paragraphs_without_control_characters() -> None:
     assert blocks("notes", f"one\r\ntwo\r\n\r\n \r\nthree\x07\f four\x00{' and more' * 20}") == [
         ("paragraph", "one\ntwo"),
