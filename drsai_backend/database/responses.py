@@ -16,6 +16,7 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from drsai_backend.database.backends.prepared import Prepared, Step
 from drsai_backend.database.locks import lock_thread
 from drsai_backend.database.owned import NAME, any_of_threads, of_thread
 from drsai_backend.database.pages import read_sized
@@ -39,6 +40,11 @@ FORKED: Final = "forked"
 """The field of what is kept of a request whose thread was forked for it: how many messages that began with."""
 _CONVERSATION: Final = "conversation"
 _field = table_of(ThreadField)
+_clear_field = Prepared(
+    lambda _: sa.delete(_field).where(
+        _field.c.thread_key == sa.bindparam("thread_key"), _field.c.name == sa.bindparam("name")
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +114,10 @@ def row_of(session: Session, name: ThreadName, run_id: str, idempotency_key: str
     return None if part is None else part["run_id"]
 
 
-def save_response(session: Session, key: int, run_id: str, record: Mapping[str, object]) -> None:
-    """Keep what a response tells of its request, on the thread of that key."""
-    _write(session, key, _name_of(run_id), record)
+def response_steps(tenant: str, key: int, run_id: str, record: Mapping[str, object]) -> list[Step]:
+    """Return the statements that keep what a response tells of its request, on the thread of that key."""
+    row: dict[str, object] = {"tenant": tenant, "thread_key": key, "name": _name_of(run_id), "value": record}
+    return [(_clear_field, row), (insert_field, row)]
 
 
 def take_items(session: Session, key: int, items: Sequence[Mapping[str, object]]) -> bool:

@@ -166,7 +166,7 @@ async def test_items_that_wait_are_taken_once(
     made = await conversations.create(items=items("I am Bob."))
     with monkeypatch.context() as patch:
         # Whatever dies: they are taken with the run, or wait.
-        patch.setattr(responses_service, "save_response", lambda *_: 1 / 0)
+        patch.setattr(responses_service, "response_steps", lambda *_: 1 / 0)
         with pytest.raises(openai.InternalServerError):
             await create(service, "Hi.", conversation=made.id)
     assert [item.id for item in (await conversations.items.list(made.id)).data] == ["msg_w1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -14,6 +15,7 @@ from drsai_backend.database import Database
 from drsai_backend.database.backends import round_trip
 from tests.features.budgets.conftest import Asking, Make, asking, make, model, rows
 from tests.features.budgets.test_budgets import pair
+from tests.support.model_server import ModelServer
 
 __all__ = ["make", "model"]
 
@@ -101,21 +103,67 @@ async def test_only_near_the_end_of_a_budget_do_calls_ask(make: Make, trips: Tri
     assert near["write"] > far["write"]
 
 
-async def test_what_is_taken_is_locked_for_no_longer_than_a_round_trip(
-    make: Make, monkeypatch: pytest.MonkeyPatch, database_url: str
-) -> None:
-    """Of a new thread, as of one that is there: whoever is charged for the same tenant would wait for the process."""
-    committed: list[bool] = []
-    really = round_trip.in_one_round_trip
+def is_charge(sql: str) -> bool:
+    return "limitstate" in sql or "budgetstate" in sql
 
-    async def noting(driver: Any, texts: Any, *args: Any, **more: Any) -> Any:
-        rows, is_committed = await really(driver, texts, *args, **more)
-        committed.extend([is_committed] * any("limitstate" in sql for sql, _ in texts))
+
+class Locked:
+    """Looks what a connection sends between what takes of limits and budgets, and its COMMIT."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.late: list[str] = []
+        self.taken = 0
+        self._held: set[int] = set()
+        self._really = round_trip.in_one_round_trip
+        monkeypatch.setattr(round_trip, "in_one_round_trip", self._at_once)
+
+    async def _at_once(self, driver: Any, texts: Any, *args: Any, **more: Any) -> Any:
+        self._sent(id(driver), "; ".join(sql for sql, _ in texts))
+        rows, is_committed = await self._really(driver, texts, *args, **more)
+        self._held -= {id(driver)} if is_committed else set()
         return rows, is_committed
 
-    monkeypatch.setattr(round_trip, "in_one_round_trip", noting)
-    asked = asking(await make({"pair": pair}, resume_by_history=False, **ON), key_id=KEY)
+    def _sent(self, connection: int, sql: str) -> None:
+        self.late += [sql] * (connection in self._held)
+        if is_charge(sql):
+            self.taken += 1
+            self._held.add(connection)
+
+    def executed(self, connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        self._sent(id(connection.connection.driver_connection), statement)
+
+    def over(self, connection: Any) -> None:
+        self._held.discard(id(connection.connection.driver_connection))
+
+
+@pytest.fixture
+def locked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Locked]:
+    locked = Locked(monkeypatch)
+    listeners = {"before_cursor_execute": locked.executed, "commit": locked.over, "rollback": locked.over}
+    for name, listener in listeners.items():
+        event.listen(Engine, name, listener)
+    yield locked
+    for name, listener in listeners.items():
+        event.remove(Engine, name, listener)
+
+
+@pytest.mark.parametrize("memory", [False, True], ids=["", "with a hook"])
+async def test_what_is_taken_is_locked_for_no_longer_than_a_round_trip(
+    make: Make, locked: Locked, model: ModelServer, database_url: str, memory: bool
+) -> None:
+    """Whoever is charged for the same tenant would wait for the process."""
+    on = {**ON, "memory": memory, "memory_model": "gpt-4o-mini", "sweep_seconds": 0.05}
+    asked = asking(await make({"pair": pair}, resume_by_history=False, **on), key_id=KEY)
     for more in ({"thread_id": None}, {"thread_id": "t"}, {"thread_id": "t"}):
         assert (await asked.chat(model="pair", **more)).status_code == 200
-    assert all(committed)
-    assert len(committed) >= 9 * database_url.startswith("postgresql")
+    response = None
+    for more in ({}, {}, {"background": True}):
+        body = {"model": "pair", "input": "Hello", "previous_response_id": response, **more}
+        made = (await asked.http.post("/v1/responses", json=body)).json()
+        response = made["id"]
+        async with asyncio.timeout(30):
+            while made["status"] != "completed":
+                await asyncio.sleep(0.02)
+                made = (await asked.http.get(f"/v1/responses/{response}")).json()
+    assert locked.late == []
+    assert locked.taken >= 12 * database_url.startswith("postgresql")

@@ -128,8 +128,8 @@ Step = tuple[Prepared, Mapping[str, object]]
 
 
 class Charge(Protocol):
-    """What a request is charged in the transaction that stores it, before anything of it is stored: all of it, or the
-    request is refused.
+    """What a request is charged in the transaction that stores it: all of it, or the request is refused, and nothing of
+    it is stored.
 
     Attributes:
         is_paid: it was taken, and is stored, although the request was not: another try of that owes nothing.
@@ -142,7 +142,7 @@ class Charge(Protocol):
         to 1, or to 0 where it refuses, or finds a 0 there, and takes nothing then: what follows is done after a 1.
 
         Args:
-            thread_key: the thread's; 0: it is new.
+            thread_key: the thread's; 0: it is new, and not stored yet.
             run_id: the run that the request begins, or resumes.
         """
         ...

@@ -13,14 +13,14 @@ from typing import Final, cast
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.backends.prepared import Charge, Prepared, Step, due, pay, run_guarded
+from drsai_backend.database.backends.prepared import Charge, Prepared, Step, due, run_guarded
 from drsai_backend.database.hooks import NO_HOOKS, EndedRun, Hooks
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs import statements
 from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, key_of, read_head_of, still_has, unheld_threads
 from drsai_backend.database.runs.statements import expires_of, now_of, queue, run, thread
 from drsai_backend.database.runs.steps import read_steps, step_writes
-from drsai_backend.database.runs.values import Lease, Progress, StepRow
+from drsai_backend.database.runs.values import Lease, Progress, StepRow, StoredInput, StoredWithRequest
 from drsai_backend.database.webhooks import Wanted, raising, want_events
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText
@@ -46,7 +46,8 @@ _steers: Final = sa.exists().where(queue.c.thread_key == thread.c.id, queue.c.po
 class NewInput:
     """A user input for the queue, and the run it will be. `request` and `principal` are JSON, `api_key` is
     ciphertext; `audit` are entries of the audit log; `wanted`: what webhooks are to be told of a background one. `also`
-    is called with the thread's key and with how it stood, as the last thing. `charges`: what the request is charged."""
+    makes more statements, by what is stored of the request once `key` and `head` are known. `charges`: what the request
+    is charged."""
 
     run_id: str
     team: str
@@ -61,7 +62,7 @@ class NewInput:
     on_question: str = "wait"
     audit: Sequence[Step] = ()
     wanted: Wanted | None = None
-    also: Callable[[Session, int, ThreadHead | None], None] | None = None
+    also: tuple[StoredWithRequest, StoredInput] | None = None
     charges: Sequence[Charge] = ()
     at: datetime = field(default_factory=utcnow)
 
@@ -149,9 +150,8 @@ def enqueue(
     now = new.at
     if key is None and (not anyway or (new.principal or {}).get("user_id", name.user_id) != name.user_id):
         return None
-    if new.charges:
-        pay(connection, due(new.charges, key or 0, new.run_id))
     if key is None:
+        _charge(connection, 0, new)
         key = connection.execute(
             sa.insert(thread)
             .values(created_at=now, updated_at=now, version=SCHEMA_VERSION, **name._asdict())
@@ -182,8 +182,19 @@ def enqueue(
         want_events(session, key, new.run_id, new.wanted)
     if new.also is not None:
         head = None if found is None else read_head_of(session, key)
-        new.also(session, key, head and replace(head, queued=head.queued - 1))
+        also, stored = new.also
+        stored = stored._replace(key=key, head=head and replace(head, queued=head.queued - 1))
+        run_guarded(connection, None, also(session, stored))
+    if found is not None:
+        _charge(connection, key, new)
     return key
+
+
+def _charge(connection: sa.Connection, key: int, new: NewInput) -> None:
+    """Take what an input is charged. That locks what everybody of the same tenant is charged: it is the last thing,
+    but before a thread is made, as where a run begins on it: else two that make it would wait for each other."""
+    if new.charges:
+        run_guarded(connection, None, (), dues=due(new.charges, key, new.run_id))
 
 
 def queued_inputs(

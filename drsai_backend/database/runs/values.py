@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol
 
 from sqlalchemy.orm import Session
 
@@ -68,10 +68,11 @@ class NewMessage:
 
 
 class StoredInput(NamedTuple):
-    """What was just stored of a request: the key of its thread, how that stood before (None: it is new; `queued` counts
-    other inputs only), the row that is the request's own, the run that serves it, whether it waits in the queue, and
-    how many agents may speak."""
+    """What is stored of a request: the tenant and the key of its thread, how that stood before (None: it is new;
+    `queued` counts other inputs only), the row that is the request's own, the run that serves it, whether it waits in
+    the queue, and how many agents may speak."""
 
+    tenant: str
     key: int
     head: ThreadHead | None
     row_id: str
@@ -80,9 +81,19 @@ class StoredInput(NamedTuple):
     speakers: int
 
 
-StoredWithRequest: TypeAlias = Callable[[Session, StoredInput], None]
-"""What belongs into the transaction that stores a request; what it raises undoes that, and reaches whoever asked. It
-may be called again, for a transaction that was undone."""
+class StoredWithRequest(Protocol):
+    """What belongs into the transaction that stores a request.
+
+    Attributes:
+        row_id: is set once that is stored, to the row that is the request's own.
+    """
+
+    row_id: str | None
+
+    def __call__(self, session: Session, stored: StoredInput) -> Sequence[Step]:
+        """Return its statements. What is raised undoes the transaction, and reaches whoever asked; it may be called
+        again, for another one."""
+        ...
 
 
 LEAST_DEBT: Final = 192
@@ -99,10 +110,10 @@ def _is_short(messages: Sequence[NewMessage], size: int) -> bool:
 class FirstWrite:
     """What the first write of every run needs. `head=None` creates the thread; `user_input=None`: the stored one stays;
     `limits` are those that the request asked for; `at` is when it came; `audit` are entries of the audit log, see
-    `drsai_backend.database.audit`; `also` is called with the thread's key, as the last thing. `newest`: it is made only
-    if the thread stands at this point (`Run.point`), and none that is equal to it is newer. `definition`: of a run that
-    begins, `of_key` and `of_time`, key and `created_at` of the stored definition of its team. `charges`: what the
-    request is charged before."""
+    `drsai_backend.database.audit`; `also` makes more statements, by what is stored of the request once `key` is known.
+    `newest`: it is made only if the thread stands at this point (`Run.point`), and none that is equal to it is newer.
+    `definition`: of a run that begins, `of_key` and `of_time`, key and `created_at` of the stored definition of its
+    team. `charges`: what the request is charged before."""
 
     head: ThreadHead | None
     name: ThreadName
@@ -118,7 +129,7 @@ class FirstWrite:
     clear_steps: bool
     at: datetime
     audit: Sequence[Step] = ()
-    also: Callable[[Session, int], None] | None = None
+    also: tuple[StoredWithRequest, StoredInput] | None = None
     newest: bytes | None = None
     definition: Mapping[str, object] | None = None
     charges: Sequence[Charge] = ()
@@ -127,6 +138,11 @@ class FirstWrite:
     def is_short(self) -> bool:
         """Whether the write takes a fraction of a millisecond. The user input holds the messages once more."""
         return self.also is None and _is_short(self.messages, 0)
+
+    @property
+    def row_id(self) -> str:
+        """The row that the request has got."""
+        return self.run_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +178,10 @@ class ResumedRun(FirstWrite):
     answer_id: str | None
     idempotency_key: str | None
     fingerprint: str | None
+
+    @property
+    def row_id(self) -> str:
+        return self.answer_id or self.run_id
 
 
 @dataclass(slots=True)

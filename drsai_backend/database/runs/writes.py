@@ -113,15 +113,16 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
         steps.append((statements.clear_steps, {"key": lease.key}))
     steps += _message_steps(lease, begin.messages, now)
     steps += begin.audit
-    seen = run_guarded(connection, guard, steps, dues=dues, is_last=dequeued is None and begin.also is None)
+    if begin.also is not None:
+        also, stored = begin.also
+        steps += also(session, stored._replace(key=lease.key))
+    seen = run_guarded(connection, guard, steps, dues=dues, is_last=dequeued is None)
     # Only once the thread's row is locked it is certain that nobody else takes the input away.
     if seen is None or (
         dequeued and statements.dequeue.run(connection, {"run": dequeued, "key": lease.key}).rowcount != 1
     ):
         raise Conflict("the thread was changed by somebody else at the same moment", param="thread_id")
     lease.control = seen[0] if seen else None
-    if begin.also is not None:
-        begin.also(session, lease.key)
     return lease
 
 
@@ -296,7 +297,6 @@ def end_run(session: Session, lease: Lease, end: EndWrite, hooks: Hooks = NO_HOO
     if end.shown is not None:
         steps.append((statements.show_message, {"key": lease.key, "number": end.shown}))
     steps.append((statements.end_run, values))
-    steps += end.progress.also
     if end.told is not None:
         told = {"key": lease.key, "run": lease.run_id, "new_told": end.told, "tenant": lease.name.tenant}
         steps.append((statements.tell, told))
@@ -309,14 +309,17 @@ def end_run(session: Session, lease: Lease, end: EndWrite, hooks: Hooks = NO_HOO
         steps.append((statements.mark_kept, {"key": lease.key}))
     if end.raises_events:
         steps.append(raising(lease.key, lease.run_id, lease.epoch, end.status, now))
-    is_last = not (hooks.run_ended or end.turns_away)
-    seen = run_guarded(session.connection(), (statements.end_thread, values), steps, is_last=is_last)
+    connection, is_last = session.connection(), not (hooks.run_ended or end.turns_away)
+    # Last, as it locks what everybody of the same tenant is charged.
+    steps += end.progress.also if is_last else ()
+    seen = run_guarded(connection, (statements.end_thread, values), steps, is_last=is_last)
     if seen is None:
         raise lease.lost()
     moved.queued, moved.control = seen
     if not is_last:
         hooks.tell_end(session, EndedRun(lease.name, lease.key, lease.run_id, lease.epoch, end.status))
         moved.queued = _still_queued(session, lease, end, moved.queued, hooks)
+        run_guarded(connection, None, end.progress.also, is_last=True)
     return moved
 
 

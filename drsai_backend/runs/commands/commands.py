@@ -28,7 +28,7 @@ from drsai_backend.database.runs.reads import (
     read_run_messages,
     users_joined,
 )
-from drsai_backend.database.runs.values import StoredInput, StoredWithRequest
+from drsai_backend.database.runs.values import StoredInput
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.lifecycle import BUSY, IDLE, SUSPENDED
 from drsai_backend.datamodel.owner import Owner, ThreadName
@@ -444,6 +444,7 @@ class Commands:
         outlook = await self._starter.outlook(given)
         ask, origin, who, run_id = given.ask, given.ask.origin, given.who, new_run_id()
         wanted = self._webhooks.wanted(who, origin.webhook_url, origin.webhook_kind)
+        stored = StoredInput(given.name.tenant, 0, None, run_id, run_id, is_queued=True, speakers=outlook.speakers)
         new = NewInput(
             run_id=run_id,
             team=ask.team,
@@ -458,7 +459,7 @@ class Commands:
             principal=who.dump(given.name.owner),
             audit=started_as(given, run_id),
             wanted=wanted if ask.how.background else None,
-            also=None if origin.also is None else partial(_store_also, origin.also, run_id, outlook.speakers),
+            also=None if origin.also is None else (origin.also, stored),
             charges=given.charges,
         )
 
@@ -477,11 +478,7 @@ class Commands:
                 if type(error) is not Conflict or attempt == _ATTEMPTS:
                     raise
             else:
+                if origin.also is not None and key is not None:
+                    origin.also.row_id = run_id
                 return (new.run_id, outlook, int(new.at.timestamp())), key
         raise AssertionError("the last attempt returns or raises")
-
-
-def _store_also(
-    also: StoredWithRequest, run_id: str, speakers: int, session: Session, key: int, head: ThreadHead | None
-) -> None:
-    also(session, StoredInput(key, head, run_id, run_id, is_queued=True, speakers=speakers))

@@ -32,7 +32,6 @@ from drsai_backend.database.runs.values import (
     QueuedRun,
     ResumedRun,
     StoredInput,
-    StoredWithRequest,
 )
 from drsai_backend.database.runs.writes import begin_run, confirm_begin
 from drsai_backend.datamodel import RunStatus
@@ -43,7 +42,6 @@ from drsai_backend.runs.audited import answered, started_as
 from drsai_backend.runs.events import MessageDone
 from drsai_backend.runs.execution.execution import Execution
 from drsai_backend.runs.execution.writer import RunWriter
-from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.feed.replay import OF_AN_ANSWER
 from drsai_backend.runs.history.digest import Conversation, Histories, seed_of
 from drsai_backend.runs.messages import TRACE, check_types, history_messages, title_of
@@ -61,7 +59,7 @@ from drsai_backend.teams.runtime.wiring import share_message_types
 from drsai_backend.teams.team_tree import TeamTree
 
 if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
+    pass
 
 log = logging.getLogger("drsai.run")
 
@@ -233,6 +231,8 @@ class RunStarter:
         except BaseException:
             services.resources.release(held)
             raise
+        if (also := given.ask.origin.also) is not None:
+            also.row_id = write.row_id
         head, live = write.head, built.live
         live.is_suspect = given.resume.is_suspect
         usage_before, paused_by = dict[str, int](), None
@@ -335,8 +335,9 @@ def _first_write(
     keyed = origin.key or origin.own_key
     answer_id = None if plan.run_id is None or not keyed else new_run_id()
     if origin.also is not None:
-        told = origin.also, common["head"], answer_id or built.live.run_id, built.live
-        common["also"] = partial(_store_also, *told)
+        ids, speakers = (answer_id or built.live.run_id, built.live.run_id), built.live.speakers
+        stored = StoredInput(given.name.tenant, 0, common["head"], *ids, is_queued=False, speakers=speakers)
+        common["also"] = origin.also, stored
     unique: dict[str, Any] = {
         "idempotency_key": keyed,
         "fingerprint": fingerprint(ask, given.name) if origin.key else given.digest,
@@ -364,12 +365,6 @@ def _first_write(
         queued_answer=given.queued,
         answer_id=answer_id,
     )
-
-
-def _store_also(
-    also: StoredWithRequest, head: ThreadHead | None, row_id: str, live: LiveRun, session: Session, key: int
-) -> None:
-    also(session, StoredInput(key, head, row_id, live.run_id, is_queued=False, speakers=live.speakers))
 
 
 async def _store(database: Database, write: FirstWrite) -> Lease:

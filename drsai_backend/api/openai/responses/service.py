@@ -47,8 +47,8 @@ from drsai_backend.api.openai.responses.wire import Subject
 from drsai_backend.database.responses import (
     FORKED,
     forget_response,
+    response_steps,
     row_of,
-    save_response,
     take_items,
 )
 from drsai_backend.datamodel import RunStatus
@@ -66,6 +66,7 @@ from drsai_backend.teams.hosted_tools import HOSTED_AS
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
+    from drsai_backend.database.backends.prepared import Step
     from drsai_backend.database.runs.values import StoredInput
 
 _ATTEMPTS: Final = 20
@@ -302,7 +303,7 @@ class _Storing:
     """What a request at that place stores besides itself: in the transaction that stores the request, so that neither
     is there without the other, whatever dies in between. `record`: what it tells again (`inputs.record_of`); `given`
     makes its items, kept where no messages of its own are stored, with the client's calls that wait for them; `check`
-    refuses it by raising. `row_id`: the row that it has got; None: none yet, or its run was there already."""
+    refuses it by raising. `row_id` is None, too, where its run was there already."""
 
     place: Continued
     record: JsonObject
@@ -310,8 +311,8 @@ class _Storing:
     check: Callable[[Session], None] = lambda _: None
     row_id: str | None = field(default=None, init=False)
 
-    def __call__(self, session: Session, stored: StoredInput) -> None:
-        """Raise PlaceMoved, and what `check` does."""
+    def __call__(self, session: Session, stored: StoredInput) -> Sequence[Step]:
+        """Raises PlaceMoved, and what `check` does."""
         self.check(session)
         check_unmoved(self.place, stored.head)
         if self.place.waiting and not take_items(session, stored.key, self.place.waiting):
@@ -327,8 +328,7 @@ class _Storing:
                 each if "id" in each else {"id": f"{_PREFIXES[each['type']]}_{part}_i{index}", **each}
                 for index, each in enumerate(self.given(calls))
             ]
-        save_response(session, stored.key, stored.row_id, record)
-        self.row_id = stored.row_id
+        return response_steps(stored.tenant, stored.key, stored.row_id, record)
 
 
 def _given(
