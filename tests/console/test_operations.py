@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
@@ -327,3 +328,14 @@ async def test_what_is_older_than_a_minute_is_not_counted_as_of_the_last_one(ope
     await page.clock.fast_forward("10:00")
     await expect(requests.locator("dd").first).not_to_have_text(before)
     await expect(requests.locator("dd").nth(1)).to_have_text("0 in the last minute")
+
+
+async def test_plots_show_more_than_the_first_minutes(opened: Open) -> None:
+    console = await opened(metrics=True)
+    read: list[str] = []
+    console.page.on("response", lambda each: read.append(each.url) if each.url.endswith("/metrics") else None)
+    await console.page.clock.install()
+    page = await console.open("operations")
+    while len(read) < 70:
+        await page.clock.run_for(5000)
+    await expect(page.get_by_role("figure").filter(has_text="Requests a second")).to_contain_text(re.compile(r"all \d"))

@@ -14,8 +14,8 @@ const EVERY = 5;
 const KEPT = 720;
 /** What is told of the last while is of so many seconds, and half a pause: readings come a moment late. */
 const WHILE = 60 + EVERY / 2;
-/** The first of the readings that is no longer than that before one of them. */
-const firstOf = (readings: readonly Reading[], now: Reading) => readings.find((each) => each.at >= now.at - WHILE && each !== now) ?? null;
+/** The first of the readings before one of them that is no longer than that before it. */
+const firstOf = (readings: readonly Reading[], place: number) => readings.slice(0, place).find((each) => each.at >= (readings[place]?.at ?? 0) - WHILE) ?? null;
 
 /** Read /metrics while the page is looked at. */
 function useReadings() {
@@ -62,11 +62,12 @@ function Plots({ readings }: { readings: readonly Reading[] }) {
   const plots = useMemo(() => {
     type Labels = Record<string, string>;
     const now = (color: Line["color"], name: string, metric: string, labels?: Labels): Line => ({ name, color, values: readings.map((each) => sum(each, metric, labels)) });
+    const olds = readings.map((_, place) => firstOf(readings, place));
     /** What is made of each reading and the one that was a while before it. */
     const since = (of: (old: Reading, each: Reading) => number | null) =>
-      readings.map((each, n) => {
-        const old = readings[Math.max(0, n - WHILE)];
-        return n === 0 || !old ? null : of(old, each);
+      readings.map((each, place) => {
+        const old = olds[place];
+        return old ? of(old, each) : null;
       });
     const rate = (color: Line["color"], name: string, metric: string, labels?: Labels): Line => ({ name, color, values: since((old, each) => growth(old, each, metric, labels) / (each.at - old.at)) });
     const slow = (color: Line["color"], name: string, metric: string, of: number): Line => ({ name, color, values: since((old, each) => quantile(old, each, metric, of)) });
@@ -99,7 +100,7 @@ function Counted() {
     <>
       {error !== null && <Problem error={error} retry={retry} />}
       {sum(now, "drsai_database_up") === 0 && <Problem error={new Error(t("ops.databaseDown"))} />}
-      <Figures of={figuresOf(now, firstOf(readings, now))} />
+      <Figures of={figuresOf(now, firstOf(readings, readings.length - 1))} />
       <p class="quiet">
         {t("ops.counted")} <Time at={now.at} />
       </p>
