@@ -339,3 +339,15 @@ async def test_plots_show_more_than_the_first_minutes(opened: Open) -> None:
     while len(read) < 70:
         await page.clock.run_for(5000)
     await expect(page.get_by_role("figure").filter(has_text="Requests a second")).to_contain_text(re.compile(r"all \d"))
+
+
+async def test_a_year_that_is_being_typed_is_no_year_yet(console: Console) -> None:
+    asked: list[str] = []
+    console.page.on("request", lambda request: asked.append(request.url))
+    page = await console.open("operations/usage")
+    first = page.get_by_label("From")
+    await first.focus()
+    await page.keyboard.type("01022026")
+    await expect(page).to_have_url(re.compile("from=2026-01-02"))
+    await expect(first).to_have_value("2026-01-02")
+    assert not [url for url in asked if "from=-" in url]

@@ -4,6 +4,7 @@ with them."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -387,3 +388,13 @@ async def test_of_a_log_of_which_the_newest_is_kept_one_entry_is_chosen(opened: 
     await expect(entries.get_by_role("option", selected=True)).to_contain_text("1-20002")
     await entries.press("ArrowUp")
     await expect(entries.get_by_role("option", selected=True)).to_contain_text("1-20001")
+
+
+async def test_words_that_are_searched_for_keep_their_spaces(console: Console) -> None:
+    page = await console.open("runs")
+    await page.get_by_role("button", name="More filters").click()
+    said = page.get_by_label("What was said")
+    await said.press_sequentially("budget ")
+    await expect(page).to_have_url(re.compile("text=budget"))
+    await said.press_sequentially("meeting")
+    await expect(said).to_have_value("budget meeting")

@@ -133,9 +133,9 @@ export function Select<T extends string>({ label, name, value: current, onValue,
 /** Milliseconds after which the typing has paused. */
 const PAUSE = 350;
 
-/** A field whose value goes into the address, under its name, when the typing pauses. */
-export function SearchField({ name, type = "search", ...rest }: Omit<FieldProps, "value" | "onValue"> & { name: string }) {
-  const stored = asked(name);
+/** A field whose value goes into the address, under its name, when the typing pauses. `otherwise`: what holds without. */
+export function SearchField({ name, type = "search", otherwise = "", ...rest }: Omit<FieldProps, "value" | "onValue"> & { name: string; otherwise?: string }) {
+  const stored = asked(name) || otherwise;
   const [text, setText] = useState(stored);
   useEffect(() => setText(stored), [stored]);
   useEffect(() => {

@@ -3,7 +3,7 @@ import { useMemo } from "preact/hooks";
 import { api, data, type Listed } from "../../api";
 import { asked, chosen, search } from "../../route";
 import { may } from "../../session";
-import { allOf, Button, count, csv, duration, Field, money, optionsOf, paged, Problem, save, Select, Show, Table, useListing, useLoaded, type After, type Column } from "../../ui";
+import { allOf, Button, count, csv, duration, money, optionsOf, paged, Problem, save, SearchField, Select, Show, Table, useListing, useLoaded, type After, type Column } from "../../ui";
 import { t } from "../../words";
 import { Plot, type Line } from "./plot";
 
@@ -83,8 +83,8 @@ export default function Usage() {
     <>
       <div class="filters">
         <Select label={t("ops.by")} value={by} options={optionsOf(GROUPS, (each) => t(`is.${each}`))} onValue={(value) => search({ by: value })} />
-        <Field label={t("ops.from")} type="date" value={first} onValue={(value) => value && search({ from: value })} />
-        <Field label={t("ops.to")} type="date" value={last} onValue={(value) => value && search({ to: value })} />
+        <SearchField label={t("ops.from")} name="from" type="date" otherwise={first} />
+        <SearchField label={t("ops.to")} name="to" type="date" otherwise={last} />
         <Button onClick={download} disabled={!valid}>
           CSV
         </Button>
