@@ -135,3 +135,14 @@ async def test_a_question_that_is_typed_stays_when_something_else_is_chosen(open
     # Where the address says something else, the field does.
     await page.get_by_role("link", name="About me").click()
     await expect(question).to_have_value("")
+
+
+async def test_what_could_not_be_set_is_shown_as_it_was(opened: Open) -> None:
+    console = await opened(auth="required", memory=True)
+    page = await console.sign_in("memory", "ann", "user")
+    learns = page.get_by_label("Learn from what I say")
+    await expect(learns).to_be_checked()
+    await page.route("**/v1/memories/settings", lambda route: route.fulfill(status=500, json={}))
+    await learns.click()
+    await expect(page.get_by_role("status").filter(has_text="500")).to_be_visible()
+    await expect(learns).to_be_checked()

@@ -47,7 +47,8 @@ function Learning() {
   const now = settings.value;
   if (now === null) return settings.error === null ? null : <Problem error={settings.error} retry={settings.reload} />;
   if (now.note) return <p class="quiet">{now.note}</p>;
-  const change = (learns: boolean) => data(api.PATCH("/v1/memories/settings", { body: { learns } })).then(settings.set, tellError);
+  // What was refused is shown as it is, again.
+  const change = (learns: boolean) => data(api.PATCH("/v1/memories/settings", { body: { learns } })).then(settings.set, (error: unknown) => (tellError(error), settings.reload()));
   return (
     <div class="actions">
       <label class="check">
