@@ -221,3 +221,16 @@ async def test_keys_do_what_is_focused(console: Console, model: ModelServer) -> 
     await page.get_by_role("button", name="Stop").press("Enter")
     await expect(page.get_by_role("button", name="Send")).to_be_visible()
     await expect(page.get_by_role("log")).to_have_attribute("aria-busy", "false")
+
+
+async def test_what_is_typed_outlasts_a_look_at_another_tab(console: Console) -> None:
+    await put(console, "crew", TEAM)
+    page = await console.open("agents/crew?for=user")
+    editor = page.get_by_role("textbox", name="Definition")
+    await editor.fill(json.dumps({**TEAM, "agents": {**TEAM["agents"], "writer": {"prompt": "You write briefly."}}}))
+    await page.get_by_role("link", name="Team", exact=True).click()
+    await expect(page.get_by_role("group", name="Who takes part")).to_be_visible()
+    await page.get_by_role("link", name="Definition", exact=True).click()
+    await expect(editor).to_contain_text("You write briefly.")
+    await page.get_by_role("button", name="Discard changes").click()
+    await expect(editor).not_to_contain_text("briefly")

@@ -1,5 +1,6 @@
 /** One agent or team that can be asked: its definition where one is stored, its team as a graph, its versions; and a chat
  * with it, to try it. */
+import { useState } from "preact/hooks";
 import { api, ApiError, data, type Definition } from "../../api";
 import { chosen, go, query, to } from "../../route";
 import { may } from "../../session";
@@ -16,6 +17,8 @@ const TABS = ["definition", "team", "versions"] as const;
 function Stored({ stored, reload }: { stored: Definition; reload: (made: Definition) => void }) {
   const { id: name, visibility, version } = stored;
   const tab = chosen("tab", TABS) ?? "definition";
+  const [typed, setTyped] = useState<string | null>(null);
+  const rolledBack = (made: Definition) => (setTyped(null), reload(made));
   const remove = async () => {
     await data(api.DELETE("/v1/agents/{name}", { params: { path: { name }, query: { visibility, version } } }));
     tell(t("is.deleted", { name }));
@@ -33,9 +36,9 @@ function Stored({ stored, reload }: { stored: Definition; reload: (made: Definit
       <Tabs label={name} tabs={TABS.map((each) => ({ href: to(["agents", name], { for: visibility, tab: each, run: query.value.get("run") }), text: t(`agents.tab.${each}`), current: each === tab }))} />
       <div class="beside">
         <div class="beside-main">
-          {tab === "definition" && <EditDefinition stored={stored} onSaved={reload} />}
+          {tab === "definition" && <EditDefinition stored={stored} typed={typed} onTyped={setTyped} onSaved={reload} />}
           {tab === "team" && <TeamGraph name={name} definition={contentOf(stored)} />}
-          {tab === "versions" && <Versions stored={stored} onRolledBack={reload} />}
+          {tab === "versions" && <Versions stored={stored} onRolledBack={rolledBack} />}
         </div>
         {may("chat") && <TryOut key={version} name={name} note={t("is.versionN", { n: version })} />}
       </div>

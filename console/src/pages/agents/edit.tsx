@@ -32,10 +32,17 @@ function Conflict({ theirs, mine, onReplace, onTake }: ConflictProps) {
   );
 }
 
-export function EditDefinition({ stored, onSaved }: { stored: Definition; onSaved: (made: Definition) => void }) {
+interface EditProps {
+  stored: Definition;
+  /** It outlives the form, in whose place another tab may stand; null: nothing is. */
+  typed: string | null;
+  onTyped: (text: string | null) => void;
+  onSaved: (made: Definition) => void;
+}
+
+export function EditDefinition({ stored, typed, onTyped, onSaved }: EditProps) {
   const { id: name, visibility, version } = stored;
-  const first = write(contentOf(stored), "yaml");
-  const [text, setText] = useState(first);
+  const text = typed ?? write(contentOf(stored), "yaml");
   const [theirs, setTheirs] = useState<Definition | null>(null);
   const may = mayChange(visibility);
   const definition = valueOf(text);
@@ -56,18 +63,18 @@ export function EditDefinition({ stored, onSaved }: { stored: Definition; onSave
   };
   const take = (given: Definition) => {
     setTheirs(null);
-    setText(write(contentOf(given), "yaml"));
+    onTyped(null);
     onSaved(given);
   };
   return (
     <>
       {theirs && <Conflict theirs={theirs} mine={text} onReplace={() => put(theirs.version)} onTake={() => take(theirs)} />}
-      <Editing name={name} visibility={visibility} text={text} onText={may ? setText : null}>
+      <Editing name={name} visibility={visibility} text={text} onText={may ? onTyped : null}>
         {may ? (
           <>
             {/^\s*#|\s#\s/m.test(text) && <span class="quiet">{t("agents.comments")}</span>}
             <span class="editing-do">
-              {changed && <Button onClick={() => setText(first)}>{t("agents.undo")}</Button>}
+              {changed && <Button onClick={() => onTyped(null)}>{t("agents.undo")}</Button>}
               <Button kind="primary" disabled={!changed} onClick={() => put(version)}>
                 {t("do.save")}
               </Button>
