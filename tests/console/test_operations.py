@@ -351,3 +351,19 @@ async def test_a_year_that_is_being_typed_is_no_year_yet(console: Console) -> No
     await expect(page).to_have_url(re.compile("from=2026-01-02"))
     await expect(first).to_have_value("2026-01-02")
     assert not [url for url in asked if "from=-" in url]
+
+
+async def test_a_table_without_links_is_scrolled_by_keys(opened: Open) -> None:
+    console = await opened(context={"viewport": {"width": 1280, "height": 500}})
+    for number in range(8):
+        await console.drsai.user(f"user{number}").run("assistant", "Hello!")
+    page = await console.open("operations/usage?by=user")
+    table = page.get_by_role("table")
+    await expect(table.get_by_role("row")).to_have_count(9)
+    await page.get_by_role("button", name="CSV").focus()
+    await page.keyboard.press("Tab")
+    await expect(table).to_be_focused()
+    last = table.get_by_role("row").last
+    await expect(last).not_to_be_in_viewport()
+    await page.keyboard.press("End")
+    await expect(last).to_be_in_viewport()

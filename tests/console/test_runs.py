@@ -398,3 +398,13 @@ async def test_words_that_are_searched_for_keep_their_spaces(console: Console) -
     await expect(page).to_have_url(re.compile("text=budget"))
     await said.press_sequentially("meeting")
     await expect(said).to_have_value("budget meeting")
+
+
+async def test_the_list_has_the_focus_again_once_an_entry_is_closed(console: Console) -> None:
+    run = await ask(console, "assistant", "Hello!")
+    page = await console.open(f"runs/{run}?tab=messages")
+    messages = page.get_by_role("listbox", name="Messages")
+    await messages.press("ArrowDown")
+    await page.get_by_role("button", name="Close").press("Enter")
+    await expect(page.get_by_role("complementary", name="Details")).to_have_count(0)
+    await expect(messages).to_be_focused()

@@ -90,7 +90,7 @@ export function Table<T extends { id: string | null }>({ label, columns, listing
     return made.node;
   };
   return (
-    <div class="table" ref={box} onScroll={look} onKeyDown={move} tabIndex={-1} role="table" aria-label={label} aria-rowcount={hasMore ? -1 : rows.length + 1} style={{ "--columns": template }}>
+    <div class="table" ref={box} onScroll={look} onKeyDown={move} tabIndex={href ? -1 : 0} role="table" aria-label={label} aria-rowcount={hasMore ? -1 : rows.length + 1} style={{ "--columns": template }}>
       <div class="table-head" role="row" aria-rowindex={1}>
         {onSelect && (
           <span role="columnheader">

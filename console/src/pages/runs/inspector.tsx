@@ -74,18 +74,21 @@ function Rows<T>({ label, rows, idOf, row, live, class: kind }: Omit<InspectorPr
 }
 
 export function Inspector<T>({ detail, empty, ...list }: InspectorProps<T>) {
+  const frame = useRef<HTMLDivElement>(null);
+  const close = () => {
+    search({ at: null });
+    frame.current?.querySelector<HTMLElement>("[role=listbox]")?.focus();
+  };
   const at = query.value.get("at");
   const chosen = at === null ? undefined : list.rows.find((each) => list.idOf(each) === at);
   if (list.rows.length === 0) return <Empty title={empty ?? t("state.empty")} />;
   return (
-    <div class={chosen === undefined ? "inspector" : "inspector open"}>
+    <div ref={frame} class={chosen === undefined ? "inspector" : "inspector open"}>
       <Rows {...list} />
       {chosen !== undefined && (
         <aside class="panel" aria-label={t("runs.details")} tabIndex={0}>
           <div class="panel-close">
-            <Button kind="ghost" label={t("do.close")} onClick={() => search({ at: null })}>
-              ×
-            </Button>
+            <Button kind="ghost" label={t("do.close")} onClick={close}>×</Button>
           </div>
           {detail(chosen)}
         </aside>
