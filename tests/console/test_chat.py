@@ -632,3 +632,23 @@ async def test_a_message_has_more_branches_than_a_page(opened: Open) -> None:
     await switch.get_by_role("button", name="The branch before").click()
     await expect(blocks(page).nth(0)).to_contain_text("question 103")
     await expect(switch).to_contain_text("104/105")
+
+
+async def test_all_of_a_long_result_can_be_seen(opened: Open, model: ModelServer) -> None:
+    async def lines(count: int) -> str:
+        """Lines of a text."""
+        return json.dumps([f"line {number}" for number in range(count)])
+
+    def reader(context: RunContext) -> AssistantAgent:
+        return AssistantAgent("reader", context.model_client(), tools=[lines], reflect_on_tool_use=True)
+
+    console = await opened({"reader": reader})
+    model.script(None, [Reply(tool_calls=[ToolCall("lines", {"count": 300})]), "That is all."])
+    page = await console.open("chat")
+    await say(page, "Look.")
+    await expect(page.get_by_text("That is all.")).to_be_visible()
+    await page.locator("summary").filter(has_text="lines").click()
+    last = page.get_by_text('"line 299"', exact=True)
+    await expect(last).to_have_count(0)
+    await page.get_by_role("button", name="Show all").click()
+    await expect(last).to_be_visible()

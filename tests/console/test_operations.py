@@ -367,3 +367,10 @@ async def test_a_table_without_links_is_scrolled_by_keys(opened: Open) -> None:
     await expect(last).not_to_be_in_viewport()
     await page.keyboard.press("End")
     await expect(last).to_be_in_viewport()
+
+
+async def test_all_environments_can_be_chosen(console: Console) -> None:
+    for number in range(101):
+        await console.drsai.config.set({"max_turns": 40}, f"e{number:03}")
+    page = await console.open("operations/settings")
+    await expect(page.get_by_label("Environment").get_by_role("option")).to_have_count(102)

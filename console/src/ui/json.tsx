@@ -1,6 +1,8 @@
 /** JSON as a tree that opens and closes. */
 import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
 import { t } from "../words";
+import { Button } from "./controls";
 
 /** What a text of JSON stands for. One that is none stands for itself. */
 export function jsonOf(text: string): unknown {
@@ -29,6 +31,7 @@ function leaf(value: unknown): ComponentChildren {
 
 /** `depth`: how many levels are open at first. */
 export function Json({ value, name, depth = 2 }: { value: unknown; name?: string; depth?: number }) {
+  const [most, setMost] = useState(MANY);
   const head = name === undefined ? null : <span class="json-name">{name}: </span>;
   if (value === null || typeof value !== "object") {
     return (
@@ -46,10 +49,10 @@ export function Json({ value, name, depth = 2 }: { value: unknown; name?: string
         {head}
         <span class="quiet">{`${open}${entries.length}${close}`}</span>
       </summary>
-      {entries.slice(0, MANY).map(([key, inner]) => (
+      {entries.slice(0, most).map(([key, inner]) => (
         <Json key={key} name={key} value={inner} depth={depth - 1} />
       ))}
-      {entries.length > MANY && <div class="json quiet">… {entries.length - MANY}</div>}
+      {entries.length > most && <Button onClick={() => setMost(Infinity)}>{t("do.showAll")}</Button>}
     </details>
   );
 }

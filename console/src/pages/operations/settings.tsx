@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { api, data, type Got, type Listed } from "../../api";
 import { asked, search } from "../../route";
-import { Area, Button, ConfirmButton, DialogButton, Empty, Facts, Field, Form, jsonOf, optionsOf, paged, Problem, Select, Show, Time, useListing, useLoaded, type Given } from "../../ui";
+import { allOf, Area, Button, ConfirmButton, DialogButton, Empty, Facts, Field, Form, jsonOf, optionsOf, paged, Problem, Select, Show, Time, useListing, useLoaded, type Given } from "../../ui";
 import { t } from "../../words";
 
 type Config = Got<"/v1/config/{environment}">;
@@ -106,9 +106,9 @@ function Stored({ config, onDone }: { config: Config; onDone: () => void }) {
 
 export function Settings() {
   const environment = asked("environment") || "default";
-  const known = useLoaded(() => data(api.GET("/v1/config", { params: { query: { limit: 100 } } })), []);
+  const known = useLoaded(() => allOf((after) => data(api.GET("/v1/config", { params: { query: paged(after) } }))), []);
   const config = useLoaded(() => data(api.GET("/v1/config/{environment}", { params: { path: { environment } } })), [environment]);
-  const names = new Set(["default", environment, ...(known.value?.data ?? []).map((each) => each.environment)]);
+  const names = new Set(["default", environment, ...(known.value ?? []).map((each) => each.environment)]);
   const changed = () => (config.reload(), known.reload());
   const open = (close: () => void) => async (given: Given) => (search(given), close());
   return (
