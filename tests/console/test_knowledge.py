@@ -162,3 +162,23 @@ async def test_its_views_have_no_violation(opened: Open, theme: str) -> None:
         await expect(page.get_by_role("main").get_by_text(sign).first).to_be_visible()
         await console.is_accessible()
     assert await page.title() != "1"
+
+
+async def test_attributes_are_stored_as_they_were_and_a_line_that_is_none_is_refused(console: Console) -> None:
+    knowledge, owner = console.drsai.extension(Knowledge), Owner("default", "anonymous")
+    store = await _store(console, leave="Thirty days.")
+    [file] = (await knowledge.list_files(owner, store)).items
+    given: dict[str, Any] = {"note": "two\nlines", "indent": "  x ", "year": 2026}
+    await knowledge.set_attributes(owner, store, file.file_id, given)
+    page = await console.open(f"knowledge/{store}/files/{file.file_id}")
+    await page.get_by_role("button", name="Change attributes").click()
+    field = page.get_by_role("dialog").get_by_role("textbox")
+    before = await field.input_value()
+    await field.fill(f"{before}\nteam sales")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("team sales")
+    await field.fill(before)
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("dialog")).to_have_count(0)
+    [file] = (await knowledge.list_files(owner, store)).items
+    assert file.attributes == given

@@ -8,13 +8,19 @@ import { t } from "../../words";
 import { attributesOf, FileStatus, type StoreFile } from "./files";
 import { valueOf } from "./search";
 
-const written = (value: unknown) => (typeof value === "string" && valueOf(value) !== value ? JSON.stringify(value) : String(value));
+const written = (value: unknown) => (typeof value === "string" && (valueOf(value.trim()) !== value || value.includes("\n")) ? JSON.stringify(value) : String(value));
+
+/** A line as it is filled in, as a name and its value. */
+function attributeOf(line: string) {
+  const [name = "", ...value] = line.split("=");
+  if (!value.length) throw new Error(`${line.trim()}: ${t("kn.attributesHow")}`);
+  return [name.trim(), valueOf(value.join("=").trim())] as const;
+}
 
 function AttributesForm({ file, onDone }: { file: StoreFile; onDone: (file: StoreFile) => void }) {
   const first = Object.entries(file.attributes).map(([name, value]) => `${name} = ${written(value)}`);
   const submit = async ({ text = "" }: Given) => {
-    const lines = text.split("\n").filter((line) => line.trim());
-    const attributes = Object.fromEntries(lines.map((line) => [line.split("=")[0]?.trim() ?? "", valueOf(line.slice(line.indexOf("=") + 1).trim())]));
+    const attributes = Object.fromEntries(text.split("\n").filter((line) => line.trim()).map(attributeOf));
     const params = { path: { vector_store_id: file.vector_store_id, file_id: file.id } };
     onDone(await data(api.POST("/v1/vector_stores/{vector_store_id}/files/{file_id}", { params, body: { attributes } as never })));
   };
