@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.documents import Reader
@@ -182,3 +182,22 @@ async def test_attributes_are_stored_as_they_were_and_a_line_that_is_none_is_ref
     await expect(page.get_by_role("dialog")).to_have_count(0)
     [file] = (await knowledge.list_files(owner, store)).items
     assert file.attributes == given
+
+
+async def test_files_that_are_dropped_during_an_upload_are_counted_with_it(console: Console, tmp_path: Path) -> None:
+    store = await _store(console)
+    page = await console.open(f"knowledge/{store}")
+    goes_on = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await goes_on.wait()
+        await route.continue_()
+
+    await page.route("**/v1/files", hold)
+    for number in range(2):
+        (tmp_path / f"{number}.md").write_text(f"Text {number}.")
+        await page.get_by_label("Add files").set_input_files(tmp_path / f"{number}.md")
+    await expect(page.get_by_text("0 of 2 files are uploaded")).to_be_visible()
+    goes_on.set()
+    await expect(page.get_by_text("Drop files here")).to_be_visible()
+    await expect(page.get_by_role("table").get_by_role("row")).to_have_count(3)

@@ -34,7 +34,8 @@ function useUpload(store: string, onDone: () => void) {
   const [state, setState] = useState<{ done: number; total: number } | null>(null);
   const add = async (files: readonly File[]) => {
     const ids: string[] = [];
-    setState({ done: 0, total: files.length });
+    // While some are on their way, others may be dropped.
+    setState((old) => ({ done: old?.done ?? 0, total: (old?.total ?? 0) + files.length }));
     const put = async (file: File) => {
       try {
         ids.push(await upload(file, "assistants"));
@@ -50,7 +51,7 @@ function useUpload(store: string, onDone: () => void) {
     } catch (error) {
       tellError(error);
     } finally {
-      setState(null);
+      setState((old) => (old && old.done < old.total ? old : null));
       onDone();
     }
   };
