@@ -408,3 +408,13 @@ async def test_the_list_has_the_focus_again_once_an_entry_is_closed(console: Con
     await page.get_by_role("button", name="Close").press("Enter")
     await expect(page.get_by_role("complementary", name="Details")).to_have_count(0)
     await expect(messages).to_be_focused()
+
+
+async def test_where_the_browser_has_no_clipboard_nothing_is_offered_to_copy(console: Console) -> None:
+    run = await ask(console, "assistant", "Hello!")
+    page = await console.open(f"runs/{run}")
+    await expect(page.get_by_role("button", name="Copy", exact=True)).to_be_visible()
+    await page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    await page.reload()
+    await expect(page.get_by_role("heading", name="assistant")).to_be_visible()
+    await expect(page.get_by_role("button", name="Copy", exact=True)).to_have_count(0)

@@ -37,6 +37,8 @@ export function Button({ children, onClick, kind = "plain", label, disabled = fa
 
 export function CopyButton({ text }: { text: string }) {
   const [done, setDone] = useState(false);
+  // Over plain HTTP to another machine the browser has no clipboard for pages.
+  if (!navigator.clipboard) return null;
   const copy = async () => {
     await navigator.clipboard.writeText(text);
     setDone(true);
@@ -137,7 +139,8 @@ const PAUSE = 350;
 export function SearchField({ name, type = "search", otherwise = "", ...rest }: Omit<FieldProps, "value" | "onValue"> & { name: string; otherwise?: string }) {
   const stored = asked(name) || otherwise;
   const [text, setText] = useState(stored);
-  useEffect(() => setText(stored), [stored]);
+  // A space at the end is of a word that is still to be typed.
+  useEffect(() => setText((old) => (old.trim() === stored ? old : stored)), [stored]);
   useEffect(() => {
     if (text === stored) return;
     const timer = setTimeout(() => search({ [name]: text.trim() || null }), PAUSE);
