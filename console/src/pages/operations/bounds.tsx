@@ -11,28 +11,16 @@ type Measure = (typeof MEASURES)["limits" | "budgets"][number];
 type Amounts = Partial<Record<Measure, number | null>>;
 type Whom = "user" | "key" | "thread";
 /** One of the two: for whom it may be, and its calls. */
-interface Bound {
-  name: "limits" | "budgets";
-  whom: readonly Whom[];
-  list: (after: After) => Promise<Page<Rule>>;
-  put: (body: Partial<Record<Whom, string> & Record<Measure, number>>) => Promise<unknown>;
-  remove: (of: Partial<Record<`of_${Whom}`, string>>) => Promise<unknown>;
-}
-
-const LIMITS: Bound = {
-  name: "limits",
-  whom: ["user", "key"],
-  list: (after) => data(api.GET("/v1/limits", { params: { query: paged(after) } })),
-  put: (body) => data(api.PUT("/v1/limits", { body })),
-  remove: (query) => data(api.DELETE("/v1/limits", { params: { query } })),
-};
-const BUDGETS: Bound = {
-  name: "budgets",
-  whom: ["user", "key", "thread"],
-  list: (after) => data(api.GET("/v1/budgets", { params: { query: paged(after) } })),
-  put: (body) => data(api.PUT("/v1/budgets", { body })),
-  remove: (query) => data(api.DELETE("/v1/budgets", { params: { query } })),
-};
+const boundOf = (name: "limits" | "budgets", whom: readonly Whom[]) => ({
+  name,
+  whom,
+  list: (after: After): Promise<Page<Rule>> => data(api.GET(`/v1/${name}`, { params: { query: paged(after) } })),
+  put: (body: Partial<Record<Whom, string> & Record<Measure, number>>) => data(api.PUT(`/v1/${name}`, { body })),
+  remove: (query: Partial<Record<`of_${Whom}`, string>>) => data(api.DELETE(`/v1/${name}`, { params: { query } })),
+});
+const LIMITS = boundOf("limits", ["user", "key"]);
+const BUDGETS = boundOf("budgets", ["user", "key", "thread"]);
+type Bound = ReturnType<typeof boundOf>;
 
 const amount = (value: number) => (Number.isInteger(value) ? count(value) : value.toFixed(2));
 
