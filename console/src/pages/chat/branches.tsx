@@ -1,10 +1,10 @@
 /** The branches of a thread as a tree: what was said before a message was edited, or answered again. */
-import { api, data, type Branch } from "../../api";
+import type { Branch } from "../../api";
 import { go, search, to } from "../../route";
 import { Button, Dialog, Show, Time, useLoaded } from "../../ui";
 import { t } from "../../words";
 import { rewind } from "./send";
-import { branchesOf } from "./siblings";
+import { branchesOf, messagesOf } from "./siblings";
 import type { ThreadStore } from "./store";
 
 /** Branches of which the first words are looked up. */
@@ -18,8 +18,7 @@ async function all(store: ThreadStore): Promise<{ branches: Branch[]; quotes: Ma
   const branches = await branchesOf(store);
   const quotes = new Map<number, string>();
   const quote = async ({ number, at_seq }: Branch) => {
-    const query = { ...store.named.query, branch: number, after: at_seq, limit: 1 };
-    const found = (await data(api.GET("/v1/threads/{thread_id}/messages", { params: { ...store.named, query } }))).data[0];
+    const found = (await messagesOf(store, number, at_seq, 1)).data[0];
     if (found) quotes.set(number, found.content.slice(0, 120));
   };
   await Promise.all(branches.slice(-QUOTED).map(quote));

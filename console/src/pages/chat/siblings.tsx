@@ -1,6 +1,6 @@
 /** Where branches of a thread part: which of them is shown, and a way to the ones beside it. */
 import { useComputed } from "@preact/signals";
-import { api, data, type Branch, type Message } from "../../api";
+import { api, data, type Branch, type Message, type Page } from "../../api";
 import { search } from "../../route";
 import { allOf, Button, type After } from "../../ui";
 import { t } from "../../words";
@@ -20,6 +20,12 @@ export interface Parting {
 export function branchesOf({ id, owner }: Named, most?: number): Promise<Branch[]> {
   const of = (after: After) => ({ path: { thread_id: id }, query: { ...(owner ? { owner } : {}), after: Number(after ?? -1), limit: 100 } });
   return allOf((after) => data(api.GET("/v1/threads/{thread_id}/branches", { params: of(after) })), most);
+}
+
+/** A page of the messages of a thread, on a branch; null: the one on which it goes on. */
+export function messagesOf({ id, owner }: Named, branch: number | null, after: number, limit = 100): Promise<Page<Message>> {
+  const query = { after, limit, ...(owner ? { owner } : {}), ...(branch === null ? {} : { branch }) };
+  return data(api.GET("/v1/threads/{thread_id}/messages", { params: { path: { thread_id: id }, query } }));
 }
 
 /** A branch and those that it began from, to the first one. */

@@ -1,9 +1,9 @@
 /** One thread as the page knows it: its messages, what is being said, and what it waits for. */
 import { batch, computed, signal } from "@preact/signals";
-import { api, data, follow, text, type Branch, type Message, type Scope, type ServerEvent, type Thread } from "../../api";
+import { api, data, follow, text, type Branch, type Message, type Page, type Scope, type ServerEvent, type Thread } from "../../api";
 import { may } from "../../session";
 import { BLANK, pathOf, type Written } from "./send";
-import { branchesOf, partingsOf } from "./siblings";
+import { branchesOf, messagesOf, partingsOf } from "./siblings";
 
 /** Something that is said or done at this moment, and not stored yet. */
 export interface Draft {
@@ -163,8 +163,7 @@ export class ThreadStore {
       const found: Message[] = [];
       let after: number | null = from;
       while (after !== null && after < seq - 1) {
-        const query = { ...this.named.query, after, limit: PAGE, ...(this.branch === null ? {} : { branch: this.branch }) };
-        const page: { data: Message[]; has_more: boolean } = await data(api.GET("/v1/threads/{thread_id}/messages", { params: { ...this.named, query } }));
+        const page: Page<Message> = await messagesOf(this, this.branch, after);
         found.push(...page.data.filter((each) => each.seq < seq));
         after = page.has_more ? (page.data.at(-1)?.seq ?? null) : null;
       }

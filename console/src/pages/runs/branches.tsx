@@ -3,8 +3,8 @@ import type { Branch, Message, Run } from "../../api";
 import { asked, search } from "../../route";
 import { Empty, Select, Show, useLoaded } from "../../ui";
 import { t } from "../../words";
-import { branchesOf, lineOf } from "../chat/siblings";
-import { messagesOf, threadOf } from "./past";
+import { branchesOf, lineOf, messagesOf } from "../chat/siblings";
+import { threadOf } from "./past";
 
 /** The last message that two branches share. */
 export function partingOf(branches: readonly Branch[], one: number, other: number): number {
@@ -38,7 +38,7 @@ const SHARED = 2;
 
 function Sides({ run, branches, pair }: { run: Run; branches: readonly Branch[]; pair: readonly [number, number] }) {
   const shared = partingOf(branches, ...pair);
-  const load = () => Promise.all(pair.map(async (branch) => (await messagesOf(run.thread_id, branch, Math.max(0, shared - SHARED))).data));
+  const load = () => Promise.all(pair.map(async (branch) => (await messagesOf(threadOf(run), branch, Math.max(0, shared - SHARED))).data));
   const sides = useLoaded(load, [run.thread_id, ...pair, shared]);
   return (
     <Show of={sides}>

@@ -4,9 +4,10 @@ import type { Message, Run } from "../../api";
 import { asked } from "../../route";
 import { allOf, Button, CopyButton, count, Json, optionsOf, SearchField, SearchSelect, Show, useLoaded, type After } from "../../ui";
 import { t } from "../../words";
+import { messagesOf } from "../chat/siblings";
 import { Inspector } from "./inspector";
 import type { Heard, Log } from "./log";
-import { branchOf, messagesOf } from "./past";
+import { branchOf, threadOf } from "./past";
 
 /** What an event says, in a line. */
 function lineOf({ event, pieces }: Heard): string {
@@ -61,7 +62,7 @@ async function load(run: Run): Promise<Message[]> {
   if (!first) return [];
   const branch = await branchOf(run);
   const page = async (after: After) => {
-    const made = await messagesOf(run.thread_id, branch, after === null ? first - 1 : Number(after));
+    const made = await messagesOf(threadOf(run), branch, after === null ? first - 1 : Number(after));
     const ends = last > 0 && (made.data.at(-1)?.seq ?? 0) >= last;
     return ends ? { ...made, next: null } : made;
   };

@@ -1,5 +1,5 @@
 /** A run's place in its thread: its turns, its branch, its messages. */
-import { ApiError, api, data, type Message, type Page, type Run, type Turn } from "../../api";
+import { ApiError, api, data, type Run, type Turn } from "../../api";
 import { branchesOf } from "../chat/siblings";
 
 const PAGE = 100;
@@ -13,12 +13,6 @@ export async function branchOf(run: Run): Promise<number | null> {
   const seq = run.first_seq ?? 0;
   if (branches.length < 2) return null;
   return (branches.find((each) => each.first_seq <= seq && seq <= each.last_seq) ?? branches.find((each) => each.is_current))?.number ?? null;
-}
-
-/** A page of the messages of a thread, on a branch. */
-export function messagesOf(thread: string, branch: number | null, after: number): Promise<Page<Message>> {
-  const query = { after, limit: PAGE, ...(branch === null ? {} : { branch }) };
-  return data(api.GET("/v1/threads/{thread_id}/messages", { params: { path: { thread_id: thread }, query } }));
 }
 
 /** Null in place of an answer that there is not. Throws every other error. */

@@ -7,8 +7,9 @@ import { Button, DialogButton, Form, Json, Show, tell, Time, useLoaded } from ".
 import { Diff } from "../../ui/diff";
 import { t } from "../../words";
 import { ask, fork, newKey, pathOf, type Place } from "../chat/send";
+import { messagesOf } from "../chat/siblings";
 import { Inspector } from "./inspector";
-import { branchOf, messagesOf, threadOf, type Past } from "./past";
+import { branchOf, threadOf, type Past } from "./past";
 
 /** The one text that a run was asked; null: it was something else, such as a file, and cannot be sent from here. */
 function askedOf(run: Run, messages: readonly Message[]): string | null {
@@ -20,7 +21,7 @@ function askedOf(run: Run, messages: readonly Message[]): string | null {
 /** Ask the same again, on a copy of the thread as it was before: the run and its thread stay as they are. */
 async function again(run: Run): Promise<void> {
   const first = run.first_seq ?? 0;
-  const { data: messages } = await messagesOf(run.thread_id, await branchOf(run), Math.max(0, first - 1));
+  const { data: messages } = await messagesOf(threadOf(run), await branchOf(run), Math.max(0, first - 1));
   const asked = askedOf(run, messages);
   if (asked === null) throw new Error(t("runs.cannotAgain"));
   const thread = await fork(threadOf(run), { at: first });
