@@ -1,13 +1,13 @@
 /** The editor of a definition: its text, how it is written, and what the server says of it. */
 import { useEffect, useState } from "preact/hooks";
 import { api, ApiError, data } from "../../api";
-import { may } from "../../session";
 import { Button, Problem, Select, useLoaded } from "../../ui";
 import { Editor } from "../../ui/editor";
 import type { Schema } from "../../ui/editor/completion";
 import { read, troublesOf, write, type Data, type Format, type Span, type Trouble } from "../../ui/editor/places";
 import { t } from "../../words";
 import type { Visibility } from "./definition";
+import { toolsOf } from "./offers";
 
 interface Check {
   state: "checking" | "done" | "failed";
@@ -49,13 +49,6 @@ function useCheck(text: string, name: string, visibility: Visibility, asks: bool
 export function valueOf(text: string): Data | null {
   const { value, troubles } = read(text);
   return troubles.length ? null : value;
-}
-
-/** The names of tools that a definition may have: those of the server, and what the tenant has registered. */
-async function toolNames(): Promise<string[]> {
-  if (!may("chat")) return [];
-  const { tools } = await data(api.GET("/api/v1/agent/tools"));
-  return (tools as unknown as { name: string }[]).map(({ name }) => name);
 }
 
 const FORMATS = [["yaml", "YAML"], ["json", "JSON"]] as const;
@@ -101,7 +94,7 @@ export function Editing({ name, visibility, text, onText, children }: EditingPro
   const check = useCheck(text, name, visibility, onText !== null);
   const [shown, setShown] = useState<Span | null>(null);
   const schema = useLoaded(() => data(api.GET("/v1/agents/schema")), []);
-  const tools = useLoaded(toolNames, []);
+  const tools = useLoaded(toolsOf, []);
   const format = formatOf(text);
   const turn = (chosen: Format) => {
     const { value } = read(text);
@@ -120,7 +113,7 @@ export function Editing({ name, visibility, text, onText, children }: EditingPro
         )}
         {children}
       </div>
-      <Editor {...{ text, format, shown }} label={t("agents.tab.definition")} troubles={check.troubles} schema={schema.value as Schema | null} tools={tools.value ?? []} {...(onText ? { onText } : {})} />
+      <Editor {...{ text, format, shown }} label={t("agents.tab.definition")} troubles={check.troubles} schema={schema.value as Schema | null} tools={tools.value?.map(({ id }) => id) ?? []} {...(onText ? { onText } : {})} />
       {onText && <Troubles text={text} troubles={check.troubles} onShow={setShown} />}
       {check.error !== null && <Problem error={check.error} />}
     </div>

@@ -2,9 +2,9 @@
 import { api, data, type Definition } from "../../api";
 import { to } from "../../route";
 import { may } from "../../session";
-import { Empty, optionsOf, PageHead, paged, SearchSelect, Table, Time, useListing, useLoaded, type After, type Column } from "../../ui";
+import { Empty, optionsOf, PageHead, paged, SearchSelect, Table, Time, useListing, type After, type Column } from "../../ui";
 import { t } from "../../words";
-import { Offers, type Offer } from "./offers";
+import { Offers, useTeams } from "./offers";
 import { agentPath, chosenVisibility, contentOf, kindOf, servedPart, VISIBILITIES } from "./definition";
 
 /** Of one name there may be a definition of the user's, of the tenant's and for all. */
@@ -34,7 +34,7 @@ export function AgentList() {
   };
   const listing = useListing<Row>(page, [visibility]);
   // Of what is stored, the table above tells more.
-  const offered = useLoaded(async () => ((await data(api.GET("/v1/models"))) as { data: Offer[] }).data, []);
+  const offered = useTeams();
   return (
     <div class="page agents">
       <PageHead title={t("nav.agents")}>

@@ -1,11 +1,25 @@
 /** What there is to choose from, beside what is stored: cards, with a search of their names. */
 import { useState } from "preact/hooks";
-import { Empty, Field, Show, type Known } from "../../ui";
+import { api, data } from "../../api";
+import { may } from "../../session";
+import { Empty, Field, Show, useLoaded, type Known } from "../../ui";
 import { t } from "../../words";
 
 export interface Offer {
   id: string;
   description?: string;
+}
+
+/** The agents and teams that are served; null while they are not known, or may not be. */
+export function useTeams() {
+  return useLoaded(async () => (may("agents:read") ? ((await data(api.GET("/v1/models"))) as { data: Offer[] }).data : null), []);
+}
+
+/** The tools of the server, and those that the tenant has registered; none where they may not be known. */
+export async function toolsOf(): Promise<Offer[]> {
+  if (!may("chat")) return [];
+  const { tools } = await data(api.GET("/api/v1/agent/tools"));
+  return (tools as unknown as { name: string; description?: string }[]).map((each) => ({ ...each, id: each.name }));
 }
 
 /** Cards that are shown at once. */

@@ -1,18 +1,13 @@
 /** Where a message is written, and one that was sent in other words: Enter sends, files are dropped, pasted or chosen. */
 import type { Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { api, data, upload } from "../../api";
+import { upload } from "../../api";
 import { may } from "../../session";
-import { Button, Field, isSending, Problem, Select, tell, useLoaded } from "../../ui";
+import { Button, Field, isSending, Problem, Select, tell } from "../../ui";
 import { t } from "../../words";
 import type { Offer } from "../agents/offers";
 import { contentOf, keyOf, newKey, PICTURE, sayAgain, type Attachment, type Content, type ContentPart, type Made, type Written } from "./send";
 import type { ThreadStore } from "./store";
-
-/** The teams that are served; null while they are not known, or may not be. */
-export function useTeams() {
-  return useLoaded(async () => (may("agents:read") ? ((await data(api.GET("/v1/models"))) as { data: Offer[] }).data : null), []);
-}
 
 /** Without the right to list them, one is named. `kept`: one that is chosen whether it is served or not. */
 export function TeamChoice({ teams, value, onValue }: { teams: readonly Offer[] | null; value: string; onValue: (team: string) => void }) {

@@ -4,7 +4,7 @@ import { to } from "../../route";
 import { may } from "../../session";
 import { count, Empty, PageHead, paged, Table, Time, useListing, useLoaded, type Column } from "../../ui";
 import { t } from "../../words";
-import { Offers } from "../agents/offers";
+import { Offers, toolsOf } from "../agents/offers";
 import { Servers } from "./servers";
 import { failuresOf, seconds, type Tool } from "./tool";
 
@@ -21,9 +21,9 @@ const columns = (): Column<Tool>[] => [
 ];
 
 function OfServer({ registered }: { registered: readonly Tool[] }) {
-  const offered = useLoaded(async () => (await data(api.GET("/api/v1/agent/tools"))).tools as unknown as { name: string; description?: string }[], []);
+  const offered = useLoaded(toolsOf, []);
   const own = new Set(registered.map(({ id }) => id));
-  const others = offered.value && offered.value.filter(({ name }) => !own.has(name)).map((each) => ({ ...each, id: each.name }));
+  const others = offered.value && offered.value.filter(({ id }) => !own.has(id));
   return <Offers title={t("tools.offered")} of={{ ...offered, value: others }} />;
 }
 
