@@ -2,6 +2,7 @@
 import { marked, type Token, type Tokens } from "marked";
 import { createContext, Fragment, type ComponentChildren } from "preact";
 import { useContext, useMemo } from "preact/hooks";
+import { t } from "../words";
 import { CopyButton } from "./controls";
 
 /** Links that lead to other pages; anything else (`javascript:`, `data:`) is shown as text. */
@@ -134,5 +135,15 @@ export function Markdown({ text, mark }: { text: string; mark?: (name: string) =
         <Inline tokens={tokens} />
       </div>
     </Marks.Provider>
+  );
+}
+
+/** What a model thought, folded; or something else of its that is no part of the answer. */
+export function Thought({ text, title = t("is.thoughts") }: { text: string; title?: string }) {
+  return (
+    <details class="thought">
+      <summary>{title}</summary>
+      <Markdown text={text} />
+    </details>
   );
 }

@@ -16,7 +16,6 @@ export const chat = {
   "chat.placeholder": ["Write a message. Enter sends, Shift+Enter makes a new line.", "输入消息，Enter 发送，Shift+Enter 换行。"],
   "chat.uploading": ["Uploading {name}", "正在上传 {name}"],
   "chat.remove": ["Remove {name}", "移除 {name}"],
-  "chat.thought": ["Thoughts", "思考过程"],
   "chat.aside": ["Said aside, no part of the answer", "旁白，不属于回答"],
   "chat.calling": ["running", "执行中"],
   "chat.failed": ["failed", "失败"],

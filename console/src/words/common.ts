@@ -78,7 +78,7 @@ export const common = {
   "is.files": ["Files", "文件"],
   "is.message": ["Message", "消息"],
   "is.result": ["Result", "结果"],
-  "is.thoughts": ["Thoughts", "思考"],
+  "is.thoughts": ["Thoughts", "思考过程"],
   "is.you": ["You", "您"],
   "is.version": ["Version", "版本"],
   "is.versionN": ["Version {n}", "版本 {n}"],

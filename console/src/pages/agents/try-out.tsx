@@ -4,7 +4,7 @@ import { api, ApiError, data, eventsOf, post, root, send } from "../../api";
 import { search, to } from "../../route";
 import { may } from "../../session";
 import { Area, Button, isSending, Problem } from "../../ui";
-import { Markdown } from "../../ui/markdown";
+import { Markdown, Thought } from "../../ui/markdown";
 import { t } from "../../words";
 import { newKey } from "../chat/send";
 
@@ -45,12 +45,7 @@ function Message({ by, text, thought }: Said) {
   return (
     <div class={`said ${by}`}>
       <span class="unseen">{t(by === "user" ? "is.you" : "agents.answer")}: </span>
-      {thought && (
-        <details class="quiet">
-          <summary>{t("is.thoughts")}</summary>
-          <Markdown text={thought} />
-        </details>
-      )}
+      {thought && <Thought text={thought} />}
       {by === "user" ? <p class="text">{text}</p> : <Markdown text={text || "…"} />}
     </div>
   );

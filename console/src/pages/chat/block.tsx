@@ -4,7 +4,7 @@ import { api, data } from "../../api";
 import { go, to } from "../../route";
 import { may } from "../../session";
 import { Button, CopyButton, Folded, Json, jsonOf, Show, Time, useLoaded } from "../../ui";
-import { Markdown } from "../../ui/markdown";
+import { Markdown, Thought } from "../../ui/markdown";
 import { t } from "../../words";
 import { citationsOf, type Block, type Part } from "./blocks";
 import { Editor } from "./composer";
@@ -69,15 +69,6 @@ export function Call({ name, text, result, failed }: { name: string; text: strin
       </summary>
       <Value label={t("ask.arguments")} text={text} />
       {result !== null && <Value label={t("is.result")} text={result} />}
-    </details>
-  );
-}
-
-export function Thought({ text, title = t("chat.thought") }: { text: string; title?: string }) {
-  return (
-    <details class="thought">
-      <summary>{title}</summary>
-      <Markdown text={text} />
     </details>
   );
 }

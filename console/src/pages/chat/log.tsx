@@ -3,9 +3,9 @@ import { useComputed } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Button, Loading } from "../../ui";
-import { Markdown } from "../../ui/markdown";
+import { Markdown, Thought } from "../../ui/markdown";
 import { t } from "../../words";
-import { BlockView, Call, Thought } from "./block";
+import { BlockView, Call } from "./block";
 import { blocksOf, type Block } from "./blocks";
 import type { Draft, Pending, ThreadStore } from "./store";
 
