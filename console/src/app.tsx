@@ -36,7 +36,7 @@ const menuOpen = signal(false);
 function Menu({ places, current }: { places: readonly Place[]; current: Place | undefined }) {
   return (
     <nav class={menuOpen.value ? "menu open" : "menu"} aria-label={t("nav.main")}>
-      <ul>
+      <ul class="places">
         {places.map(({ name, word }) => (
           <li key={name}>
             <a href={name} aria-current={name === current?.name ? "page" : undefined} onClick={() => (menuOpen.value = false)}>

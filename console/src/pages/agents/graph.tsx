@@ -145,7 +145,7 @@ export function TeamGraph({ name, definition }: { name: string; definition: Data
               <Arrow key={n} drawn={each} />
             ))}
           </svg>
-          <ul>
+          <ul class="nodes">
             {placed.map((each) => (
               <NodeCard key={each.node.id} placed={each} live={live} chosen={each.node === chosen} then={following(each.node.id, team.edges, team.nodes)} />
             ))}

@@ -7,7 +7,7 @@ import { theme } from "../../theme";
 export interface Line {
   name: string;
   /** A colour's token, such as `accent`. */
-  color: "accent" | "good" | "warn" | "bad" | "live";
+  color: "accent" | "warn" | "bad" | "live";
   values: readonly (number | null)[];
 }
 
