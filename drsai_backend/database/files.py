@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
-from drsai_backend.database.hooks import NO_HOOKS, Hooks
+from drsai_backend.database.hooks import NO_HOOKS, Hooks, apart
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import of_thread, owned_by
 from drsai_backend.database.pages import Listing, given, read_listed
@@ -246,7 +246,7 @@ def delete_file(
 
 
 def delete_expired(session: Session, actor: Actor, limit: int = _EXPIRED, hooks: Hooks = NO_HOOKS) -> int:
-    """Delete up to `limit` files whose time is over, and return how many; `hooks` are told."""
+    """Delete up to `limit` files whose time is over, and return how many; `hooks` are told, and may keep one."""
     connection, c, over, count = session.connection(), _file.c, _file.c.expires_at <= utcnow(), 0
     whose = sa.select(c.tenant, c.user_id).where(over).order_by(c.tenant, c.user_id).limit(limit)
     for owner in dict.fromkeys(Owner(*each) for each in connection.execute(whose)):
@@ -255,8 +255,9 @@ def delete_expired(session: Session, actor: Actor, limit: int = _EXPIRED, hooks:
         theirs = sa.select(_file).where(*owned_by(_file, owner), over).limit(limit - count)
         rows = connection.execute(theirs).mappings().all()
         for row in rows:
-            _remove(session, owner, row, actor, hooks)
-        count += len(rows)
+            with apart(session, "a file whose time is over is kept", file_id=row["file_id"]):
+                _remove(session, owner, row, actor, hooks)
+                count += 1
     return count
 
 

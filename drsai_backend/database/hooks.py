@@ -5,7 +5,8 @@ a user. What has none of them runs no line of this module.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import product
@@ -170,16 +171,24 @@ class Hooks:
     def tell_end(self, session: Session, ended: EndedRun) -> None:
         """Call `run_ended` of all, each in a savepoint of its own: what one raises undoes what that one has written,
         is logged, and nothing else. What the whole transaction would be repeated for is raised."""
+        names = {"run_id": ended.run_id, "thread_id": ended.name.thread_id}
         for name, hook in self.run_ended.items():
-            try:
-                with session.begin_nested():
-                    hook(session, ended)
-            except Exception as error:
-                # Foreign code may raise anything. A database that is away, or a deadlock, is no fault of its.
-                if isinstance(translate(error), DatabaseUnavailable) or sqlstate_of(error) in RACES:
-                    raise
-                names = {"run_id": ended.run_id, "thread_id": ended.name.thread_id}
-                log.exception("the extension %s has missed the end of a run", name, extra=names)
+            with apart(session, f"the extension {name} has missed the end of a run", **names):
+                hook(session, ended)
+
+
+@contextmanager
+def apart(session: Session, missed: str, **names: str) -> Generator[None]:
+    """Have what is raised here undo what was written here, and be logged as what was `missed`, with `names`. What the
+    whole transaction would be repeated for is raised."""
+    try:
+        with session.begin_nested():
+            yield
+    except Exception as error:
+        # Foreign code may raise anything. A database that is away, or a deadlock, is no fault of its.
+        if isinstance(translate(error), DatabaseUnavailable) or sqlstate_of(error) in RACES:
+            raise
+        log.exception(missed, extra=names)
 
 
 NO_HOOKS: Final = Hooks()

@@ -482,15 +482,31 @@ class Engine(StoredThreads):
     async def prune(self) -> int:
         """Delete the threads whose retention is over, old events of webhooks, files whose time is over, uploads
         that nobody continues, steps that turns have left behind, and what an earlier release has left of users whom it
-        has deleted. Returns how many threads."""
-        await self.webhooks.prune()
-        await self.files.sweep()
+        has deleted. Returns how many threads. Where one of these fails, the others are done, and its error is raised
+        then."""
+        failed: list[Exception] = []
+        threads = 0
+        for part in (self.webhooks.prune, self.files.sweep, self._prune_left, self._prune_threads):
+            try:
+                threads = await part()
+            except Exception as error:  # noqa: BLE001 - features may raise anything
+                failed.append(error)
+        for error in failed[1:]:
+            log.error("more than one kind of what is over stays", exc_info=error)
+        if failed:
+            raise failed[0]
+        return threads
+
+    async def _prune_left(self) -> int:
         if (left := await self.db.database.write(drop_left)) > 0:
             log.warning("%d steps were left behind by turns that are over, and are deleted", left)
         for owner, gone_at in await self.db.database.read(partial(left_of_deleted, hooks=self.hooks)):
             log.warning("a user was deleted by an earlier release, which has left rows: they are deleted")
             while await self.db.database.write(partial(delete_left, owner=owner, gone_at=gone_at, hooks=self.hooks)):
                 pass
+        return left
+
+    async def _prune_threads(self) -> int:
         total = 0
         for rule in rules(self._settings.retention_days, self._settings.retention):
             after: int | None = 0

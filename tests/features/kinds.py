@@ -83,6 +83,12 @@ class Outside(Extension):
     name = "outside"
     kept: ClassVar[dict[Owner, int]] = {}
     is_away: ClassVar[bool] = False
+    holds: ClassVar[set[str]] = set()
+    """Files that are not to go."""
+
+    def file_deleted(self, session: Session, owner: Owner, file_id: str) -> None:
+        if file_id in self.holds:
+            raise ConnectionError("it is away")
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
         if self.is_away:

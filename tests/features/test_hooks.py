@@ -6,6 +6,8 @@ import asyncio
 import logging
 import os
 import signal
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -16,9 +18,10 @@ import sqlalchemy as sa
 from drsai_backend import DrSai, RunStatus
 from drsai_backend.access.principal import Principal
 from drsai_backend.database import hooks, migrations
+from drsai_backend.database.audit import audit
 from drsai_backend.database.runs import writes
-from drsai_backend.datamodel import Run, table_of
-from drsai_backend.datamodel.audit import PROGRAM
+from drsai_backend.datamodel import Run, StoredFile, table_of, utcnow
+from drsai_backend.datamodel.audit import PROGRAM, Action
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import NotFound
 from drsai_backend.features.extensions import schemas_of
@@ -282,3 +285,34 @@ async def test_a_deletion_that_an_extension_cannot_do_is_not_done(
     monkeypatch.setattr(Outside, "is_away", False)
     assert (await drsai.users.delete(ANN))["outside"] == 2
     assert (await drsai.users.list("acme")).items == []
+
+
+async def test_an_extension_that_keeps_a_file_whose_time_is_over_keeps_no_other(
+    extended: Extended, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    drsai = await extended({"crew": Crew()}, Outside)
+    made = [await drsai.files.create(owner, "x.txt", b"x") for owner in (ANN, ANN, Owner("acme", "bob"))]
+    over = sa.update(table_of(StoredFile)).values(expires_at=utcnow() - timedelta(hours=1))
+    await drsai.database.write(lambda session: session.connection().execute(over).rowcount)
+    monkeypatch.setattr(Outside, "holds", {made[0].file_id})
+    await drsai.engine.prune()
+    assert [row.file_id for row in await drsai.db.get(StoredFile)] == [made[0].file_id]
+    assert "it is away" in caplog.text
+    monkeypatch.setattr(Outside, "holds", set[str]())
+    await drsai.engine.prune()
+    assert await drsai.db.get(StoredFile) == []
+
+
+async def test_what_is_over_goes_though_an_extension_cannot_delete_a_user(
+    extended: Extended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the users whom an earlier release has deleted, it tries again each time."""
+    drsai = await extended({"crew": Crew()}, Outside, retention_days=1e-9)
+    await drsai.files.create(ANN, "x.txt", b"x")
+    told = partial(audit, actor=PROGRAM, action=Action.USER_DELETED, subject="ann", owner=ANN, detail={"files": 1})
+    await drsai.database.write(told)
+    await drsai.run("crew", "x", thread_id="t")
+    monkeypatch.setattr(Outside, "is_away", True)
+    with pytest.raises(ConnectionError, match="it is away"):
+        await drsai.engine.prune()
+    assert await drsai.db.get(Run) == []
