@@ -20,7 +20,6 @@ from pydantic_settings import (
     EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    SettingsError,
 )
 
 from drsai_backend.config.values import (
@@ -35,6 +34,7 @@ from drsai_backend.config.values import (
     Endpoint,
     Folders,
     Hosts,
+    Levels,
     LimitsOf,
     MessageRules,
     Names,
@@ -445,7 +445,7 @@ class Settings(BaseSettings):
         description="Learn facts from what known people say, after each run, and have the built-in `assistant` recall "
         "them.",
     )
-    memory_shared: dict[str, Literal["team", "tenant"]] = Field(
+    memory_shared: Levels = Field(
         default_factory=dict,
         description="Teams of whose runs all users of a tenant remember something, by name: `team` for that team, "
         "`tenant` for all; `*`: what definitions of other teams may ask for.",
@@ -538,8 +538,8 @@ class Settings(BaseSettings):
             super().__init__(**values)
         except ValidationError as error:
             raise ConfigurationError("; ".join(map(_named, explain(error)))) from None
-        except SettingsError as error:
-            raise ConfigurationError(f"settings cannot be read: {error}") from None
+        except UnicodeDecodeError:
+            raise ConfigurationError(".env cannot be read: it must be text in UTF-8") from None
 
     @classmethod
     def settings_customise_sources(

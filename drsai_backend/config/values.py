@@ -219,6 +219,8 @@ ToolTimes: TypeAlias = Annotated[
 
 Document: TypeAlias = Annotated[dict[str, JsonValue], NoDecode, _DOCUMENT]
 """A JSON object."""
+Levels: TypeAlias = Annotated[dict[str, Literal["team", "tenant"]], NoDecode, _DOCUMENT]
+"""`team` or `tenant` by the name of a team, as JSON."""
 Documents: TypeAlias = Annotated[list[dict[str, JsonValue]], NoDecode, _DOCUMENT]
 """A list of JSON objects."""
 

@@ -251,11 +251,14 @@ def _imported(target: str) -> object:
     """Return what `package.module:Class` names."""
     found = _WHERE.fullmatch(target)
     if found is None:
-        raise ConfigurationError(f"{target!r} names no extension: write `package.module:Class`")
+        raise ConfigurationError(f"DRSAI_EXTENSIONS: {target!r} names no extension: write `package.module:Class`")
     module, name = found.groups()
-    kind = getattr(read_module(module), name, None)
+    try:
+        kind = getattr(read_module(module), name, None)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"DRSAI_EXTENSIONS: {error.message}") from error.__cause__
     if kind is None:
-        raise ConfigurationError(f"{module} has no {name}, which is to be an extension")
+        raise ConfigurationError(f"DRSAI_EXTENSIONS: {module} has no {name}, which is to be an extension")
     return kind
 
 

@@ -109,9 +109,15 @@ def test_one_that_cannot_join_is_named(given: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("named", "text"),
     [
-        ("tests.features.kinds", "'tests.features.kinds' names no extension: write `package.module:Class`"),
-        ("tests.features.kinds:Lost", "tests.features.kinds has no Lost, which is to be an extension"),
-        ("tests.lost:Plain", "tests.lost cannot be imported: ModuleNotFoundError"),
+        (
+            "tests.features.kinds",
+            "DRSAI_EXTENSIONS: 'tests.features.kinds' names no extension: write `package.module:Class`",
+        ),
+        (
+            "tests.features.kinds:Lost",
+            "DRSAI_EXTENSIONS: tests.features.kinds has no Lost, which is to be an extension",
+        ),
+        ("tests.lost:Plain", "DRSAI_EXTENSIONS: tests.lost cannot be imported: ModuleNotFoundError"),
         ("tests.features.kinds:End", "<class 'tests.features.kinds.End'> is no extension"),
     ],
 )

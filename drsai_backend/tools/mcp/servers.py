@@ -271,7 +271,8 @@ class McpServers:
         try:
             found: object = yaml.safe_load(Path(path).read_text("utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigurationError(f"the file of MCP servers {path} cannot be read: {error}") from None
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ConfigurationError(f"DRSAI_MCP_SERVERS: {path} cannot be read: {why}") from None
         if isinstance(found, dict):
             named = cast(JsonObject, found)
             found = next((named[each] for each in ("mcpServers", "mcp_servers") if each in named), named)
@@ -280,6 +281,6 @@ class McpServers:
             return cls([read_server(str(each.get("name", "")), each) for each in listed])
         if not isinstance(found, dict) or not all(isinstance(each, dict) for each in cast(JsonObject, found).values()):
             raise ConfigurationError(
-                f"the file of MCP servers {path} must hold an object for each server, by name, or with its `name`"
+                f"DRSAI_MCP_SERVERS: {path} must hold an object for each server, by name, or with its `name`"
             )
         return cls([read_server(str(name), fields) for name, fields in cast(dict[str, JsonObject], found).items()])

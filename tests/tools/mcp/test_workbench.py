@@ -392,12 +392,18 @@ def test_a_misspelt_key_of_an_approval_is_warned_of(
         read_server("pay", {"command": "cat", "requires_approval": {"by": 1}})
 
 
+def test_a_file_of_servers_that_is_not_there_is_told_with_its_variable(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        McpServers.read(tmp_path / "no.yaml")
+    assert raised.value.message == f"DRSAI_MCP_SERVERS: {tmp_path}/no.yaml cannot be read: No such file or directory"
+
+
 @pytest.mark.parametrize(
     ("servers", "wrong"),
     [
         ([{"command": "cat"}], "the MCP server '': name: String should match"),
         ([{"name": "a", "command": "cat"}, {"name": "a", "command": "dog"}], "another MCP server with the name 'a'"),
-        (["files"], "must hold an object for each server, by name, or with its `name`"),
+        (["files"], "servers.json must hold an object for each server, by name, or with its `name`"),
         ([], "must hold an object for each server"),
         ([{"name": "a", "command": "cat", "enabled": "perhaps"}], "the MCP server 'a': enabled: Input should be"),
     ],
