@@ -9,8 +9,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ValidationError
 
+
+def _not_flag(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+IS_NUMBER: Final = BeforeValidator(_not_flag)
+"""Of a field that is a number: pydantic takes true for 1; of a `Literal`, which it compares with `==`, also where it is
+strict."""
 DataPath: TypeAlias = tuple[str | int, ...]
 _COMPARED: Final = 1_000
 """Names that one which is not there is compared with."""

@@ -88,6 +88,7 @@ async def test_a_conversation(drsai: DrSai, mode: str) -> None:
             ({}, "invalid_request"),
             ({"message": "a", "answer": "b"}, "invalid_request"),
             ({"messages": "a"}, "invalid_request"),
+            ({"message": "a", "wait_seconds": True}, "invalid_request"),
             ({"thread_id": "unknown"}, "not_found"),
             ({"message": "a", "thread_id": "two\nlines"}, "invalid_request"),
             ({"message": "a", "thread_id": "\x1b[2J"}, "invalid_request"),

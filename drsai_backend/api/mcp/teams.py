@@ -33,7 +33,7 @@ from drsai_backend.api.mcp.answers import decision_of, refused, told
 from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.thread import check_name
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, StaleAnswer, UnknownModel
-from drsai_backend.explain import explain
+from drsai_backend.explain import IS_NUMBER, explain
 from drsai_backend.runs import Answer, Ask, Engine, Handle, InputMessage, Origin, RunEnded, RunEvent, Where
 from drsai_backend.runs.events import MessageDone
 from drsai_backend.runs.feed.live_run import as_done
@@ -70,7 +70,7 @@ class Arguments(BaseModel):
     idempotency_key: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
         default=None, description="A text of your own: the same call again with it is not made twice."
     )
-    wait_seconds: Annotated[float, Field(ge=0, le=3600)] = Field(
+    wait_seconds: Annotated[float, Field(ge=0, le=3600), IS_NUMBER] = Field(
         default=50.0, description="How long to wait for the answer. The run continues after that."
     )
 

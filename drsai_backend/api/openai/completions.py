@@ -19,10 +19,11 @@ from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.openai.chat.endpoint import ChatExchange, ChatRoute, describe_answers
 from drsai_backend.api.openai.chat.inputs import parse_call
 from drsai_backend.api.openai.chat.wire import CompletionWriter, TextWriter
-from drsai_backend.api.openai.messages import IS_NUMBER, Wire
+from drsai_backend.api.openai.messages import Wire
 from drsai_backend.api.openai.route import DONE, Sender
 from drsai_backend.api.openai.speech import Piece, Speech
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.explain import IS_NUMBER
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import Handle, RunEnded, RunEvent
 

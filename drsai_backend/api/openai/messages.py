@@ -11,7 +11,7 @@ from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from autogen_core import FunctionCall, Image
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, WithJsonSchema
 
 from drsai_backend.api.openai.files.contents import DATA_URL, IMAGES, Noted, decoded, text_of
 from drsai_backend.config import usable_key
@@ -66,16 +66,6 @@ _KEY_SCHEMA: Final = {
 }
 ModelKey: TypeAlias = Annotated[SecretStr, AfterValidator(usable_key), WithJsonSchema(_KEY_SCHEMA)]
 """A key for model calls."""
-
-
-def _not_flag(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError("must be a number")
-    return value
-
-
-IS_NUMBER: Final = BeforeValidator(_not_flag)
-"""Of a `Literal` that is a number: pydantic compares with `==`, where true is 1, also where it is strict."""
 
 
 class Wire(BaseModel):

@@ -76,6 +76,9 @@ def _made(name: str, own: Mapping[str, ToolBase], settings: Settings | None, opt
     make, known = imported(f"drsai_backend.tools.{_FACTORIES[name]}:{name}"), options_of(name)
     if unknown := sorted(options.keys() - known.keys()):
         raise ConfigurationError(f"{name}: it has no option {unknown[0]!r}. It has: {', '.join(known)}")
+    for option, value in options.items():
+        if isinstance(value, bool) and type(known[option].default) in (int, float):
+            raise ConfigurationError(f"{name}: {option} must be a number")
     try:
         if isinstance(who := options.get("requires_approval"), Mapping):
             options = {**options, "requires_approval": _APPROVAL.validate_python(who)}

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from drsai_backend.errors import ConfigurationError
+from drsai_backend.explain import IS_NUMBER
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.classes import parameters_schema
 from drsai_backend.tools.http.placeholders import CONTEXT, names_in, secrets_in
@@ -43,7 +44,9 @@ class HttpEndpoint(BaseModel):
     headers: dict[str, str] = {}
     query: dict[str, JsonValue] = {}
     body: JsonValue = Field(default=None, description="Sent as JSON; null: no body.")
-    timeout: float = Field(default=30.0, gt=0, le=300, description="Seconds for the whole call.")
+    timeout: Annotated[float, Field(gt=0, le=300), IS_NUMBER] = Field(
+        default=30.0, description="Seconds for the whole call."
+    )
 
     @field_validator("url")
     @classmethod
@@ -82,7 +85,7 @@ class HttpToolConfig(BaseModel):
     )
     endpoint: HttpEndpoint
     result: str | None = Field(default=None, max_length=500, description="JSONPath of what is wanted of the answer.")
-    retries: int = Field(default=2, ge=0, le=5, description="Of GET and HEAD alone.")
+    retries: Annotated[int, Field(ge=0, le=5), IS_NUMBER] = Field(default=2, description="Of GET and HEAD alone.")
     idempotent: bool | None = Field(
         default=None, description="It may be sent again after a crash. Default: GET and HEAD may."
     )
@@ -90,8 +93,12 @@ class HttpToolConfig(BaseModel):
         default={}, max_length=50, description="Variables of its own, with their values; never the model's."
     )
     requires_approval: ApprovalChoice = False
-    max_bytes: int = Field(default=MAX_BYTES, ge=1, le=10_000_000, description="Of an answer; a longer one is refused.")
-    max_output: int = Field(default=50_000, ge=100, le=1_000_000, description="Characters that the model gets.")
+    max_bytes: Annotated[int, Field(ge=1, le=10_000_000), IS_NUMBER] = Field(
+        default=MAX_BYTES, description="Of an answer; a longer one is refused."
+    )
+    max_output: Annotated[int, Field(ge=100, le=1_000_000), IS_NUMBER] = Field(
+        default=50_000, description="Characters that the model gets."
+    )
     check: HttpEndpoint | None = Field(
         default=None, description="A request that answers with 2xx when the credentials are good."
     )

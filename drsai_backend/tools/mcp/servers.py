@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from drsai_backend.errors import ConfigurationError
-from drsai_backend.explain import did_you_mean, explain
+from drsai_backend.explain import IS_NUMBER, did_you_mean, explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.tools.marks import Approval
 from drsai_backend.tools.options import MAX_OUTPUT
@@ -95,10 +95,10 @@ class _Server(BaseModel):
     include: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
     arguments: Mapping[str, JsonObject] = Field(default_factory=dict)
-    timeout: float = Field(default=30.0, gt=0, le=3600)
-    connect_timeout: float = Field(default=15.0, gt=0, le=600)
-    max_bytes: int = Field(default=_MANY, ge=1024)
-    max_output: int = Field(default=MAX_OUTPUT, ge=100)
+    timeout: Annotated[float, Field(gt=0, le=3600), IS_NUMBER] = 30.0
+    connect_timeout: Annotated[float, Field(gt=0, le=600), IS_NUMBER] = 15.0
+    max_bytes: Annotated[int, Field(ge=1024), IS_NUMBER] = _MANY
+    max_output: Annotated[int, Field(ge=100), IS_NUMBER] = MAX_OUTPUT
     permission: str | None = None
     requires_approval: Annotated[bool | Approval, BeforeValidator(_without_slips)] = False
     idempotent: bool = False

@@ -6,11 +6,12 @@ Only servers that are asked by streamable HTTP: one that is a program would be s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drsai_backend.errors import InvalidRequest, RefusedAddress, ToolError
-from drsai_backend.explain import explain
+from drsai_backend.explain import IS_NUMBER, explain
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import Reachable
 from drsai_backend.tools.http.placeholders import Values, names_in, secrets_in
@@ -44,7 +45,7 @@ class McpToolConfig(BaseModel):
     headers: dict[str, str] = Field(default_factory=dict, max_length=50)
     include: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
-    timeout: float = Field(default=30.0, gt=0, le=300)
+    timeout: Annotated[float, Field(gt=0, le=300), IS_NUMBER] = 30.0
     requires_approval: ApprovalChoice = False
     idempotent: bool = False
     resources: bool = False

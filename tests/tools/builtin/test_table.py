@@ -42,6 +42,7 @@ def test_all_by_name(settings: Settings) -> None:
         (["calculator"], {"calculatr": {}}, "did you mean 'calculator'?"),
         (["calculator"], {"weather": {}}, "options for 'weather', which is not among the tools that are named"),
         (["calculator"], {"calculator": {"x": 1}}, "calculator: it has no options"),
+        (["weather"], {"weather": {"timeout": True}}, "weather: timeout must be a number"),
         (["weather"], {"weather": {"unit": "x"}}, "weather: it has no option 'unit'. It has: url, "),
     ],
 )

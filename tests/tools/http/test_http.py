@@ -407,6 +407,14 @@ def test_paths_that_take_for_ever(path: str) -> None:
         ({"result": "$[?match(@.a, '(a+)+')]"}, "regular expressions"),
         ({"name": "a b"}, "name"),
         ({"retries": 9}, "retries"),
+        *[
+            ({name: True}, f"{name}\n  Value error, must be a number")
+            for name in ("retries", "max_bytes", "max_output")
+        ],
+        (
+            {"endpoint": {"url": "https://a.example/", "timeout": True}},
+            "endpoint.timeout\n  Value error, must be a number",
+        ),
     ],
     ids=str,
 )

@@ -118,6 +118,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"headers": {"K": "{secret:KEY}"}}, "secrets", "has no 'KEY'"),
     ({"headers": {"K": "{user}"}}, "config.headers", "{user}"),
     ({"timeout": 0}, "config.timeout", "greater than 0"),
+    ({"timeout": True}, "config.timeout", "must be a number"),
 ]
 
 

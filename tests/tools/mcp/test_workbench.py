@@ -69,6 +69,12 @@ async def test_arguments_that_are_fixed() -> None:
             await McpWorkbench([stdio(arguments=wrong)]).list_tools()
 
 
+@pytest.mark.parametrize("field", ["timeout", "connect_timeout", "max_bytes", "max_output"])
+def test_true_is_no_number(field: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"'n': {field}: must be a number"):
+        read_server("n", {"url": "https://a.example/", field: True})
+
+
 async def test_what_a_server_has(http: McpHttp) -> None:
     """Texts, images, resources and prompts, over stdio and HTTP, by one connection each."""
     workbench = McpWorkbench([stdio(resources=True, prompts=True), http])

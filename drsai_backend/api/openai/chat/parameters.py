@@ -9,8 +9,9 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import Field
 
 from drsai_backend.api.http.json import dumps
-from drsai_backend.api.openai.messages import INT32, INT64, IS_NUMBER, SCHEMA_BYTES, TextPart, Wire, optional
+from drsai_backend.api.openai.messages import INT32, INT64, SCHEMA_BYTES, TextPart, Wire, optional
 from drsai_backend.errors import InvalidRequest
+from drsai_backend.explain import IS_NUMBER
 from drsai_backend.json_types import JsonObject
 from drsai_backend.models import PARAMETERS, ModelParams
 

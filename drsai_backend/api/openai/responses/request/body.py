@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from drsai_backend.api.openai.messages import (
     INT32,
     INT64,
-    IS_NUMBER,
     InlineFile,
     ModelKey,
     RecordingPart,
@@ -20,6 +19,7 @@ from drsai_backend.api.openai.messages import (
 )
 from drsai_backend.api.openai.responses.request.tools import CHOICE, FileSearch, HostedTool, Tool, ToolChoice
 from drsai_backend.datamodel.thread import NAME_SCHEMA
+from drsai_backend.explain import IS_NUMBER
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import CallableUrl
 from drsai_backend.runs import OnBusy
