@@ -19,7 +19,7 @@ import drsai_backend.tools.http
 from drsai_backend.lazily import imported, later, lazily
 
 MODULES_OF_A_CLASS = 91
-MODULES_OF_A_RUN = 403
+MODULES_OF_A_RUN = 404
 NEVER = (
     "anthropic", "cryptography", "fastapi", "httpx", "jsonpath", "jsonschema", "jwt", "mcp", "procrastinate",
     "opentelemetry.exporter", "opentelemetry.sdk",

@@ -11,12 +11,21 @@ from autogen_agentchat.agents import AssistantAgent, BaseChatAgent
 from autogen_agentchat.base import Response
 from autogen_agentchat.messages import BaseChatMessage, TextMessage
 from autogen_agentchat.teams import RoundRobinGroupChat
-from autogen_core import CancellationToken, Image
-from autogen_core.memory import ListMemory, MemoryContent, MemoryMimeType
+from autogen_core import CancellationToken, FunctionCall, Image
+from autogen_core.memory import (
+    ListMemory,
+    Memory,
+    MemoryContent,
+    MemoryMimeType,
+    MemoryQueryResult,
+    UpdateContextResult,
+)
+from autogen_core.model_context import ChatCompletionContext
+from autogen_core.models import FunctionExecutionResultMessage, SystemMessage, UserMessage
 from PIL import Image as PILImage
 
-from drsai_backend import DrSai
-from tests.support.scripted import ScriptedClient
+from drsai_backend import DrSai, RunStatus, requires_approval
+from tests.support.scripted import Answer, ScriptedClient
 from tests.support.threads import Make
 
 _PIXEL = Image(PILImage.new("RGB", (1, 1)))
@@ -139,3 +148,64 @@ async def test_a_memory_that_runs_share_is_kept_with_none_and_that_is_logged(
     with caplog.at_level(logging.WARNING, "drsai.team"):
         assert len(await ask(drsai, "two")) == 2
     assert "'common' is shared by several runs" in caplog.text
+
+
+class Elsewhere(Memory):
+    """Stands for a vector store, which all runs share: it tells all that it holds."""
+
+    def __init__(self, *held: str | Image) -> None:
+        self.held = [*held]
+
+    async def update_context(self, model_context: ChatCompletionContext) -> UpdateContextResult:
+        for each in self.held:
+            told = SystemMessage(content=shown(each))
+            await model_context.add_message(
+                UserMessage(content=[each], source="memory") if isinstance(each, Image) else told
+            )
+        results = [MemoryContent(content=each, mime_type="text/plain") for each in self.held]
+        return UpdateContextResult(memories=MemoryQueryResult(results=results))
+
+    async def query(
+        self, query: str | MemoryContent, cancellation_token: CancellationToken | None = None, **kwargs: Any
+    ) -> MemoryQueryResult:
+        return MemoryQueryResult(results=[])
+
+    async def add(self, content: MemoryContent, cancellation_token: CancellationToken | None = None) -> None: ...
+
+    async def clear(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("first", [[], ["one"], [_PIXEL], ["one", "two"]])
+async def test_a_turn_that_waits_goes_on_when_a_memory_that_is_kept_elsewhere_has_grown(
+    make: Make, first: list[str | Image]
+) -> None:
+    store, seen = Elsewhere(*first), list[Sequence[Any]]()
+
+    def pays(messages: Sequence[Any], options: dict[str, Any]) -> Answer:
+        seen.append(messages)
+        if isinstance(messages[-1], FunctionExecutionResultMessage):
+            return "Paid."
+        return [FunctionCall(f"c{len(seen)}", '{"to": "ada"}', "pay")]
+
+    @requires_approval
+    async def pay(to: str) -> str:
+        """Pays."""
+        return f"paid {to}"
+
+    def build() -> RoundRobinGroupChat:
+        memory = [ListMemory(memory_contents=[MemoryContent(content="own", mime_type="text/plain")]), store]
+        client = ScriptedClient(pays)
+        ann = AssistantAgent("ann", client, tools=[pay], memory=memory, reflect_on_tool_use=True)
+        return RoundRobinGroupChat([ann], max_turns=1)
+
+    asked = await (await make({"crew": build})).run("crew", "Pay.", thread_id="t")
+    store.held.append("three")
+    told = await (await make({"crew": build})).run("crew", "approve", thread_id="t")
+    assert (asked.status, told.status, told.text) == (RunStatus.AWAITING_INPUT, RunStatus.COMPLETED, "Paid.")
+    assert len(seen[1]) == len(seen[0]) + 2
+    assert [each.model_dump() for each in seen[1][:-2]] == [each.model_dump() for each in seen[0]]
+    # The next turn is told what is there by then.
+    await (await make({"crew": build})).run("crew", "Again.", thread_id="t")
+    assert seen[2][-1].content == "three"

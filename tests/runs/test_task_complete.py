@@ -206,7 +206,7 @@ async def test_a_nested_team_that_has_completed_a_task_takes_the_next_one(
     model = AgainModel()
 
     def build() -> Any:
-        condition = most and MaxMessageTermination(most)
+        condition = None if most is None else MaxMessageTermination(most)
         inner: Any = RoundRobinGroupChat([stock(model)], name="inner", termination_condition=condition)
         if is_society:
             inner = autogen_agentchat.agents.SocietyOfMindAgent("society", inner, ScriptedClient(told))

@@ -56,6 +56,7 @@ from drsai_backend.teams.context import BuiltTeam, RunContext, build_team
 from drsai_backend.teams.hosted_tools import HOSTED_AS, READER, give_hosted_tools
 from drsai_backend.teams.limits import LimitReached, RunLimits
 from drsai_backend.teams.recall import shown_to
+from drsai_backend.teams.replay.memory import bind_memories
 from drsai_backend.teams.replay.steps import OwnSteps, Step, TurnSteps
 from drsai_backend.teams.replay.tool_calls import ToolCalls, choosing, tool_run_of
 from drsai_backend.teams.replay.workbench import RecordedWorkbench
@@ -427,6 +428,7 @@ def inject(
                 has_seen=agent.has_seen if repeats else None,
             )
             agent.model = run_client.inner
+            bind_memories(part, agent)
             run_client = run_client.with_steps(asking, manages=manages)
             setattr(part, "_model_client", facade(run_client))  # noqa: B010 - as above
         if is_class(cls, UserProxyAgent) and getattr(part, "input_func", None) is cancellable_input:

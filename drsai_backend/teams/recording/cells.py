@@ -345,7 +345,7 @@ class MemoryCell(ListCell):
         return [_CLEARED, *contents]
 
     def _encoder(self, book: MessageBook) -> Callable[[Any], Item]:
-        return _memory_item
+        return memory_item
 
     def _put(self, items: Sequence[object]) -> None:
         cleared = items[:1] == [_CLEARED]
@@ -353,10 +353,11 @@ class MemoryCell(ListCell):
         cast("ListMemory", self.owner).content = content[1:] if cleared else [*self._first, *content]
 
     def _decoded(self, items: list[Item], messages: MessageObjects) -> Sequence[object]:
-        return [_CLEARED if item == _CLEARED else _memory_content(cast("JsonObject", item)) for item in items]
+        return [_CLEARED if item == _CLEARED else memory_content(cast("JsonObject", item)) for item in items]
 
 
-def _memory_item(content: object) -> Item:
+def memory_item(content: object) -> Item:
+    """A content of a memory as JSON."""
     if content is _CLEARED:
         return _CLEARED
     assert isinstance(content, MemoryContent)
@@ -368,7 +369,8 @@ def _memory_item(content: object) -> Item:
     return normalise(content.model_dump())
 
 
-def _memory_content(item: JsonObject) -> MemoryContent:
+def memory_content(item: JsonObject) -> MemoryContent:
+    """The content that `memory_item` gave."""
     values = dict(item)
     if "image" in values:
         values["content"] = Image.from_base64(values.pop("image"))

@@ -65,6 +65,7 @@ class Step:
             call of answer 0, `c0`, `c1`… are summaries of its model context, `l1:0` is what its workbench 1 had when
             it was asked for the first time, `r` is what it was shown beside its messages,
             `n0`, `n1`… are notes of the agent's own, `v0`, `v1`… say what a context has shown that counts tokens,
+            `u0`, `u1`… what a memory has added to the context,
             `m0:t<call id>!<n>` says that the call was started for the n-th time, `…?<n>` that it
             then ended with a question to a person (0: whether it is approved, before it was started), `…=` is the
             result of one that is made again when the turn is repeated, as agents have taken part in it.
@@ -318,6 +319,7 @@ class AgentSteps:
     _summaries: int = 0
     _notes: int = 0
     _views: int = 0
+    _memories: int = 0
     _recalled: JsonObject | None = None
     _digested: Digested = field(default_factory=Digested)
     _lists: dict[int, tuple[int, list[ToolSchema] | None, bool]] = field(
@@ -443,6 +445,11 @@ class AgentSteps:
             self.turn.keep(lambda: Step(self.path, name, "", {"shown": ranges}))
         return messages
 
+    def name_memory(self) -> str:
+        """Return the name of the step in which a memory adds to the context now."""
+        self._memories += 1
+        return f"u{self._memories - 1}"
+
     async def own_call(self, call: FunctionCall) -> FunctionCall:
         """A tool call that the agent makes of itself: stored before this returns, as a model's answer that makes it
         would be. In a turn that is repeated, the call that was made then.
@@ -501,7 +508,7 @@ class AgentSteps:
             self._asked = 0
             self._calls.clear()
             self.has_called = False
-        self._summaries = self._notes = self._views = 0
+        self._summaries = self._notes = self._views = self._memories = 0
         self._recalled = None
         for kept in (self.completed, self._lists, self._uses, self._digested):
             if kept:
