@@ -230,7 +230,7 @@ _EVENT: Final = part_of(*models_in(RawMessageStreamEvent))
 
 
 def _reason_of(stop: object) -> FinishReason | None:
-    """What a reason to stop is that AutoGen does not know; None: it knows it, or nobody does."""
+    """Return what a reason to stop is that AutoGen does not know; None: it knows it, or nobody does."""
     return _REASONS.get(stop) if isinstance(stop, str) else None
 
 

@@ -6,6 +6,7 @@ What is here is mixed into a package's `AsyncStream`, which makes the request's 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -101,6 +102,14 @@ class Read(Noted):
     def check_end(self) -> None:
         """The stream has ended without a last event. Raises the package's error where its answer has no end."""
 
+    def _check_pause(self, since: float) -> None:
+        """Raise the package's error where nothing but comments has come for too long: by these, proxies keep a
+        connection open also where nobody is behind it any more. `since`: when the first of them has come."""
+        request = self.response.request
+        longest: float | None = request.extensions.get("timeout", {}).get("read")
+        if longest is not None and time.monotonic() - since > longest:
+            raise self.timed_out(request=request)
+
     def __init__(self, **options: object) -> None:
         super().__init__(**options)
         self._come = deque[tuple[bytes, bytes]]()  # Events that have come and were not handed on yet.
@@ -128,10 +137,16 @@ class Read(Noted):
         return super().__anext__()
 
     async def __stream__(self) -> AsyncIterator[object]:
-        response = self.response
+        response, length = self.response, self.notes.length
+        since: float | None = None
         try:
             blocks = aiter(cast("AsyncIterator[bytes]", response.stream))
             async for block in blocks:
+                if block[:1] == b":" and b"data:" not in block and length is not None and length.begun:
+                    since = since or time.monotonic()
+                    self._check_pause(since)
+                    continue
+                since = None
                 self._come.extend(events_in(block))
                 while self._come:
                     name, data = self._come.popleft()

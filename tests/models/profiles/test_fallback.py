@@ -4,6 +4,7 @@ from the right one."""
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import Callable
 from typing import Any, cast
@@ -74,6 +75,29 @@ async def test_what_gives_no_answer_is_answered_by_the_next(
     assert (result.content, result.profile, result.model, result.attempts) == ("Hi there.", "spare", good, 2)
     assert [request.model for request in server.requests] == [bad, good]
     assert (meter.prompt_tokens, meter.calls) == (10, 1)
+
+
+async def test_comments_are_no_pieces_of_an_answer(models: MakeModels, name: Name) -> None:
+    """They keep the connection of an endpoint that hangs open, as a proxy sends them."""
+    chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    piece = json.dumps({**chunk, "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": None}]})
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+        writer.write(f"data: {piece}\n\n".encode())
+        while not reader.at_eof():
+            writer.write(b": still here\n\n")
+            await asyncio.sleep(0.02)
+        writer.close()
+
+    async with await asyncio.start_server(hang, "127.0.0.1") as endpoint:
+        where = f"http://127.0.0.1:{endpoint.sockets[0].getsockname()[1]}/v1"
+        profile = {"model": name("m"), "endpoint": where, "retries": 0, "timeout": 0.3}
+        async with asyncio.timeout(5):
+            with pytest.raises(openai.APITimeoutError):
+                await _streamed(RunModelClient(models(fast=profile).create("fast")))
+        await asyncio.sleep(0.1)  # Until the endpoint has seen that its client has left.
 
 
 async def test_a_refused_connection_is_answered_by_the_next(
