@@ -130,6 +130,20 @@ async def test_compaction(service: Service, model: ModelServer) -> None:
     ]
 
 
+async def test_a_websocket_names_what_is_left_aside(service: Service) -> None:
+    reasoning = {"mode": "pro", "effort": None}
+    parts = [{"type": "input_text", "text": "Hi.", "size": 1}]
+    more = {"reasoning": reasoning, "tools": [{"type": "web_search"}], "truncation": "auto"}
+    async with connected(service.drsai.app()) as socket:
+        first = await socket.turn(creating([{"role": "user", "content": parts}], **more))
+        second = await socket.turn(creating("Hi."))
+    told = [each["response"]["drsai"].get("ignored_fields") for each in first if "response" in each]
+    names = ["tools[0] (web_search)", "truncation", "input.content.size", "reasoning.mode"]
+    assert told[:2] == [names, names]
+    assert check_events(first)["status"] == "completed"
+    assert "ignored_fields" not in str(second)
+
+
 def creating(given: Any, **more: Any) -> dict[str, Any]:
     return {"type": "response.create", "model": "assistant", "store": False, "input": given, **more}
 

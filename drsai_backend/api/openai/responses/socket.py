@@ -17,6 +17,7 @@ from drsai_backend.access.principal import Principal
 from drsai_backend.api.http.errors import InternalError
 from drsai_backend.api.http.sockets import Opened, SocketSession
 from drsai_backend.api.openai.files.request_files import with_files
+from drsai_backend.api.openai.messages import unread_options
 from drsai_backend.api.openai.responses.events import EventWriter
 from drsai_backend.api.openai.responses.service import Responses, Started
 from drsai_backend.api.openai.responses.stored.places import Call
@@ -56,10 +57,14 @@ class ResponsesSession(SocketSession):
         await self._responses.engine.check_name(who, fields)
         async with with_files(self._responses.bodies, self._responses.engine, fields, who) as noted:
             asked = self._responses.read({**fields, "stream": True})
-            started = await self._started(Call(who, asked, remembered=self._remembered, noted=noted))
+            unread = unread_options(asked, fields)
+            call = Call(who, asked, remembered=self._remembered, noted=noted, unread=unread)
+            started = await self._started(call)
         self.admitted()
         writer = started.writer()
         for each in writer.opening():
+            if started.left_aside:  # Its answers have no headers.
+                each["response"]["drsai"]["ignored_fields"] = [*started.left_aside]
             await self.write(each)
         await self._tell(started, writer)
         if writer.ended is None or writer.snapshot()["status"] == "failed":
