@@ -104,6 +104,14 @@ def test_a_mistake_names_the_variable_and_never_the_value(
     assert caught.value.__cause__ is None
 
 
+def test_a_file_in_another_encoding_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("DRSAI_PORT=1\n", "utf-16")
+    with pytest.raises(ConfigurationError) as caught:
+        Settings()
+    assert caught.value.message == ".env cannot be read: it must be text in UTF-8"
+    assert caught.value.__cause__ is None
+
+
 def test_a_key_of_a_mounted_secret_ends_with_a_newline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", " sk-planted\r\n")
     key = Settings().openai_api_key

@@ -149,6 +149,9 @@ def _print(database: Database, extensions: Sequence[Schema], *, as_json: bool) -
             state = f"[yellow]no tables[/] {schema.whose}; `drsai db upgrade` makes those of {head}"
         elif found == migrations.UNFINISHED:
             state = "[yellow]a copy that was not finished[/]; `drsai db copy FROM TO --again` begins anew"
+        elif not migrations.knows(found, schema):
+            upgraded = "package" if schema is schemas.CORE else "extension"
+            state = f"[yellow]{escape(found)}[/], of a later version: upgrade the {upgraded}"
         else:
             state = f"[yellow]{escape(found)}[/]; this version needs {head}: `drsai db upgrade`"
         what = escape(show_url(database)) if schema is schemas.CORE else f"extension {schema.name}"

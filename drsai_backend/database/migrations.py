@@ -127,7 +127,7 @@ def check_schema(database: Database | str, extensions: Iterable[Schema] = ()) ->
         found, needed = current(database, schema), head(schema)
         if serves(found, schema):
             continue
-        if found is not None and not _knows(schema, found):
+        if found is not None and not knows(found, schema):
             raise _unknown_revision(schema, found)
         if schema is not CORE:
             now = f"the tables {schema.whose} are at {found}" if found else f"the database has no tables {schema.whose}"
@@ -263,7 +263,7 @@ def _migrate(url: str, command: Literal["upgrade", "downgrade"], revision: str, 
         found = current(url, schema)
         if revision == "head" and serves(found, schema):
             return
-        if found is not None and not _knows(schema, found):
+        if found is not None and not knows(found, schema):
             raise _unknown_revision(schema, found) from error
         raise InvalidRequest(f"the schema is not changed: {error}", param="revision") from error
     except OSError as error:
@@ -289,7 +289,8 @@ def _scripts(schema: Schema) -> ScriptDirectory:
     return ScriptDirectory.from_config(_config(None, schema))
 
 
-def _knows(schema: Schema, revision: str) -> bool:
+def knows(revision: str, schema: Schema = CORE) -> bool:
+    """Whether that revision is one of this package's migrations, or of the extension's; else a later version's."""
     return revision in {script.revision for script in _scripts(schema).walk_revisions()}
 
 

@@ -82,6 +82,16 @@ def test_a_later_schema_that_serves_this_version(commands: Commands, tmp_path: P
         assert f"{later}; this version needs {migrations.head()}, and all of it is there" in said.stdout
 
 
+def test_a_later_schema_that_does_not(commands: Commands, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/later.db"
+    migrations.upgrade(url)
+    with migrations.connecting(url) as connection:
+        connection.execute(sa.text(f"UPDATE {schemas.VERSION_TABLE} SET version_num = '9999'"))
+    said = commands.run("db", "show", "--database-url", url, cwd=tmp_path)
+    assert said.wait() == 0, said.stderr
+    assert said.stdout.endswith("/later.db: 9999, of a later version: upgrade the package\n")
+
+
 def test_a_whole_database_is_copied(commands: Commands, tmp_path: Path, empty_url: str) -> None:
     source = f"sqlite:///{tmp_path}/from.db"
     migrations.upgrade(source)
