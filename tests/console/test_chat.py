@@ -652,3 +652,24 @@ async def test_all_of_a_long_result_can_be_seen(opened: Open, model: ModelServer
     await expect(last).to_have_count(0)
     await page.get_by_role("button", name="Show all").click()
     await expect(last).to_be_visible()
+
+
+async def test_where_a_thread_has_gone_back_is_looked_for_until_it_is_read(opened: Open, model: ModelServer) -> None:
+    console = await opened({"solo": solo})
+    model.script(None, ["One.", "Two."])
+    for _ in range(2):
+        await console.drsai.user("anonymous").run("solo", "Go on.", thread_id="t")
+    page = await console.open("chat/t")
+    await expect(page.get_by_text("Two.")).to_be_visible()
+    async with httpx.AsyncClient(base_url=console.url) as http:
+        messages = (await http.get("/v1/threads/t/messages")).json()["data"]
+        [_, second] = [each["seq"] for each in messages if each["source"] == "user"]
+        assert (await http.post("/v1/threads/t/rewind", json={"at": second})).status_code == 200
+    await page.route("**/v1/threads/t/messages?*", lambda route: route.fulfill(status=500, json={}))
+    looked = "document.dispatchEvent(new Event('visibilitychange'))"
+    async with page.expect_response("**/v1/threads/t/messages?*"):
+        await page.evaluate(looked)
+    await page.unroute_all()
+    await page.evaluate(looked)
+    await expect(page.get_by_text("Two.")).to_have_count(0)
+    await expect(page.get_by_text("One.")).to_be_visible()

@@ -94,7 +94,7 @@ export class ThreadStore {
     try {
       const thread = await data(api.GET("/v1/threads/{thread_id}", { params: this.named }));
       this.thread.value = thread;
-      await this.loadNewest();
+      await this.loadNewest(thread);
       if (this.branch !== null || this.ended.signal.aborted) return;
       await follow(pathOf(this, "events"), (event) => this.hear(event), this.ended.signal, thread.position ?? null);
     } catch (error) {
@@ -108,20 +108,24 @@ export class ThreadStore {
     this.ended.abort();
   }
 
-  /** Read anew what the thread is and waits for; its messages, too, where it has gone to another branch. */
+  /** Read anew what the thread is and waits for; its messages, too, where it has gone to another branch. What cannot be
+   * read now, the next look finds. */
   async refresh(): Promise<void> {
     const mine = ++this.asked;
-    const thread = await data(api.GET("/v1/threads/{thread_id}", { params: this.named })).catch(() => null);
-    if (thread === null || mine !== this.asked) return;
-    const moved = this.thread.value !== null && thread.branch !== this.thread.value.branch;
-    this.thread.value = thread;
-    if (moved && this.branch === null) await this.loadNewest();
+    try {
+      const thread = await data(api.GET("/v1/threads/{thread_id}", { params: this.named }));
+      if (mine !== this.asked) return;
+      const moved = this.thread.value !== null && thread.branch !== this.thread.value.branch;
+      if (moved && this.branch === null) await this.loadNewest(thread);
+      if (mine === this.asked) this.thread.value = thread;
+    } catch {
+      // That there is no server is told at the head of the page.
+    }
   }
 
-  async loadNewest(): Promise<void> {
+  private async loadNewest({ branch, message_count: count }: Thread): Promise<void> {
     this.generation++;
-    const count = this.thread.value?.message_count ?? 0;
-    const [[rows, more], branches] = await Promise.all([this.before(count + 1), this.loadBranches()]);
+    const [[rows, more], branches] = await Promise.all([this.before(count + 1), this.loadBranches(branch)]);
     batch(() => {
       this.branches.value = branches;
       // What was heard meanwhile belongs to it, too.
@@ -133,8 +137,8 @@ export class ThreadStore {
     });
   }
 
-  private async loadBranches(): Promise<readonly Branch[]> {
-    const found = this.thread.value?.branch === null ? [] : await branchesOf(this, MOST_BRANCHES + 1).catch(() => []);
+  private async loadBranches(current: Thread["branch"]): Promise<readonly Branch[]> {
+    const found = current === null ? [] : await branchesOf(this, MOST_BRANCHES + 1).catch(() => []);
     return found.length > MOST_BRANCHES ? [] : found;
   }
 
