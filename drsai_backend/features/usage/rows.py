@@ -92,6 +92,8 @@ def _key(name: str, dialect: str) -> sa.ColumnElement[Any]:
             return sa.type_coerce(_entry.c.at, sa.BigInteger) // (SECONDS_OF_A_DAY * 1_000_000)
         return sa.cast(sa.func.floor(sa.func.extract("epoch", _entry.c.at) / SECONDS_OF_A_DAY), sa.BigInteger)
     column = _entry.c[_COLUMNS.get(name, name)]
+    if not column.nullable:  # As it stands in its index, by which a page of users is read without all others.
+        return column
     return sa.func.coalesce(column, sa.literal(0 if name == "turn" else "", column.type))
 
 
