@@ -8,6 +8,8 @@ from benchmarks.report import Section
 from benchmarks.served import Served
 
 LONG, LONGER = 1_000, 10_000
+_RUNS = 25
+"""Runs of a block: of five, whether a snapshot falls into one decides."""
 
 
 def _block(served: Served, thread_id: str, times: int) -> Block:
@@ -21,7 +23,7 @@ async def _measure(section: Section, name: str, url: str, rounds: int, longer: i
     async with Served(url) as served:
         await served.fill("long", short)
         await served.fill("longer", longer)
-        pair = await alternate(_block(served, "longer", 5), _block(served, "long", 5), rounds)
+        pair = await alternate(_block(served, "longer", _RUNS), _block(served, "long", _RUNS), rounds)
     section.rows.append((name, str(pair), pair.cpu, pair.times))
     section.at_most(f"a run at {longer:,} runs ÷ at {short:,}, {name}", 1.1, pair.ratio, pair.shown)
 
@@ -29,7 +31,8 @@ async def _measure(section: Section, name: str, url: str, rounds: int, longer: i
 async def measure(postgres: Postgres | None, rounds: int, longer: int = LONGER, short: int = LONG) -> Section:
     section = Section(
         "Very long threads",
-        f"A run on a thread of {longer:,} runs against one on a thread of {short:,}, both warm, in the same database.",
+        f"A run on a thread of {longer:,} runs against one on a thread of {short:,}, both warm, in the same database. "
+        "Their contexts are unbounded, and AutoGen copies the list of their messages for each model call.",
         ("database", "longer ÷ long", "CPU", "ms: longer / long"),
     )
     with sqlite() as url:
