@@ -312,7 +312,7 @@ class _Storing:
     row_id: str | None = field(default=None, init=False)
 
     def __call__(self, session: Session, stored: StoredInput) -> Sequence[Step]:
-        """Raises PlaceMoved, and what `check` does."""
+        """Return the statements. Raises PlaceMoved, and what `check` does."""
         self.check(session)
         check_unmoved(self.place, stored.head)
         if self.place.waiting and not take_items(session, stored.key, self.place.waiting):
