@@ -76,6 +76,10 @@ class _Offered:
     is_repeatable: bool = False
 
 
+def _which(offered: _Offered) -> tuple[str, str, _Extra | None]:
+    return offered.server.name, offered.name, offered.extra
+
+
 class _Progress:
     """Shows what a server tells of a call under way: not more often than people can read."""
 
@@ -264,9 +268,10 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
             # The model is told, so that it can say so.
             text = f"Not a tool: the tools of {server.name} are missing, as {error}. Say so where they are needed."
             return [ToolSchema(name=self._name(_Offered(server, "unavailable")), description=text)]
-        _check_arguments(server, {tool.name: tool.input_schema for tool in tools})
+        named = {tool.name: tool for tool in tools}  # Endpoints refuse a request with two tools of one name.
+        _check_arguments(server, {name: tool.input_schema for name, tool in named.items()})
         found: list[ToolSchema] = []
-        for tool in tools:
+        for tool in named.values():
             if server.offers(tool.name):
                 hints = tool.annotations
                 repeatable = bool(
@@ -289,7 +294,7 @@ class McpWorkbench(Workbench, Component[McpWorkbenchConfig]):
         plain = f"{offered.server.name}__{offered.name}"
         shown = _UNUSABLE.sub("_", plain)
         holder = self._offered.get(shown)
-        taken = holder is not None and (holder.server.name, holder.name) != (offered.server.name, offered.name)
+        taken = holder is not None and _which(holder) != _which(offered)
         if len(shown) > MAX_NAME or taken:
             digest = hashlib.sha256(plain.encode()).hexdigest()[:8]
             shown = f"{shown[: MAX_NAME - 9]}_{digest}"

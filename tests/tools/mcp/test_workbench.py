@@ -53,6 +53,34 @@ async def names(workbench: McpWorkbench) -> list[str]:
     return [schema["name"] for schema in await workbench.list_tools()]
 
 
+async def test_a_server_that_gives_a_name_twice(tmp_path: Path) -> None:
+    """Or that of a tool by which its resources are read: endpoints refuse a request with two tools of one name."""
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("look", "look", "list_resources")]
+    about = {"protocolVersion": "2025-06-18", "serverInfo": {"name": "x", "version": "1"}}
+    answers = {
+        "initialize": {**about, "capabilities": {"tools": {}, "resources": {}}},
+        "tools/list": {"tools": tools},
+        "tools/call": {"content": [{"type": "text", "text": "its own"}]},
+        "resources/list": {"resources": []},
+        "resources/templates/list": {"resourceTemplates": []},
+    }
+    server = tmp_path / "server.py"
+    server.write_text(
+        f"import json, sys\nanswers = {answers!r}\n"
+        "for line in sys.stdin:\n"
+        "    asked = json.loads(line)\n"
+        "    if 'id' in asked:\n"
+        "        found = answers.get(asked['method'])\n"
+        "        said = {'error': {'code': -32601, 'message': 'no'}} if found is None else {'result': found}\n"
+        "        print(json.dumps({'jsonrpc': '2.0', 'id': asked['id'], **said}), flush=True)\n"
+    )
+    workbench = McpWorkbench([McpStdio(name="n", command=sys.executable, args=(str(server),), resources=True)])
+    look, own, extra, read = await names(workbench)
+    assert (look, own, read) == ("n__look", "n__list_resources", "n__read_resource")
+    assert re.fullmatch(r"n__list_resources_[0-9a-f]{8}", extra)
+    assert (await text(workbench, own), await text(workbench, extra)) == ("its own", "[]")
+
+
 async def test_arguments_that_are_fixed() -> None:
     workbench = McpWorkbench([stdio(arguments={"double": {"number": 4}})])
     schemas = {schema["name"]: schema for schema in await workbench.list_tools()}
