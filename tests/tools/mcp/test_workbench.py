@@ -57,7 +57,7 @@ async def test_a_server_that_gives_a_name_twice(tmp_path: Path) -> None:
     """Or that of a tool by which its resources are read: endpoints refuse a request with two tools of one name."""
     tools = [{"name": name, "inputSchema": {"type": "object"}} for name in ("look", "look", "list_resources")]
     about = {"protocolVersion": "2025-06-18", "serverInfo": {"name": "x", "version": "1"}}
-    answers = {
+    answers: dict[str, Any] = {
         "initialize": {**about, "capabilities": {"tools": {}, "resources": {}}},
         "tools/list": {"tools": tools},
         "tools/call": {"content": [{"type": "text", "text": "its own"}]},
