@@ -7,6 +7,7 @@ commands import them inside the functions that do something; `main` keeps the ga
 from __future__ import annotations
 
 import gc
+import shlex
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,6 +59,13 @@ def check_exists(database: Database) -> None:
         raise NotFound(f"there is no database {database.sqlite_path}; name another with --database-url")
 
 
+def elsewhere(noun: str, owner: Owner) -> str:
+    """The end of what is said where something of an owner is missing: the command that lists what there is."""
+    whose = ["--user", owner.user_id] if owner.user_id else ["--shared"]
+    whose += [] if owner.tenant == "default" else ["--tenant", owner.tenant]
+    return f" here; `drsai {noun} list {shlex.join(whose)}` shows those there are"
+
+
 @contextmanager
 def missing(before: str = "", after: str = "") -> Generator[None]:
     """Say what is not found in words for who types: between `before` and `after`."""
@@ -84,6 +92,6 @@ def threads_of(owner: Owner, database_url: str | None) -> Generator[SyncCaller]:
     """Give what a user can do in the database, where a thread that is not found is missed in words for who types."""
     with (
         called(*owner, database_url) as caller,
-        missing(f"{whose_name(owner)} has ", " here; `drsai threads list` shows those there are"),  # "no thread 't'"
+        missing(f"{whose_name(owner)} has ", elsewhere("threads", owner)),  # "no thread 't'"
     ):
         yield caller

@@ -41,11 +41,11 @@ def verb(name: str) -> tuple[str, str]:
     return ("runs" if name in RUNS else "threads"), name
 
 
-def missed(name: str, thread_id: str) -> str:
-    """The end of the error where a verb is given a thread that is not there."""
+def missed(name: str, thread_id: str, whose: str) -> str:
+    """The end of the error where a verb is given a thread that is not there, of whom these options name."""
     noun, _ = verb(name)
     what = "thread" if noun == "threads" else "run" if name == "cancel" else "run or thread"
-    return f"{what} {thread_id!r} here; `drsai {noun} list` shows those there are\n"
+    return f"{what} {thread_id!r} here; `drsai {noun} list {whose}` shows those there are\n"
 
 
 class Threads:
@@ -111,7 +111,7 @@ def test_threads_are_listed_shown_and_deleted(threads: Threads) -> None:
 def test_threads_of_others_do_not_exist(threads: Threads, command: list[str]) -> None:
     refused = threads(*command, "second/one", user="bob")
     assert refused.wait() == 1
-    assert refused.stderr == f"Error: bob has no {missed(command[0], 'second/one')}"
+    assert refused.stderr == f"Error: bob has no {missed(command[0], 'second/one', '--user bob')}"
 
 
 def test_threads_of_another_tenant(commands: Commands, stored: str, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_threads_of_another_tenant(commands: Commands, stored: str, tmp_path: Pa
     assert threads("list", *acme).stdout == "ada (acme) has no threads here.\n"
     for command in (["show"], ["state"], ["remove", "--yes"], ["cancel"], ["pause"], ["resume"], ["retry"], ["export"]):
         refused = threads(*command, "first", *acme)
-        complaint = f"Error: ada (acme) has no {missed(command[0], 'first')}"
+        complaint = f"Error: ada (acme) has no {missed(command[0], 'first', '--user ada --tenant acme')}"
         assert (refused.wait(), refused.stderr) == (1, complaint)
     assert threads("list", "--tenant", "").stderr.startswith("Error: `tenant` must have 1 to 255 characters")
 

@@ -119,7 +119,7 @@ def test_what_cannot_be_moved(threads: Threads, home: str, tmp_path: Path) -> No
         assert command.stdout == ""
         return command.stderr
 
-    missing = "Error: bob has no thread 'first' here; `drsai threads list` shows those there are\n"
+    missing = "Error: bob has no thread 'first' here; `drsai threads list --user bob` shows those there are\n"
     assert complaint("export", "first", "--user", "bob") == missing
     assert complaint("export", "first", "--user", "ada", "-o", "no/where").startswith("Error: no/where cannot be")
     assert complaint("import", "nothing") == "Error: nothing cannot be read: No such file or directory\n"

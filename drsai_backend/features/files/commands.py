@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 import typer
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.database import missing, opened, owner_of
+from drsai_backend.cli.database import elsewhere, missing, opened, owner_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, Yes
 from drsai_backend.cli.screen import (
     age,
@@ -217,4 +217,4 @@ def _write(target: Path, parts: Iterator[bytes], *, replaces: bool) -> None:
 
 
 def _missing(owner: Owner) -> AbstractContextManager[None]:
-    return missing(after=f" of {whose_name(owner)} here; `drsai files list` shows those there are")
+    return missing(after=f" of {whose_name(owner)}{elsewhere('files', owner)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.database import missing, opened, owner_of
+from drsai_backend.cli.database import elsewhere, missing, opened, owner_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, Yes
 from drsai_backend.cli.screen import (
     confirm,
@@ -357,4 +357,4 @@ def _whose(owner: Owner) -> str:
 
 
 def _missing(owner: Owner) -> AbstractContextManager[None]:
-    return missing(after=f" of {_whose(owner)} here; `drsai knowledge list` shows those there are")
+    return missing(after=f" of {_whose(owner)}{elsewhere('knowledge', owner)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.database import missing, opened, owner_of
+from drsai_backend.cli.database import elsewhere, missing, opened, owner_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, Yes
 from drsai_backend.cli.screen import confirm, in_line, make_console, print_below, print_json, tell, when, whose_name
 from drsai_backend.cli.verbs import Verbs
@@ -170,4 +170,4 @@ def _print_found(console: Console, item: Remembered) -> None:
 
 
 def _missing(owner: Owner) -> AbstractContextManager[None]:
-    return missing(after=f" of {whose_name(owner)} here; `drsai memory list` shows those there are")
+    return missing(after=f" of {whose_name(owner)}{elsewhere('memory', owner)}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.database import missing, opened, owner_of
+from drsai_backend.cli.database import elsewhere, missing, opened, owner_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant
 from drsai_backend.cli.screen import age, in_line, make_console, print_below, print_json, tell, when, whose_name
 from drsai_backend.cli.verbs import Verbs
@@ -53,7 +53,7 @@ def retry(
     owner = owner_of(tenant, user)
     with (
         opened(database_url) as drsai,
-        missing(after=f" of {whose_name(owner)} here; `drsai webhooks list` shows them"),
+        missing(after=f" of {whose_name(owner)}{elsewhere('webhooks', owner)}"),
     ):
         item = drsai.wait_for(lambda: drsai.drsai.webhooks.retry(owner, delivery))
     tell(f"{item.event_id} is sent by the next server that looks", item, as_json=as_json)

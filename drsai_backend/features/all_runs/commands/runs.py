@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.database import missing, opened, owner_of
+from drsai_backend.cli.database import elsewhere, missing, opened, owner_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
 from drsai_backend.cli.screen import (
     STATUS_COLOURS,
@@ -99,7 +99,7 @@ def list_runs(
     whose = whose_name(owner)
     with (
         opened(database_url) as drsai,
-        missing(f"{whose} has ", " here; `drsai runs list` shows those there are"),
+        missing(f"{whose} has ", elsewhere("threads", owner)),
     ):
         caller = drsai.user(owner.user_id, tenant=owner.tenant)
         found = lists.read(lambda at, many: caller.list_runs(thread, after=at, limit=many), after, limit)

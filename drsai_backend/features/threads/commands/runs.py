@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from drsai_backend.cli.database import called, missing, owner_of
+from drsai_backend.cli.database import called, elsewhere, missing, owner_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, User
 from drsai_backend.cli.screen import (
     STATUS_COLOURS,
@@ -167,8 +167,11 @@ def retry(
 @contextmanager
 def _runs_of(tenant: str, user_id: str, database_url: str | None) -> Generator[SyncCaller]:
     """Give what a user can do in the database, where a run that is not found is missed in words for who types."""
-    before, after = f"{whose_name(owner_of(tenant, user_id))} has ", " here; `drsai runs list` shows those there are"
-    with called(tenant, user_id, database_url) as caller, missing(before, after):
+    owner = owner_of(tenant, user_id)
+    with (
+        called(tenant, user_id, database_url) as caller,
+        missing(f"{whose_name(owner)} has ", elsewhere("runs", owner)),
+    ):
         yield caller
 
 
