@@ -177,6 +177,21 @@ async def test_what_is_asked_for_of_an_answer_and_is_not_there_is_named(service:
         assert (added.status_code, added.headers.get("x-ignored-fields")) == (200, expected)
 
 
+async def test_fields_of_items_that_a_conversation_does_nothing_with_are_named(service: Service) -> None:
+    items = [
+        {**HELLO[0], "metadata": {"a": 1}},
+        {"role": "user", "content": [{"type": "input_text", "text": "a", "b": 1}]},
+    ]
+    made = await service.http.post("/v1/conversations", json={"items": items})
+    names = "items.metadata, items.content.b"
+    assert (made.status_code, made.headers.get("x-ignored-fields")) == (200, names)
+    path = f"/v1/conversations/{made.json()['id']}/items"
+    added = await service.http.post(f"{path}?include[]=web_search_call.results", json={"items": items})
+    assert (added.status_code, added.headers.get("x-ignored-fields")) == (200, f"{names}, include")
+    plain = await service.http.post(path, json={"items": HELLO})
+    assert (plain.status_code, plain.headers.get("x-ignored-fields")) == (200, None)
+
+
 async def test_options_of_a_search_that_nobody_reads_are_named(service: Service) -> None:
     store = (await service.http.post("/v1/vector_stores", json={"name": "s"})).json()["id"]
     ranking = {"score_threshold": 0.5, "hybrid_search": {"embedding_weight": 1, "text_weight": 0}}

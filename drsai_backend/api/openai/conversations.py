@@ -30,7 +30,7 @@ from drsai_backend.api.openai.messages import Wire, unread_fields
 from drsai_backend.api.openai.responses.request.body import Metadata, SaidItem, SaidItems, User
 from drsai_backend.api.openai.responses.request.inputs import placed
 from drsai_backend.api.openai.responses.request.items import given_item
-from drsai_backend.api.openai.responses.request.parameters import not_included
+from drsai_backend.api.openai.responses.request.parameters import ignored_header, not_included
 from drsai_backend.api.openai.responses.routes import (
     PAGE_SCHEMA,
     AfterItem,
@@ -129,14 +129,16 @@ def conversation_routes(responses: Responses) -> APIRouter:
         async with bodies.read(request.scope, request.receive, optional=True) as given:
             body = checked(ConversationBody.model_validate, given, _TEXTS)
             who = acting(request, caller, user, body.user)
-            added = await conversations.added(who, given, begun=False)
+            added, unread = await conversations.added(who, given, begun=False)
         name = who.owner.thread(new_thread_id().replace("thread_", "conv_"))
-        return await once(
+        response = await once(
             who,
             body,
             lambda: conversations.make(name, body.metadata or {}, added),
             plain(partial(_shown, name.thread_id)),
         )
+        response.headers.update(ignored_header(unread))
+        return response
 
     @router.get("/{conversation_id}", responses=answers(200, _OBJECT))
     async def get_conversation(conversation_id: ConversationId, who: Reader) -> Response:
@@ -198,14 +200,14 @@ def conversation_routes(responses: Responses) -> APIRouter:
             who = acting(request, caller, user, body.user)
             rows = await conversation_of(responses.engine, who, conversation_id)
             begun = await conversations.has_begun(rows)
-            added = await conversations.added(who, given, begun=begun)
+            added, unread = await conversations.added(who, given, begun=begun)
 
         def show(value: JsonObject) -> JsonObject:
             shown = [_waiting(each) for each in value["items"][len(value["items"]) - len(added) :]]
             return listed(Page(items=shown))
 
         response = await once(who, body, lambda: conversations.change(who, conversation_id, add=added), plain(show))
-        response.headers.update(not_included(include))
+        response.headers.update(ignored_header([*unread, *not_included(include).values()]))
         return response
 
     @router.get("/{conversation_id}/items/{item_id}", responses=answers(200, _ITEM))
@@ -235,16 +237,17 @@ class _Conversations:
         self._responses = responses
         self._db = responses.engine.db
 
-    async def added(self, who: Principal, body: JsonObject, *, begun: bool) -> list[JsonObject]:
-        """The items of a body, as they are kept. Raises as `with_documents`, and InvalidRequest, which names an item
-        that may not be added."""
+    async def added(self, who: Principal, body: JsonObject, *, begun: bool) -> tuple[list[JsonObject], list[str]]:
+        """The items of a body, as they are kept, and the names of their fields with which nothing is done. Raises as
+        `with_documents`, and InvalidRequest, which names an item that may not be added."""
         async with with_documents(self._responses.bodies, self._responses.engine, body, who, "items") as noted:
             given = checked(ConversationBody.model_validate, body, _TEXTS).items or ()
+        unread = unread_fields(given, "items")
         items = await self._checked(who, given, begun=begun)
-        return [{**_without_note(item), **({NOTED: noted[path]} if path in noted else {})} for path, item in items]
+        kept = [{**_without_note(item), **({NOTED: noted[path]} if path in noted else {})} for path, item in items]
+        return kept, unread
 
     async def _checked(self, who: Principal, given: Sequence[SaidItem], *, begun: bool) -> list[tuple[str, JsonObject]]:
-        unread_fields(given, "items")
         for index, item in enumerate(given):
             path = f"items[{index}]"
             kind = "role" if item.type == "message" else "type"
