@@ -182,10 +182,12 @@ async def test_fields_of_items_that_a_conversation_does_nothing_with_are_named(s
         {**HELLO[0], "metadata": {"a": 1}},
         {"role": "user", "content": [{"type": "input_text", "text": "a", "b": 1}]},
     ]
-    made = await service.http.post("/v1/conversations", json={"items": items})
+    made = await service.http.post("/v1/conversations", json={"items": items, "title": "A", "": 1})
     names = "items.metadata, items.content.b"
-    assert (made.status_code, made.headers.get("x-ignored-fields")) == (200, names)
+    assert (made.status_code, made.headers.get("x-ignored-fields")) == (200, f"title, ?, {names}")
     path = f"/v1/conversations/{made.json()['id']}/items"
+    changed = await service.http.post(path.removesuffix("/items"), json={"metadata": {"a": "b"}, "title": "A"})
+    assert (changed.status_code, changed.headers.get("x-ignored-fields")) == (200, "title")
     added = await service.http.post(f"{path}?include[]=web_search_call.results", json={"items": items})
     assert (added.status_code, added.headers.get("x-ignored-fields")) == (200, f"{names}, include")
     plain = await service.http.post(path, json={"items": HELLO})

@@ -16,7 +16,7 @@ from itertools import dropwhile
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Request
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
@@ -26,7 +26,7 @@ from drsai_backend.api.http.json import answers, deleted, deletion, dumps, json_
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit, new_router
 from drsai_backend.api.openai.files.request_files import with_documents
-from drsai_backend.api.openai.messages import Wire, unread_fields
+from drsai_backend.api.openai.messages import Wire, unread_fields, unread_names
 from drsai_backend.api.openai.responses.request.body import Metadata, SaidItem, SaidItems, User
 from drsai_backend.api.openai.responses.request.inputs import placed
 from drsai_backend.api.openai.responses.request.items import given_item
@@ -92,6 +92,8 @@ Writer = Annotated[Principal | None, allowed_caller(Scope.THREADS_WRITE)]
 class ConversationBody(Wire):
     """A new conversation."""
 
+    model_config = ConfigDict(extra="allow")
+
     items: Annotated[SaidItems, Field(max_length=_MOST_ADDED)] | None = Field(
         default=None, description="What was said before."
     )
@@ -102,12 +104,16 @@ class ConversationBody(Wire):
 class MetadataBody(Wire):
     """A change of a conversation."""
 
+    model_config = ConfigDict(extra="allow")
+
     metadata: Metadata | None
     user: User = Field(default=None, description="Whose it is, as in a chat request.")
 
 
 class ItemsBody(Wire):
     """Items for a conversation."""
+
+    model_config = ConfigDict(extra="allow")
 
     items: SaidItems = Field(min_length=1, max_length=_MOST_ADDED)
     user: User = Field(default=None, description="Whose it is, as in a chat request.")
@@ -158,7 +164,8 @@ def conversation_routes(responses: Responses) -> APIRouter:
             body = checked(MetadataBody.model_validate, given, _TEXTS)
         who = acting(request, caller, user, body.user)
         await conversations.change(who, conversation_id, metadata=body.metadata or {})
-        return json_response(_shown(conversation_id, await conversation_of(responses.engine, who, conversation_id)))
+        shown = _shown(conversation_id, await conversation_of(responses.engine, who, conversation_id))
+        return json_response(shown, headers=ignored_header(unread_names(body)))
 
     @router.delete("/{conversation_id}", responses=answers(200, deletion("conversation.deleted")))
     async def delete_conversation(conversation_id: ConversationId, who: Deleter) -> Response:
@@ -238,11 +245,12 @@ class _Conversations:
         self._db = responses.engine.db
 
     async def added(self, who: Principal, body: JsonObject, *, begun: bool) -> tuple[list[JsonObject], list[str]]:
-        """The items of a body, as they are kept, and the names of their fields with which nothing is done. Raises as
-        `with_documents`, and InvalidRequest, which names an item that may not be added."""
+        """The items of a body, as they are kept, and the names of its fields, and theirs, with which nothing is done.
+        Raises as `with_documents`, and InvalidRequest, which names an item that may not be added."""
         async with with_documents(self._responses.bodies, self._responses.engine, body, who, "items") as noted:
-            given = checked(ConversationBody.model_validate, body, _TEXTS).items or ()
-        unread = unread_fields(given, "items")
+            asked = checked(ConversationBody.model_validate, body, _TEXTS)
+        given = asked.items or ()
+        unread = [*unread_names(asked), *unread_fields(given, "items")]
         items = await self._checked(who, given, begun=begun)
         kept = [{**_without_note(item), **({NOTED: noted[path]} if path in noted else {})} for path, item in items]
         return kept, unread

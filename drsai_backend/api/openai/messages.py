@@ -289,7 +289,9 @@ def unread_fields(said: Iterable[BaseModel], place: str) -> list[str]:
 
 
 def _as_told(names: Iterable[str]) -> list[str]:
-    return [re.sub(r"[^\w.-]", "?", name, flags=re.ASCII)[:_LONGEST] for name in [*dict.fromkeys(names)][:_MOST_NAMED]]
+    told = [*dict.fromkeys(names)][:_MOST_NAMED]
+    # Of a field without a name, the header would end in a space, which none may.
+    return [re.sub(r"[^\w.-]", "?", name, flags=re.ASCII)[:_LONGEST] or "?" for name in told]
 
 
 def unread_names(asked: BaseModel) -> list[str]:
