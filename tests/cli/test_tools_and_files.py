@@ -86,7 +86,7 @@ def test_files_are_stored_listed_read_and_deleted(typed: Typed, tmp_path: Path) 
     assert (row["file_id"], row["bytes"], row["purpose"]) == (file_id, len(content), "user_data")
     assert "notes.bin" in typed("files", "show", file_id, *of_ann).stdout
     other = typed("files", "download", file_id, "--user", "bob")
-    assert (other.wait(), "`drsai files list` shows" in other.stderr) == (1, True)
+    assert (other.wait(), "`drsai files list --user bob` shows" in other.stderr) == (1, True)
 
     refused = typed("files", "download", file_id, *of_ann)
     assert (refused.wait(), "notes.bin exists" in refused.stderr) == (1, True)

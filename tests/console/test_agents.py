@@ -234,3 +234,7 @@ async def test_what_is_typed_outlasts_a_look_at_another_tab(console: Console) ->
     await expect(editor).to_contain_text("You write briefly.")
     await page.get_by_role("button", name="Discard changes").click()
     await expect(editor).not_to_contain_text("briefly")
+    # Also what is no YAML, and cannot be stored.
+    await editor.fill("agents: [")
+    await page.get_by_role("button", name="Discard changes").click()
+    await expect(editor).not_to_contain_text("[")

@@ -119,7 +119,7 @@ def test_a_folder_and_a_line_add_it_and_without_them_nothing_is_left(
 def test_what_is_wrong_is_one_line(commands: Commands, tmp_path: Path) -> None:
     app = Application(commands, tmp_path / "app", "sqlite:///app.db")
     app.environment["DRSAI_EXTENSIONS"] = "notes:Notes"
-    text = "Error: notes cannot be imported: ModuleNotFoundError: No module named 'notes'\n"
+    text = "Error: DRSAI_EXTENSIONS: notes cannot be imported: ModuleNotFoundError: No module named 'notes'\n"
     for arguments in (["serve", "teams.py"], ["notes", "list"], ["db", "upgrade"]):
         assert app.run(*arguments, code=1) == text
 

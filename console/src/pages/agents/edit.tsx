@@ -46,7 +46,8 @@ export function EditDefinition({ stored, typed, onTyped, onSaved }: EditProps) {
   const [theirs, setTheirs] = useState<Definition | null>(null);
   const may = mayChange(visibility);
   const definition = valueOf(text);
-  const changed = definition !== null && !same(definition, stored.definition);
+  const asStored = same(definition, stored.definition);
+  const changed = definition !== null && !asStored;
   const put = async (expected: number) => {
     try {
       const body = { definition: definition as never, visibility, version: expected };
@@ -74,7 +75,7 @@ export function EditDefinition({ stored, typed, onTyped, onSaved }: EditProps) {
           <>
             {/^\s*#|\s#\s/m.test(text) && <span class="quiet">{t("agents.comments")}</span>}
             <span class="editing-do">
-              {changed && <Button onClick={() => onTyped(null)}>{t("agents.undo")}</Button>}
+              {!asStored && <Button onClick={() => onTyped(null)}>{t("agents.undo")}</Button>}
               <Button kind="primary" disabled={!changed} onClick={() => put(version)}>
                 {t("do.save")}
               </Button>
