@@ -6,6 +6,7 @@ from benchmarks.databases import Postgres, sqlite
 from benchmarks.measure import Block, Spent, alternate, timed
 from benchmarks.report import Section
 from benchmarks.served import Served
+from benchmarks.turns import stock_block
 
 LONG, LONGER = 1_000, 10_000
 _RUNS = 25
@@ -32,9 +33,13 @@ async def measure(postgres: Postgres | None, rounds: int, longer: int = LONGER, 
     section = Section(
         "Very long threads",
         f"A run on a thread of {longer:,} runs against one on a thread of {short:,}, both warm, in the same database. "
-        "Their contexts are unbounded, and AutoGen copies the list of their messages for each model call.",
+        "Their\ncontexts are unbounded, and AutoGen copies the list of their messages for each model call: its own "
+        "team, in memory,\nis the floor.",
         ("database", "longer ÷ long", "CPU", "ms: longer / long"),
     )
+    stock = [stock_block(each, _RUNS, stream=False) for each in (longer, short)]
+    floor = await alternate(stock[0], stock[1], rounds)
+    section.rows.append(("none: stock", str(floor), floor.cpu, floor.times))
     with sqlite() as url:
         await _measure(section, "SQLite", url, rounds, longer, short)
     if postgres is not None:
