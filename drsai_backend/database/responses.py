@@ -279,8 +279,8 @@ def _read(session: Session, key: int, name: str) -> JsonObject | None:
 
 def _write(session: Session, key: int, name: str, value: Mapping[str, object]) -> None:
     connection = session.connection()
-    connection.execute(sa.delete(_field).where(_field.c.thread_key == key, _field.c.name == name))
     row: dict[str, object] = {"thread_key": key, "name": name, "value": value}
     if connection.dialect.drsai_text_keys is not None:  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         row["tenant"] = connection.scalar(sa.select(thread.c.tenant).where(thread.c.id == key))
+    _clear_field.run(connection, row)
     insert_field.run(connection, row)
