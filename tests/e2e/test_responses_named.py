@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.api.bodies import png
 from tests.e2e.conftest import Serve, Service
 from tests.support.model_server import ModelServer
 
@@ -39,6 +41,25 @@ async def test_a_compaction_has_no_more_bytes_than_a_body(serve: Serve, model: M
     assert refused(await post(small, [fits, NEW, fits, NEW], path)) == (400, "input[2]")
     assert model.requests == []
     assert (await post(small, [fits, NEW], path)).status_code == 200
+
+
+async def test_a_compaction_holds_the_files_that_its_input_names(serve: Serve, model: ModelServer) -> None:
+    service = await serve(model_vision=True)
+    client = service.client
+    notes = await client.files.create(file=("notes.txt", b"Plan A"), purpose="user_data")
+    picture = await client.files.create(file=("red.png", base64.b64decode(png())), purpose="vision")
+    parts: Any = [
+        {"type": "input_file", "file_id": notes.id},
+        {"type": "input_image", "file_id": picture.id, "detail": "auto"},
+    ]
+    answer = await post(service, [{"role": "user", "content": parts}], "/v1/responses/compact")
+    assert answer.status_code == 200, answer.text
+    assert (await post(service, [*answer.json()["output"], NEW])).status_code == 200
+    shown = str(model.requests[-1].messages)
+    assert "Plan A" in shown
+    assert "data:image/png;base64," in shown
+    unknown = [{"role": "user", "content": [{"type": "input_file", "file_id": "file-unknown"}]}]
+    assert (await post(service, unknown, "/v1/responses/compact")).status_code == 404
 
 
 async def test_a_compaction_has_no_more_items_than_a_request(serve: Serve, model: ModelServer) -> None:

@@ -39,7 +39,7 @@ from drsai_backend.api.http.parameters import check_query
 from drsai_backend.api.openai.chat.endpoint import ChatExchange, ChatRoute, describe_answers
 from drsai_backend.api.openai.chat.inputs import parse_call
 from drsai_backend.api.openai.files.request_files import with_files
-from drsai_backend.api.openai.messages import is_heavy, unread_options
+from drsai_backend.api.openai.messages import ignored_header, is_heavy, unread_names, unread_options
 from drsai_backend.api.openai.route import Sender
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import DrSaiError, InvalidRequest
@@ -187,15 +187,17 @@ class CountTokensRoute(ChatRoute):
         ):
             await self._engine.check_name(who, body)
             counting = partial(_count, body)
-            model, count = await self._bodies.off_loop(counting) if is_heavy(body) else counting()
+            model, count, unread = await self._bodies.off_loop(counting) if is_heavy(body) else counting()
             await self._engine.check_team(who, model)
-        await json_response({"input_tokens": count})(scope, receive, send)
+        await json_response({"input_tokens": count}, headers=ignored_header(unread))(scope, receive, send)
 
 
-def _count(body: JsonObject) -> tuple[str, int]:
-    """The model that is asked, and the estimate."""
+def _count(body: JsonObject) -> tuple[str, int, list[str]]:
+    """The model that is asked, the estimate, and the fields with which nothing is done."""
     asked = checked(Prompt.model_validate, body, TEXTS)
-    said = translate_prompt(asked).body
+    made = translate_prompt(asked)
+    unread = [*unread_names(asked), *made.aside, *unread_options(asked, body)]
+    said = made.body
     messages: list[JsonObject] = said.get("messages", [])
     tools: list[JsonObject] = said.get("tools", [])
     tokens = TOKENS_PER_MESSAGE
@@ -207,7 +209,7 @@ def _count(body: JsonObject) -> tuple[str, int]:
         calls: list[JsonObject] = [call["function"] for call in message.get("tool_calls", ())]
         tokens += sum(estimate_text(call["name"]) + estimate_text(call["arguments"]) for call in calls)
     tokens += sum(estimate_text(json.dumps(tool["function"], ensure_ascii=False)) for tool in tools)
-    return asked.model, tokens
+    return asked.model, tokens, unread
 
 
 _Name = Annotated[str | None, Header(alias="X-Thread-Id", json_schema_extra=NAME_SCHEMA)]

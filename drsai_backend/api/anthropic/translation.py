@@ -125,6 +125,8 @@ def translate_prompt(asked: Prompt) -> Translation:
         made.body["tools"] = [tool for tool in tools if tool is not None]
     if asked.tool_choice is not None:
         _add_choice(made, asked.tool_choice, foreign)
+    if asked.thinking is not None and asked.thinking.budget_tokens is not None:
+        made.aside.append("thinking.budget_tokens")
     return made
 
 
@@ -147,8 +149,6 @@ def translate(asked: MessagesBody) -> Translation:
         if output.format is not None:
             form = {"name": "answer", "schema": output.format.schema_, "strict": True}
             wanted["response_format"] = {"type": "json_schema", "json_schema": form}
-    if asked.thinking is not None and asked.thinking.budget_tokens is not None:
-        made.aside.append("thinking.budget_tokens")
     made.body |= {name: value for name, value in wanted.items() if value is not None}
     return made
 

@@ -26,11 +26,11 @@ from drsai_backend.api.http.json import answers, deleted, deletion, dumps, json_
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ConversationId, ItemId, Limit, new_router
 from drsai_backend.api.openai.files.request_files import with_documents
-from drsai_backend.api.openai.messages import Wire, unread_fields, unread_names
+from drsai_backend.api.openai.messages import Wire, ignored_header, unread_fields, unread_names
 from drsai_backend.api.openai.responses.request.body import Metadata, SaidItem, SaidItems, User
 from drsai_backend.api.openai.responses.request.inputs import placed
 from drsai_backend.api.openai.responses.request.items import given_item
-from drsai_backend.api.openai.responses.request.parameters import ignored_header, not_included
+from drsai_backend.api.openai.responses.request.parameters import not_included
 from drsai_backend.api.openai.responses.routes import (
     PAGE_SCHEMA,
     AfterItem,

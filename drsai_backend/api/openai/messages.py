@@ -313,6 +313,11 @@ def unread_options(asked: BaseModel, body: Mapping[str, object]) -> list[str]:
     return _as_told(found) if found else []
 
 
+def ignored_header(names: Sequence[str]) -> dict[str, str]:
+    """Return the header that names fields; none, where there are none."""
+    return {"x-ignored-fields": ", ".join(names)} if names else {}
+
+
 def _unread_within(read: object, given: object, place: str) -> Iterator[str]:
     if isinstance(read, list):
         for each, one in zip(cast(list[object], read), as_list(given), strict=False):

@@ -232,6 +232,25 @@ async def test_tokens_are_counted(claude: Claude, model: ModelServer) -> None:
     assert model.requests == []
 
 
+async def test_a_count_names_what_it_does_nothing_with(claude: Claude) -> None:
+    client, _ = await claude()
+    text: Any = {"type": "text", "text": "Hi", "tone": "warm", "cache_control": {"type": "ephemeral"}}
+    asked: Any = {
+        "model": "assistant",
+        "messages": [{"role": "user", "content": [text]}],
+        "tools": [{"type": "bash_20250124", "name": "bash"}],
+        "thinking": {"type": "enabled", "budget_tokens": 1024, "depth": 3},
+        "extra_body": {"context_management": {"edits": [{"type": "clear"}]}},
+    }
+    counted = await client.messages.with_raw_response.count_tokens(**asked)
+    answered = await client.messages.with_raw_response.create(**asked, max_tokens=9)
+    names = counted.headers["x-ignored-fields"].split(", ")
+    assert sorted(names) == sorted(answered.headers["x-ignored-fields"].split(", "))
+    assert {"messages.content.tone", "tools[0] (bash_20250124)", "thinking.depth"} <= set(names)
+    plain: Any = {"model": "assistant", "messages": [{"role": "user", "content": "Hi"}], "cache_control": None}
+    assert "x-ignored-fields" not in (await client.messages.with_raw_response.count_tokens(**plain)).headers
+
+
 async def test_what_a_cache_had_and_got_is_told_apart(claude: Claude, model: ModelServer) -> None:
     client, _ = await claude()
     details = {"prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 3}}

@@ -33,13 +33,13 @@ from drsai_backend.api.http.json import ERROR_CONTENT, EVENTS, NO_MODEL, answers
 from drsai_backend.api.http.once import IdempotencyKey
 from drsai_backend.api.http.parameters import Limit, ResponseId, new_router
 from drsai_backend.api.joining import Web
-from drsai_backend.api.openai.messages import unread_names, unread_options
+from drsai_backend.api.openai.files.request_files import with_files
+from drsai_backend.api.openai.messages import ignored_header, unread_names, unread_options
 from drsai_backend.api.openai.responses.events import EventWriter, after, frames
 from drsai_backend.api.openai.responses.request.body import CompactBody, ResponseBody
 from drsai_backend.api.openai.responses.request.inputs import fingerprint_of, parse
 from drsai_backend.api.openai.responses.request.parameters import (
     SEARCH_RESULTS,
-    ignored_header,
     not_included,
     unread_input,
 )
@@ -226,8 +226,10 @@ def response_routes(responses: Responses, web: Web) -> APIRouter:
     async def compact_response(request: Request, caller: Chatter, user: NamedUser = None) -> Response:
         """Seal the items of `input` into one, which stands for them in later requests. No model is asked, and
         nothing is left out."""
-        async with bodies.read(request.scope, request.receive) as body:
-            who = acting(request, caller, user, body.get("user"))
+        async with (
+            bodies.read(request.scope, request.receive) as body,
+            with_files(bodies, responses.engine, body, who := acting(request, caller, user, body.get("user"))),
+        ):
             await responses.engine.check_name(who, body)
             asked = parse(CompactBody, body, responses.max_items)
             await responses.engine.check_team(who, asked.model)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal, TypeAlias
 
-from drsai_backend.api.openai.messages import unread_fields
+from drsai_backend.api.openai.messages import ignored_header, unread_fields
 from drsai_backend.api.openai.responses.request.body import InputBody, ResponseBody
 from drsai_backend.api.openai.responses.request.tools import hosted_tools, searched
 from drsai_backend.errors import InvalidRequest
@@ -94,11 +94,6 @@ def unread_input(asked: InputBody) -> list[str]:
 def not_included(include: Iterable[str]) -> dict[str, str]:
     """Return the header that says so where something is to be included that is not there."""
     return ignored_header(["include"] if set(include) - _HARMLESS else [])
-
-
-def ignored_header(names: Sequence[str]) -> dict[str, str]:
-    """Return the header that names fields; none, where there are none."""
-    return {"x-ignored-fields": ", ".join(names)} if names else {}
 
 
 def _response_format(asked: ResponseBody) -> JsonObject | None:
