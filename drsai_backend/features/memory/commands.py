@@ -60,14 +60,14 @@ def search(
     database_url: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find memories that fit a question, the best first, as agents are shown them."""
+    """Find memories that fit a question, the best first."""
     from drsai_backend.features.memory.recall import RecallOptions
     from drsai_backend.page import Page
 
     owner = _owner(tenant, user, shared=shared)
     with opened(database_url) as drsai:
         memory = _of(drsai)
-        found = drsai.wait_for(lambda: memory.search(owner, query, RecallOptions(top_k=limit)))
+        found = drsai.wait_for(lambda: memory.search(owner, query, RecallOptions(top_k=limit), all_scopes=True))
     for note in found.notes:
         make_console(stderr=True).print(f"[dim]{in_line(note)}[/]", soft_wrap=True)
     lists.show(Page(items=found.items), _print_found, as_json=as_json, empty="nothing like that is remembered")

@@ -153,6 +153,7 @@ class Memory(Extension):
         question: str,
         options: RecallOptions | None = None,
         *,
+        all_scopes: bool = False,
         on: date | None = None,
         thread: ThreadName | None = None,
     ) -> FoundMemories:
@@ -162,6 +163,7 @@ class Memory(Extension):
             owner: whose.
             question: what they are to be about.
             options: how many, and which.
+            all_scopes: those of every scope, whatever `options` says.
             on: the day on which it is asked, from which `last week` is seen; None: today, in UTC.
             thread: what is known in this thread, which may have been rewound; None: what is known.
 
@@ -170,7 +172,7 @@ class Memory(Extension):
         """
         given = options or recall.RecallOptions()
         # Of what is shared, each team has a scope of its own.
-        scopes = ("", given.scope) if owner.user_id or given.scope else None
+        scopes = None if all_scopes or not (owner.user_id or given.scope) else ("", given.scope)
         return await self._recaller.find({owner: scopes}, question, given, on=on, thread=thread)
 
     async def history(self, owner: Owner, memory_id: str) -> Sequence[MemoryInfo]:

@@ -46,6 +46,10 @@ _ID: Final[JsonObject] = {"type": "string", "pattern": ID}
 MemoryId = Annotated[str, Path(json_schema_extra=_ID)]
 Shared = Annotated[bool, Query(description="What all users of the tenant share, in place of one's own.")]
 InScope = Annotated[str | None, Query(pattern=SCOPE, description="Only those of this scope; empty: those for all.")]
+OrScope = Annotated[
+    str | None,
+    Query(pattern=SCOPE, description="Those of this scope and those for all, as agents are shown them. Default: all."),
+]
 OfKind = Annotated[MemoryKind | None, Query(description="Only those of this kind.")]
 At = Annotated[Moment | None, Query(description="Those that were current then, as 2026-03-01T00:00:00Z. Default: now.")]
 Versions = Annotated[
@@ -194,13 +198,13 @@ def memory_routes(memory: Memory, web: Web) -> APIRouter:
         who: Reader,
         query: Question,
         top_k: TopK = TOP_K,
-        scope: InScope = None,
+        scope: OrScope = None,
         on: On = None,
         shared: Shared = False,
     ) -> Response:
-        """What fits a question, the best first, as agents are shown it."""
+        """What fits a question, the best first."""
         options = RecallOptions(top_k=top_k, scope=scope or "")
-        found = await memory.search(_whose(who, shared=shared), query, options, on=on)
+        found = await memory.search(_whose(who, shared=shared), query, options, all_scopes=scope is None, on=on)
         items = [{**_object(each.memory), "score": each.score, "days_ago": each.days_ago} for each in found.items]
         return page_response(Page[JsonObject](items=items))
 

@@ -72,6 +72,25 @@ async def test_over_http(drsai: DrSai) -> None:
         assert (await http.get("/v1/memories")).json()["data"] == []
 
 
+async def test_a_search_without_a_scope_finds_those_of_all(drsai: DrSai) -> None:
+    memory = drsai.extension(Memory)
+    for scope in ("", "work", "home"):
+        await memory.add(ANN, NewMemory(text=f"The user drinks tea, {scope or 'always'}.", scope=scope))
+    transport = httpx.ASGITransport(drsai.app())
+    async with httpx.AsyncClient(transport=transport, base_url="http://test", params={"user": "ann"}) as http:
+
+        async def found(**query: str) -> set[str]:
+            answer = await http.get("/v1/memories/search", params={"query": "tea", **query})
+            assert answer.status_code == 200, answer.text
+            return {each["scope"] for each in answer.json()["data"]}
+
+        assert await found() == {"", "work", "home"}
+        assert await found(scope="work") == {"", "work"}
+        assert await found(scope="") == {""}
+    # As an agent without a scope is shown it.
+    assert {each.memory.scope for each in (await memory.search(ANN, "tea")).items} == {""}
+
+
 async def test_what_changes_by_its_importance_or_kind_keeps_who_said_it_and_when(drsai: DrSai) -> None:
     memory = drsai.extension(Memory)
     said = [Source(thread_id="t", run_id="r", seq=3, quote="I live in Porto.")]
