@@ -4,8 +4,8 @@ import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { api, data, online, refused, type Scope } from "./api";
 import { path } from "./route";
-import { may, me, problem, signOut } from "./session";
-import { SignIn } from "./sign-in";
+import { may, me, nameOf, problem, signOut } from "./session";
+import { SignIn, SignInAgain } from "./sign-in";
 import { theme, themes } from "./theme";
 import { Button, later, Loading, PageHead, Problem, Select, Toasts } from "./ui";
 import { choose, language, t, type Word } from "./words";
@@ -73,7 +73,6 @@ export function App() {
     if (problem.value === null) return <Loading />;
     return problem.value.status === 401 ? <SignIn /> : <Problem error={problem.value} retry={() => location.reload()} />;
   }
-  if (refused.value) return <SignIn />;
   const places = PLACES.filter(({ needs }) => may(...needs));
   const name = path.value[0];
   const current = name === undefined ? places[0] : places.find((each) => each.name === name);
@@ -91,12 +90,13 @@ export function App() {
       <Menu places={places} current={current} />
       <main id="main" tabIndex={-1}>
         {!online.value && (
-          <p class="offline" role="alert">
+          <p class="notice" role="alert">
             {t("app.offline")}
           </p>
         )}
+        {refused.value && <SignInAgain />}
         {current ? (
-          <current.Page key={current.name} />
+          <current.Page key={`${current.name} ${nameOf(me.value)}`} />
         ) : (
           <div class="page">
             <PageHead title={t("app.notFound")} />

@@ -1,6 +1,6 @@
 /** Who asks, and what they may do. */
 import { computed, signal } from "@preact/signals";
-import { api, ApiError, data, refused, type Me, type Scope } from "./api";
+import { admit, api, ApiError, data, sendOnce, type Me, type Scope } from "./api";
 import { forget, recall, remember } from "./api/keyring";
 
 export const me = signal<Me | null>(null);
@@ -13,14 +13,22 @@ export function may(...needed: Scope[]): boolean {
   return needed.every((scope) => scopes.value.has(scope));
 }
 
-async function load(known?: () => Promise<void>): Promise<void> {
+/** Whether two are the same person: what one of them has begun, the other may go on with. */
+export const nameOf = (of: Me | null) => JSON.stringify([of?.tenant, of?.user]);
+
+async function load(token?: string, remembered = false): Promise<void> {
   try {
-    const found = await data(api.GET("/v1/me"));
-    await known?.();
+    const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
+    const found = await data(api.GET("/v1/me", { headers, fetch: sendOnce }));
+    if (token !== undefined) {
+      forget();
+      await remember(token, remembered);
+    }
+    const isSame = nameOf(found) === nameOf(me.value);
     me.value = found;
-    problem.value = refused.value = null;
+    problem.value = null;
+    admit(isSame);
   } catch (error) {
-    me.value = null;
     problem.value = error as ApiError;
   }
 }
@@ -31,15 +39,13 @@ export async function begin(): Promise<void> {
   await load();
 }
 
-/** Sign in. The key is kept only if the server knows it, and before the page says so: a reload would ask for it again. */
-export async function signIn(token: string, remembered: boolean): Promise<void> {
-  await remember(token, false);
-  await load(() => remember(token, remembered));
-  if (me.value === null) forget();
-}
+/** Sign in, or again: by a key, or by the application's own login. The key is kept only if the server knows it, and
+ * before the page says so: a reload would ask for it again. */
+export const signIn = load;
 
 export function signOut(): void {
   forget();
   me.value = null;
+  admit(false);
   void load();
 }

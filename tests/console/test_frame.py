@@ -116,14 +116,56 @@ async def test_a_browser_that_keeps_nothing_shows_the_page(console: Console) -> 
     await expect(page.get_by_text("没有这个页面。")).to_be_visible()
 
 
-async def test_a_key_that_was_revoked_says_so(opened: Open) -> None:
+async def test_who_signs_in_again_goes_on_with_what_they_were_doing(opened: Open) -> None:
     console = await opened(auth="required")
     made = await console.drsai.keys.create(Owner("default", "ann"), ["user"])
-    page = await console.enter("nowhere", made.key.get_secret_value())
+    again = await console.drsai.keys.create(Owner("default", "ann"), ["user"])
+    await console.drsai.user("ann").run("assistant", "Hello!", thread_id="t")
+    page = await console.enter("chat/t", made.key.get_secret_value())
+    field = page.get_by_role("textbox", name="Message")
+    await field.fill("A long message")
     await console.drsai.keys.revoke("default", made.info.key_id)
-    await page.get_by_role("link", name="Runs").click()
-    await expect(page.get_by_label("API key or token")).to_be_visible()
-    await expect(page.get_by_role("alert")).to_contain_text("not valid here")
+    dialog = page.get_by_role("dialog", name="Sign in")
+    await expect(dialog.get_by_role("alert")).to_contain_text("not valid here")
+    # What is typed at this moment does not become the key.
+    await page.keyboard.type("and on")
+    await expect(dialog.get_by_label("API key or token")).to_have_value("")
+    await console.is_accessible()
+    await page.keyboard.press("Escape")
+    await expect(field).to_have_value("A long message")
+    await field.press("Enter")
+    await expect(page.get_by_role("article")).to_have_count(3)
+    await page.locator("#main").get_by_role("button", name="Sign in").click()
+    for token in ("sk-wrong", again.key.get_secret_value()):
+        await expect(dialog.get_by_role("alert")).to_contain_text("not valid here")
+        await dialog.get_by_label("API key or token").fill(token)
+        await dialog.get_by_role("button", name="Sign in").click()
+    await expect(dialog).to_have_count(0)
+    await expect(page.get_by_role("article")).to_have_count(4)
+    await expect(page.get_by_role("article").nth(2)).to_contain_text("A long message")
+    # The list of chats and the events of this one are followed with the new key as well.
+    await field.fill("Another")
+    await field.press("Enter")
+    await expect(page.get_by_role("article")).to_have_count(6)
+
+
+async def test_nothing_of_a_user_is_done_as_another_who_signs_in_after_them(opened: Open) -> None:
+    console = await opened(auth="required")
+    made = await console.drsai.keys.create(Owner("default", "ann"), ["user"])
+    other = await console.drsai.keys.create(Owner("default", "bob"), ["user"])
+    page = await console.enter("chat", made.key.get_secret_value())
+    await page.get_by_role("textbox", name="Message").fill("A secret of hers")
+    await console.drsai.keys.revoke("default", made.info.key_id)
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await page.get_by_role("textbox", name="Message").press("Enter")
+    await page.locator("#main").get_by_role("button", name="Sign in").click()
+    await page.get_by_role("dialog").get_by_label("API key or token").fill(other.key.get_secret_value())
+    await page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_text("bob, tenant default")).to_be_visible()
+    await expect(page.get_by_role("textbox", name="Message")).to_have_value("")
+    await expect(page.get_by_text("No chats yet")).to_be_visible()
+    assert (await console.drsai.user("bob").list_threads()).items == []
 
 
 async def test_what_a_button_met_is_told_in_the_language_of_the_page(opened: Open) -> None:

@@ -10,8 +10,15 @@ export const root = new URL("..", document.baseURI).href.replace(/\/$/, "");
 
 /** Whether the last request reached the server. */
 export const online = signal(true);
-/** Whether the server wants a key, or another one. */
+/** Why whoever is signed in must sign in again; null: they need not. */
 export const refused = signal<ApiError | null>(null);
+let waiting: ((again: boolean) => void)[] = [];
+
+/** End the wait of what was refused: it is asked `again`, where the same user has signed in, or fails. */
+export function admit(again: boolean): void {
+  refused.value = null;
+  for (const go of waiting.splice(0)) go(again);
+}
 
 /** What a server said instead of an answer. `status` is 0 where it said nothing. */
 export class ApiError extends Error {
@@ -42,10 +49,9 @@ async function errorOf(response: Response): Promise<ApiError> {
   );
 }
 
-/** Fetch `input` as whoever is signed in. Throws ApiError for every answer that is none. */
-export async function send(input: Request): Promise<Response> {
-  const token = key.value;
-  if (token !== null) input.headers.set("authorization", `Bearer ${token}`);
+/** Fetch `input`, as whoever is signed in where it does not say who asks. Throws ApiError for every answer that is none. */
+export async function sendOnce(input: Request): Promise<Response> {
+  if (key.value !== null && !input.headers.has("authorization")) input.headers.set("authorization", `Bearer ${key.value}`);
   let response: Response;
   try {
     response = await fetch(input);
@@ -56,9 +62,22 @@ export async function send(input: Request): Promise<Response> {
   }
   online.value = true;
   if (response.ok) return response;
-  const error = await errorOf(response);
-  if (error.status === 401 && token === key.value) refused.value = error;
-  throw error;
+  throw await errorOf(response);
+}
+
+/** The same for whoever is known. Where their key has expired, it waits until they have signed in again, and asks anew:
+ * a refused request has done nothing. */
+export async function send(input: Request): Promise<Response> {
+  for (;;) {
+    const token = key.value;
+    try {
+      return await sendOnce(input.clone());
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status !== 401 || token !== key.value) throw error;
+      refused.value = error;
+      if (!(await new Promise<boolean>((go) => waiting.push(go)))) throw error;
+    }
+  }
 }
 
 /** The API, typed by its OpenAPI document: `await data(api.GET("/v1/runs/{run_id}", { params: { path: { run_id } } }))`. */

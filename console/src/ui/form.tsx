@@ -86,12 +86,14 @@ interface DialogButtonProps {
   /** Which of the things below each other it is about. */
   of?: string | number;
   wide?: boolean;
+  /** It opens by itself, once. */
+  opened?: boolean;
   onClosed?: () => void;
 }
 
 /** A button that opens a dialog. */
-export function DialogButton({ children, title, text = title, of, kind = of === undefined ? "plain" : "ghost", wide = false, onClosed }: DialogButtonProps) {
-  const [open, setOpen] = useState(false);
+export function DialogButton({ children, title, text = title, of, kind = of === undefined ? "plain" : "ghost", wide = false, opened = false, onClosed }: DialogButtonProps) {
+  const [open, setOpen] = useState(opened);
   const close = () => (setOpen(false), onClosed?.());
   return (
     <>
