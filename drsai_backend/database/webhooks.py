@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.backends.prepared import Prepared, Step
 from drsai_backend.database.owned import owned_by
-from drsai_backend.database.runs.statements import expires_of, now_of, run, thread
+from drsai_backend.database.runs.statements import expires_of, insert_row, now_of, run, thread
 from drsai_backend.datamodel import ApiKey, RunStatus, RunWebhook, UTCDateTime, WebhookDelivery, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import TooManyWebhooks
@@ -46,6 +46,7 @@ LOOKED_AT: Final = 1000
 webhook = table_of(RunWebhook)
 delivery = table_of(WebhookDelivery)
 _key = table_of(ApiKey)
+_insert_webhook = Prepared(lambda _: insert_row(webhook, "id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,8 @@ class Due:
 # --- asked for, and raised ---------------------------------------------------------------------------------------
 
 
-def want_events(session: Session, thread_key: int, run_id: str, wanted: Wanted) -> None:
-    """Note that the ends of a new run are to be told, if its request or its key says where.
+def wanting(session: Session, thread_key: int, run_id: str, wanted: Wanted) -> Sequence[Step]:
+    """Return the statement which notes that the ends of a new run are to be told, if its request or its key says where.
 
     Raises:
         TooManyWebhooks: too many events of who asks are on their way.
@@ -101,11 +102,12 @@ def want_events(session: Session, thread_key: int, run_id: str, wanted: Wanted) 
     if url is None and wanted.key_id is not None:
         of_key = sa.select(_key.c.webhook_url).where(_key.c.tenant == tenant, _key.c.key_id == wanted.key_id)
         url = connection.execute(of_key).scalar()
-    if url is not None:
-        _check_pending(connection, wanted)
-        row = {"thread_key": thread_key, "run_id": run_id, **wanted.asked_by._asdict()}
-        rest = {"subscriber": wanted.subscriber, "kind": wanted.kind, "url": url}
-        connection.execute(sa.insert(webhook).values(**row, **rest, endpoint=endpoint_of(url)))
+    if url is None:
+        return ()
+    _check_pending(connection, wanted)
+    row = {"thread_key": thread_key, "run_id": run_id, **wanted.asked_by._asdict()}
+    rest = {"subscriber": wanted.subscriber, "kind": wanted.kind, "url": url, "endpoint": endpoint_of(url)}
+    return [(_insert_webhook, {**row, **rest})]
 
 
 def _check_pending(connection: sa.Connection, wanted: Wanted) -> None:

@@ -157,7 +157,8 @@ async def test_what_is_taken_is_locked_for_no_longer_than_a_round_trip(
     for more in ({"thread_id": None}, {"thread_id": "t"}, {"thread_id": "t"}):
         assert (await asked.chat(model="pair", **more)).status_code == 200
     response = None
-    for more in ({}, {}, {"background": True}):
+    background = {"background": True}
+    for more in ({}, {}, background, {**background, "previous_response_id": None}):
         body = {"model": "pair", "input": "Hello", "previous_response_id": response, **more}
         made = (await asked.http.post("/v1/responses", json=body)).json()
         response = made["id"]

@@ -5,7 +5,7 @@ Synchronous functions of a `Session`, to be run by `Database.write` and `Databas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, cast
@@ -13,7 +13,7 @@ from typing import Final, cast
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.backends.prepared import Charge, Prepared, Step, due, run_guarded
+from drsai_backend.database.backends.prepared import Charge, Due, Prepared, Step, due, run_guarded
 from drsai_backend.database.hooks import NO_HOOKS, EndedRun, Hooks
 from drsai_backend.database.owned import of_thread
 from drsai_backend.database.runs import statements
@@ -21,7 +21,7 @@ from drsai_backend.database.runs.reads import QueuedRow, ThreadHead, key_of, rea
 from drsai_backend.database.runs.statements import expires_of, now_of, queue, run, thread
 from drsai_backend.database.runs.steps import read_steps, step_writes
 from drsai_backend.database.runs.values import Lease, Progress, StepRow, StoredInput, StoredWithRequest
-from drsai_backend.database.webhooks import Wanted, raising, want_events
+from drsai_backend.database.webhooks import Wanted, raising, wanting
 from drsai_backend.datamodel import RunStatus, utcnow
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText
 from drsai_backend.datamodel.encrypted import texts_of
@@ -150,51 +150,64 @@ def enqueue(
     now = new.at
     if key is None and (not anyway or (new.principal or {}).get("user_id", name.user_id) != name.user_id):
         return None
+    insert: Step | None = None
+    dues = due(new.charges, key or 0, new.run_id) if new.charges else ()
+    common: dict[str, object] = {"created_at": now, "updated_at": now, "version": SCHEMA_VERSION, **name._asdict()}
     if key is None:
-        _charge(connection, 0, new)
-        key = connection.execute(
-            sa.insert(thread)
-            .values(created_at=now, updated_at=now, version=SCHEMA_VERSION, **name._asdict())
-            .values(status=RunStatus.CREATED, revision=0, last_seq=0, turn=0, journal_debt=0, epoch=0, queued=1)
-            .returning(thread.c.id)
-        ).scalar_one()
+        key, insert, dues = insert_with_key(connection, statements.insert_waiting, common, dues)
+    row = {**common, "thread_key": key, "run_id": new.run_id}
     waiting: dict[str, object] = {
-        "created_at": now,
-        "thread_key": key,
-        "run_id": new.run_id,
+        **row,
         "policy": new.policy,
         "request": new.request,
         "api_key": new.api_key,
         "on_question": "answer" if anyway and status is RunStatus.AWAITING_INPUT else new.on_question,
-        "tenant": name.tenant,
     }
-    statements.insert_queued.run(connection, waiting)
-    connection.execute(
-        sa.insert(run)
-        .values(created_at=now, updated_at=now, started_at=now, version=SCHEMA_VERSION)
-        .values(run_id=new.run_id, thread_key=key, team=new.team, status=RunStatus.CREATED, attempt=1)
-        .values(idempotency_key=new.idempotency_key, fingerprint=new.fingerprint, background=new.background)
-        .values(first_seq=0, last_seq=0, epoch=0, request_id=new.request_id, principal=new.principal)
-    )
-    for statement, row in new.audit:
-        statement.run(connection, row)
+    created: dict[str, object] = {
+        **row,
+        "team": new.team,
+        "status": RunStatus.CREATED,
+        "attempt": 1,
+        "started_at": now,
+        "first_seq": 0,
+        "last_seq": 0,
+        "epoch": 0,
+        "idempotency_key": new.idempotency_key,
+        "fingerprint": new.fingerprint,
+        "background": new.background,
+        "request_id": new.request_id,
+        "principal": new.principal,
+    }
+    steps: list[Step] = [(statements.insert_queued, waiting), (statements.insert_created, created), *new.audit]
     if new.wanted is not None:
-        want_events(session, key, new.run_id, new.wanted)
+        steps += wanting(session, key, new.run_id, new.wanted)
     if new.also is not None:
         head = None if found is None else read_head_of(session, key)
         also, stored = new.also
-        stored = stored._replace(key=key, head=head and replace(head, queued=head.queued - 1))
-        run_guarded(connection, None, also(session, stored))
-    if found is not None:
-        _charge(connection, key, new)
+        steps += also(session, stored._replace(key=key, head=head and replace(head, queued=head.queued - 1)))
+    # At once, as what is charged locks what everybody of the same tenant is.
+    run_guarded(connection, insert, steps, dues=dues)
     return key
 
 
-def _charge(connection: sa.Connection, key: int, new: NewInput) -> None:
-    """Take what an input is charged. That locks what everybody of the same tenant is charged: it is the last thing,
-    but before a thread is made, as where a run begins on it: else two that make it would wait for each other."""
-    if new.charges:
-        run_guarded(connection, None, (), dues=due(new.charges, key, new.run_id))
+def insert_with_key(
+    connection: sa.Connection, insert: Prepared, values: Mapping[str, object], dues: Sequence[Due]
+) -> tuple[int, Step | None, Sequence[Due]]:
+    """Have a thread inserted by a statement that takes its `id` on PostgreSQL, and returns it elsewhere. Returns its
+    key, and of its insertion and the charges what is still to be done, with what names the key.
+
+    Raises:
+        DrSaiError: a charge is refused.
+    """
+    if connection.dialect.name != "postgresql":
+        keyed = run_guarded(connection, (insert, values), (), dues=dues)
+        assert keyed is not None
+        return keyed[0], None, ()
+    # What is to be stored names the key. It is fetched first: between two writes of the transaction, while the process
+    # does something else, everybody would wait who is charged for the same tenant.
+    keyed = run_guarded(connection, (statements.next_key, {}), (), is_last=True)
+    assert keyed is not None
+    return keyed[0], (insert, {**values, "id": keyed[0]}), dues
 
 
 def queued_inputs(

@@ -82,7 +82,8 @@ def lease_ends(dialect: str) -> sa.ColumnElement[datetime]:
     return sa.func.coalesce(of_holder.correlate(thread).scalar_subquery(), ends)
 
 
-def _insert(table: sa.Table, *left_out: str) -> sa.Insert:
+def insert_row(table: sa.Table, *left_out: str) -> sa.Insert:
+    """Return the statement that inserts a row of all columns but some, by their names."""
     columns = [column for column in table.c if column.name not in left_out]
     return sa.insert(table).values({column.name: sa.bindparam(column.name, type_=column.type) for column in columns})
 
@@ -103,6 +104,15 @@ def insert_thread(dialect: str) -> sa.ClauseElement:
     return statement.values(lease_expires_at=expires_of(dialect)).returning(
         thread.c.control if has_key else thread.c.id
     )
+
+
+@Prepared
+def insert_waiting(dialect: str) -> sa.ClauseElement:
+    """A thread on which nothing has run and one input waits; with its `id` as `insert_thread`."""
+    names = (*NAME, "created_at", "updated_at", "version", *(["id"] if dialect == "postgresql" else []))
+    statement = sa.insert(thread).values({name: sa.bindparam(name, type_=thread.c[name].type) for name in names})
+    fresh = dict.fromkeys(("revision", "last_seq", "turn", "journal_debt", "epoch"), 0)
+    return statement.values(status=RunStatus.CREATED, queued=1, **fresh).returning(thread.c.id)
 
 
 next_key: Final = Prepared(lambda _: sa.text("SELECT nextval(pg_get_serial_sequence('thread', 'id')) AS id"))
@@ -285,15 +295,17 @@ def join(_: str) -> sa.ClauseElement:
 
 _RARE = ("background", "retries", "retry_turn", "deadline", "error_message", "stop_reason", "stop_code", "finish")
 _LATER = ("ending", "turns", "seconds", "usage_before", "told", "waits_in", "waits_for", "point", "calls", "definition")
-insert_run = Prepared(lambda _: _insert(run, "id", "finished_at", "joined", *_LATER, *_RARE))
+insert_run = Prepared(lambda _: insert_row(run, "id", "finished_at", "joined", *_LATER, *_RARE))
 _UNSAID = ("answers", "usage", "limits", "principal", *_LATER, *_RARE)
-insert_joined = Prepared(lambda _: _insert(run, "id", *_UNSAID))
-insert_message = Prepared(lambda _: _insert(message, "id", "message_meta"))
-insert_entry = Prepared(lambda _: _insert(journal))
-insert_step = Prepared(lambda _: _insert(step))
-insert_snapshot = Prepared(lambda _: _insert(snapshot))
-insert_field = Prepared(lambda _: _insert(field))
-insert_queued = Prepared(lambda _: _insert(queue, "id"))
+insert_joined = Prepared(lambda _: insert_row(run, "id", *_UNSAID))
+_BEGUN = ("finished_at", "joined", "answers", "usage", "limits", *_LATER, *_RARE[1:])
+insert_created = Prepared(lambda _: insert_row(run, "id", *_BEGUN))
+insert_message = Prepared(lambda _: insert_row(message, "id", "message_meta"))
+insert_entry = Prepared(lambda _: insert_row(journal))
+insert_step = Prepared(lambda _: insert_row(step))
+insert_snapshot = Prepared(lambda _: insert_row(snapshot))
+insert_field = Prepared(lambda _: insert_row(field))
+insert_queued = Prepared(lambda _: insert_row(queue, "id"))
 dequeue = Prepared(
     lambda _: sa.delete(queue).where(queue.c.run_id == sa.bindparam("run"), queue.c.thread_key == sa.bindparam("key"))
 )

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from drsai_backend.database.backends.prepared import Step, due, run_guarded
 from drsai_backend.database.hooks import NO_HOOKS, EndedRun, Hooks
 from drsai_backend.database.runs import statements
-from drsai_backend.database.runs.commands import drop_queued, queued_inputs
+from drsai_backend.database.runs.commands import drop_queued, insert_with_key, queued_inputs
 from drsai_backend.database.runs.reads import read_head, read_head_of
 from drsai_backend.database.runs.statements import ahead, thread
 from drsai_backend.database.runs.steps import step_writes
@@ -74,16 +74,8 @@ def begin_run(session: Session, begin: FirstWrite) -> Lease:
     if head is None:
         fresh = {"revision": 1, "last_seq": last_seq, "turn": 0, "journal_debt": 0, "epoch": 1}
         values = {**common, **fresh, "title": begin.title, "lease_owner": begin.owner}
-        if connection.dialect.name == "postgresql":
-            # What is to be stored names the key. It is fetched first: between two writes of the transaction, while the
-            # process does something else, everybody would wait who is charged for the same tenant.
-            keyed = run_guarded(connection, (statements.next_key, {}), (), is_last=True)
-            assert keyed is not None
-            guard = statements.insert_thread, {**values, "id": keyed[0]}
-        else:
-            keyed, dues = run_guarded(connection, (statements.insert_thread, values), (), dues=dues), ()
-            assert keyed is not None
-        lease = Lease(keyed[0], *names, 1, begin.owner, 0, last_seq)
+        key, guard, dues = insert_with_key(connection, statements.insert_thread, values, dues)
+        lease = Lease(key, *names, 1, begin.owner, 0, last_seq)
     else:
         lease = Lease(head.key, *names, head.epoch + 1, begin.owner, head.turn, last_seq)
         guard = (
