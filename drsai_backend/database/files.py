@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import sqlalchemy as sa
 from pydantic import BaseModel, Field
@@ -50,6 +50,13 @@ class FileInfo(BaseModel):
     bytes: int
     created_at: datetime
     expires_at: datetime | None = Field(default=None, description="When it is deleted; null: it is kept.")
+
+
+class Expired(NamedTuple):
+    """The place of a file in the order in which the time of files is over."""
+
+    over_at: datetime
+    key: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,20 +252,29 @@ def delete_file(
         _remove(session, owner, row, actor, hooks)
 
 
-def delete_expired(session: Session, actor: Actor, limit: int = _EXPIRED, hooks: Hooks = NO_HOOKS) -> int:
-    """Delete up to `limit` files whose time is over, and return how many; `hooks` are told, and may keep one."""
-    connection, c, over, count = session.connection(), _file.c, _file.c.expires_at <= utcnow(), 0
-    whose = sa.select(c.tenant, c.user_id).where(over).order_by(c.tenant, c.user_id).limit(limit)
-    for owner in dict.fromkeys(Owner(*each) for each in connection.execute(whose)):
+def delete_expired(
+    session: Session, actor: Actor, hooks: Hooks = NO_HOOKS, after: Expired | None = None, limit: int = _EXPIRED
+) -> tuple[int, Expired | None]:
+    """Delete those of the next `limit` files behind `after` whose time is over; `hooks` are told, and may keep one.
+
+    Returns:
+        How many, and what the next call is given as `after`; None: there are none behind it.
+    """
+    connection, c, place = session.connection(), _file.c, (_file.c.expires_at, _file.c.id)
+    terms = [c.expires_at <= utcnow()]
+    if after is not None:
+        terms.append(sa.tuple_(*place) > sa.tuple_(sa.literal(after.over_at, c.expires_at.type), after.key))
+    found = connection.execute(sa.select(*place, c.tenant, c.user_id).where(*terms).order_by(*place).limit(limit)).all()
+    count, keys = 0, [row.id for row in found]
+    for owner in sorted({Owner(row.tenant, row.user_id) for row in found}):
         # Before their rows, as whoever deletes the user has it: a file may be gone by then, or is kept.
         alone(session, *owner)
-        theirs = sa.select(_file).where(*owned_by(_file, owner), over).limit(limit - count)
-        rows = connection.execute(theirs).mappings().all()
-        for row in rows:
+        theirs = sa.select(_file).where(*owned_by(_file, owner), c.id.in_(keys), c.expires_at <= utcnow())
+        for row in connection.execute(theirs).mappings().all():
             with apart(session, "a file whose time is over is kept", file_id=row["file_id"]):
                 _remove(session, owner, row, actor, hooks)
                 count += 1
-    return count
+    return count, Expired(found[-1].expires_at, found[-1].id) if len(found) == limit else None
 
 
 def give_up_old(session: Session, older_than: timedelta, limit: int = _BATCH) -> int:

@@ -255,11 +255,13 @@ class Files:
 
     async def sweep(self, *, abandoned: timedelta = ABANDONED) -> int:
         """Delete what expired, uploads that nobody continues, and what the folder has of neither. Returns how many."""
-        count = 0
         expired = partial(rows.delete_expired, actor=PROGRAM, hooks=self._hooks)
-        for work in (expired, partial(rows.give_up_old, older_than=abandoned)):
-            while gone := await self.database.write(work):
-                count += gone
+        count, after = await self.database.write(expired)
+        while after is not None:
+            gone, after = await self.database.write(partial(expired, after=after))
+            count += gone
+        while gone := await self.database.write(partial(rows.give_up_old, older_than=abandoned)):
+            count += gone
         if self.folder is not None:
             tokens = iter(await asyncio.to_thread(list[str], self.folder.tokens()))
             while part := [*islice(tokens, 500)]:

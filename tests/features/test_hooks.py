@@ -292,12 +292,15 @@ async def test_an_extension_that_keeps_a_file_whose_time_is_over_keeps_no_other(
     extended: Extended, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     drsai = await extended({"crew": Crew()}, Outside)
-    made = [await drsai.files.create(owner, "x.txt", b"x") for owner in (ANN, ANN, Owner("acme", "bob"))]
+    # More than one transaction deletes: they are passed over.
+    held = {(await drsai.files.create(ANN, f"{at}.txt", b"x")).file_id for at in range(12)}
+    for owner in (ANN, Owner("acme", "bob"), Owner("acme", "aaa")):
+        await drsai.files.create(owner, "x.txt", b"x")
     over = sa.update(table_of(StoredFile)).values(expires_at=utcnow() - timedelta(hours=1))
     await drsai.database.write(lambda session: session.connection().execute(over).rowcount)
-    monkeypatch.setattr(Outside, "holds", {made[0].file_id})
+    monkeypatch.setattr(Outside, "holds", held)
     await drsai.engine.prune()
-    assert [row.file_id for row in await drsai.db.get(StoredFile)] == [made[0].file_id]
+    assert {row.file_id for row in await drsai.db.get(StoredFile)} == held
     assert "it is away" in caplog.text
     monkeypatch.setattr(Outside, "holds", set[str]())
     await drsai.engine.prune()
