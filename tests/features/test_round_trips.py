@@ -154,10 +154,11 @@ async def test_what_is_taken_is_locked_for_no_longer_than_a_round_trip(
     """Whoever is charged for the same tenant would wait for the process."""
     on = {**ON, "memory": memory, "memory_model": "gpt-4o-mini", "sweep_seconds": 0.05}
     asked = asking(await make({"pair": pair}, resume_by_history=False, **on), key_id=KEY)
-    for more in ({"thread_id": None}, {"thread_id": "t"}, {"thread_id": "t"}):
+    chats: tuple[dict[str, Any], ...] = ({"thread_id": None}, {"thread_id": "t"}, {"thread_id": "t"})
+    for more in chats:
         assert (await asked.chat(model="pair", **more)).status_code == 200
     response = None
-    background = {"background": True}
+    background: dict[str, Any] = {"background": True}
     for more in ({}, {}, background, {**background, "previous_response_id": None}):
         body = {"model": "pair", "input": "Hello", "previous_response_id": response, **more}
         made = (await asked.http.post("/v1/responses", json=body)).json()
