@@ -12,7 +12,7 @@ from drsai_backend.lazily import lazily
 if TYPE_CHECKING:
     from drsai_backend.search.base import Entry, Found, Hit, Index, Mode, Query
     from drsai_backend.search.embedding import Embedder
-    from drsai_backend.search.filters import Filter, parse_filter
+    from drsai_backend.search.filters import NOT_EXACT, Filter, is_exact, parse_filter
     from drsai_backend.search.hnsw import speed_up
     from drsai_backend.search.indexes import (
         Prepared,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from drsai_backend.search.search import Search
 
 __all__ = [
+    "NOT_EXACT",
     "Embedder",
     "Entry",
     "Filter",
@@ -44,6 +45,7 @@ __all__ = [
     "create_index",
     "drop_index",
     "find_index",
+    "is_exact",
     "parse_filter",
     "prepare",
     "read_entries",
@@ -59,7 +61,7 @@ __getattr__ = lazily(
     {
         "base": "Entry Found Hit Index Mode Query",
         "embedding": "Embedder",
-        "filters": "Filter parse_filter",
+        "filters": "Filter is_exact NOT_EXACT parse_filter",
         "hnsw": "speed_up",
         "indexes": "add create_index drop_index find_index prepare Prepared read_entries remove remove_family "
         "sample set_attributes",

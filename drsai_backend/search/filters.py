@@ -28,6 +28,9 @@ from drsai_backend.json_types import JsonObject
 
 MAX_PARTS: Final = 200
 """Comparisons and compounds of a filter."""
+EXACT: Final = 2**53 - 1
+"""The largest number that is the same everywhere: larger ones are rounded by clients and by one of the databases."""
+NOT_EXACT: Final = f"numbers may be from -{EXACT} to {EXACT}, where they are exact: write a larger one as a text"
 
 Value: TypeAlias = StrictBool | StrictInt | StrictFloat | Annotated[str, StringConstraints(max_length=512, strict=True)]
 _ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
@@ -54,6 +57,9 @@ class Comparison(_Strict):
     def _takes_its_value(self) -> Comparison:
         if isinstance(self.value, list) != (self.type in ("in", "nin")):
             raise ValueError(f"`{self.type}` takes {'a list' if self.type in ('in', 'nin') else 'no list'}")
+        for value in self.value if isinstance(self.value, list) else (self.value,):
+            if isinstance(value, int) and not is_exact(value):
+                raise ValueError(NOT_EXACT)
         return self
 
 
@@ -67,6 +73,11 @@ class Compound(_Strict):
 Filter: TypeAlias = Comparison | Compound
 Part: TypeAlias = Annotated[Filter, Field(discriminator="type")]
 _filter: Final[TypeAdapter[Filter]] = TypeAdapter(Part)
+
+
+def is_exact(value: object) -> bool:
+    """Whether a value is no number, or one that is the same everywhere."""
+    return not isinstance(value, int | float) or abs(value) <= EXACT
 
 
 def parse_filter(value: object, param: str = "filters") -> Filter | None:

@@ -132,7 +132,7 @@ class Knowledge(ForAgents):
         Raises:
             NotFound: there is no such store, or no such file.
             Conflict: the store has as many files as it may.
-            InvalidRequest: its time is over.
+            InvalidRequest: its time is over, or a number among the attributes is not exact (beyond 2**53 - 1).
         """
         return await self._act(partial(rows.attach, owner=owner, store_id=store_id, files=files))
 
@@ -182,7 +182,7 @@ class Knowledge(ForAgents):
                 return found
 
     async def set_attributes(self, owner: Owner, store_id: str, file_id: str, attributes: Attributes) -> StoreFile:
-        """Change what filters look at. Raises NotFound, and InvalidRequest: the time of the store is over."""
+        """Change what filters look at. Raises NotFound, and InvalidRequest as `attach`."""
         change = partial(rows.set_file_attributes, owner=owner, store_id=store_id, file_id=file_id)
         return await self._act(partial(change, attributes=attributes))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import openai
@@ -69,6 +70,39 @@ async def test_filters_look_at_attributes_as_they_are_now(client: openai.AsyncOp
     assert await found(client, store, "fee", filters=both) == ["a.txt"]
     with pytest.raises(openai.BadRequestError, match="filters"):
         await found(client, store, "fee", filters={"type": "like", "key": "year", "value": 1})
+
+
+async def test_numbers_that_are_not_exact_are_refused(client: openai.AsyncOpenAI, filled: Filled) -> None:
+    store, ids = await filled({"a.txt": "The sun shines."}, year={"a.txt": 2026})
+    most, files = 2**53 - 1, client.vector_stores.files
+    changed = await files.update(
+        ids["a.txt"], vector_store_id=store, attributes={"id": most, "low": -most, "part": 0.1}
+    )
+    assert changed.attributes == {"id": most, "low": -most, "part": 0.1}
+
+    async def found(value: object) -> list[str]:
+        filters: Any = {"type": "eq", "key": "id", "value": value}
+        return [each.file_id for each in (await client.vector_stores.search(store, query="sun", filters=filters)).data]
+
+    assert await found(most) == [ids["a.txt"]]
+    assert await found(most - 1) == []
+    large: Any
+    for large in (2**53, 2**53 + 1, -(2**53), 2**63, 10**30, 1e300):
+        asked: list[Any] = [
+            partial(files.update, ids["a.txt"], vector_store_id=store, attributes={"id": large}),
+            partial(files.create, store, file_id=ids["a.txt"], attributes={"id": large}),
+            partial(
+                client.vector_stores.file_batches.create, store, file_ids=[*ids.values()], attributes={"id": large}
+            ),
+        ]
+        for ask in asked:
+            with pytest.raises(openai.BadRequestError, match="9007199254740991") as refused:
+                await ask()
+            assert refused.value.param == "attributes"
+    for value in (2**53, -(2**53), 2**63):
+        with pytest.raises(openai.BadRequestError, match="9007199254740991"):
+            await found(value)
+    assert (await files.retrieve(ids["a.txt"], vector_store_id=store)).attributes == changed.attributes
 
 
 async def test_attributes_that_are_changed_while_a_file_is_read_hold(

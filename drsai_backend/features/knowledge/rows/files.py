@@ -27,7 +27,7 @@ from drsai_backend.datamodel import (
 )
 from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import Conflict, NotFound
+from drsai_backend.errors import Conflict, InvalidRequest, NotFound
 from drsai_backend.features.knowledge.base import (
     MAX_FILES,
     OURS,
@@ -55,7 +55,7 @@ from drsai_backend.features.knowledge.rows.stores import (
 )
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
-from drsai_backend.search import Entry, read_entries, remove_family, set_attributes
+from drsai_backend.search import NOT_EXACT, Entry, is_exact, read_entries, remove_family, set_attributes
 from drsai_backend.work.jobs import cancel, enqueue
 from drsai_backend.work.kinds import NewJob
 
@@ -92,8 +92,9 @@ def attach(session: Session, owner: Owner, store_id: str, files: Sequence[NewFil
     Raises:
         NotFound: there is no such store, or no such file.
         Conflict: the store has as many files as it may.
-        InvalidRequest: the time of the store is over.
+        InvalidRequest: the time of the store is over, or a number among the attributes is not exact.
     """
+    _check(*(each.attributes for each in files))
     alone(session, *owner)  # No file of theirs is deleted beside it.
     store = open_store(session, owner, store_id)
     return [_shown(store_id, row) for row in _attach(session, owner, store, files, None)]
@@ -130,6 +131,7 @@ def put(session: Session, owner: Owner, store_id: str, new: NewFile) -> tuple[bo
 
 def attach_batch(session: Session, owner: Owner, store_id: str, files: Sequence[NewFile]) -> FileBatch:
     """Attach files at once. Raises as `attach`."""
+    _check(*(each.attributes for each in files))
     alone(session, *owner)
     store = open_store(session, owner, store_id)
     values = {"batch_id": f"vsfb_{secrets.token_hex(12)}", "store_key": store["id"], "cancelled": False}
@@ -193,6 +195,14 @@ def _there(session: Session, store: Row, file_ids: Sequence[str]) -> dict[str, R
     return found
 
 
+def _check(*given: Attributes) -> None:
+    """Raise InvalidRequest: a number is not the same everywhere."""
+    for attributes in given:
+        for name, value in attributes.items():
+            if not is_exact(value):
+                raise InvalidRequest(f"`attributes.{name}`: {NOT_EXACT}", param="attributes")
+
+
 def _changed(row: Row | None, attributes: Attributes) -> JsonObject:
     """Return the attributes that a file has from now on: those given, and of its row those that no client sets."""
     kept: JsonObject = {} if row is None else row["attributes"]
@@ -241,6 +251,7 @@ def set_file_attributes(
     session: Session, owner: Owner, store_id: str, file_id: str, attributes: Attributes
 ) -> StoreFile:
     """Change what filters look at, of a file and of its chunks. Raises as `attach`."""
+    _check(attributes)
     store = open_store(session, owner, store_id)
     row = file_row(session, store, file_id)
     now = _changed(row, attributes)
