@@ -230,6 +230,24 @@ async def test_sources_are_named_and_memories_forgotten(opened: Open) -> None:
         assert (await http.get("/v1/memories")).json()["data"] == []
 
 
+async def test_of_many_memories_all_can_be_seen(opened: Open) -> None:
+    def librarian() -> Librarian:
+        agent = Librarian("librarian", "Knows books.")
+        agent.noted = {"drsai.recalled": " ".join([*(f"memv_{n:024x}" for n in range(100)), memory["version_id"]])}
+        return agent
+
+    console = await opened({"librarian": librarian}, auth="required")
+    page = await console.sign_in("chat", "ann", "user")
+    key = (await console.drsai.keys.create(Owner("default", "ann"), ["user"])).key.get_secret_value()
+    async with httpx.AsyncClient(base_url=console.url, headers={"authorization": f"Bearer {key}"}) as http:
+        memory = (await http.post("/v1/memories", json={"text": "Ada likes rain."})).json()
+    await say(page, "Does it rain?")
+    answer = blocks(page).nth(1)
+    await answer.get_by_text("Memory shown to the model (101)").click()
+    await answer.get_by_role("button", name="More").click()
+    await expect(answer.get_by_text("Ada likes rain.")).to_be_visible()
+
+
 async def test_a_server_that_is_killed_and_started_again_under_the_page(
     browser: Browser, commands: Commands, model: ModelServer, migrated_sqlite: str, tmp_path: Path
 ) -> None:

@@ -22,6 +22,10 @@ _HOSTILE = '<img src=x onerror="document.title=1">'
 _TABS = ("overview", "usage", "limits", "switches", "settings", "keys", "users", "audit", "webhooks")
 
 
+def _done(*_: object) -> str:
+    return "Done."
+
+
 async def _sure(console: Console, button: str) -> None:
     """Confirm what was asked."""
     await console.page.get_by_role("dialog").get_by_role("button", name=button, exact=True).click()
@@ -181,7 +185,7 @@ async def test_a_viewer_sees_none_of_what_its_scopes_do_not_allow(opened: Open) 
 
 
 async def test_the_overview_has_figures_and_what_runs(opened: Open) -> None:
-    client = ScriptedClient(lambda *_: "Done.")
+    client = ScriptedClient(_done)
     console = await opened({"slow": lambda: AssistantAgent("ann", client)}, metrics=True)
     await console.drsai.user("ada").run("slow", "First.")
     client.hold()
@@ -202,6 +206,21 @@ async def test_the_overview_has_figures_and_what_runs(opened: Open) -> None:
     await run
     await expect(live.locator("dd").first).to_have_text("0")
     await expect(page.get_by_text("Nothing runs")).to_be_visible()
+
+
+async def test_the_overview_leads_to_the_runs_that_it_does_not_show(opened: Open) -> None:
+    client = ScriptedClient(_done)
+    console = await opened({"slow": lambda: AssistantAgent("ann", client)})
+    client.hold()
+    runs = [asyncio.create_task(console.drsai.user(f"user-{n}").run("slow", "Go.")) for n in range(21)]
+    page = await console.open("operations")
+    live = page.get_by_role("region", name="Runs under way")
+    await expect(live).to_contain_text("Running: the newest 20 are shown.")
+    await live.get_by_role("link", name="See all").click()
+    await expect(page.get_by_label("Status")).to_have_value("running")
+    await expect(page.get_by_role("table")).to_have_attribute("aria-rowcount", "22")
+    client.release()
+    await asyncio.gather(*runs)
 
 
 async def test_where_nothing_is_counted_it_says_how(console: Console, opened: Open) -> None:
@@ -276,7 +295,7 @@ async def test_each_tab_has_no_violation(opened: Open, theme: str) -> None:
         }
         await expect(page.get_by_role("main").get_by_text(shown.get(tab, "<img")).first).to_be_visible()
         await console.is_accessible()
-    assert await page.title() != "1"
+        assert await page.title() != "1"
 
 
 async def test_what_is_no_number_lifts_no_bound(opened: Open) -> None:

@@ -41,6 +41,8 @@ export const operations = {
   "ops.noMetricsHow": ["No role has it, as they are of all tenants: drsai keys add --user NAME --scope admin --scope metrics:read", "指标涉及所有租户，任何角色都不含此权限：drsai keys add --user NAME --scope admin --scope metrics:read"],
   "ops.live": ["Runs under way", "正在进行的运行"],
   "ops.nothingRuns": ["Nothing runs", "没有正在进行的运行"],
+  "ops.newestOf": ["{status}: the newest {n} are shown.", "{status}：仅显示最新的 {n} 个。"],
+  "ops.seeAll": ["See all", "查看全部"],
   "ops.lasts": ["Lasts", "时长"],
   "ops.worker": ["Worker", "工作进程"],
   "ops.failures": ["Failures of the last day", "最近一天的失败"],

@@ -1,9 +1,9 @@
 /** What one speaker has said and done in a row, and what a model was shown of the memory for it. */
 import { useMemo, useState } from "preact/hooks";
-import { api, data } from "../../api";
+import { api, data, type Listed } from "../../api";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Button, CopyButton, Folded, Json, jsonOf, Show, Time, useLoaded } from "../../ui";
+import { Button, CopyButton, Folded, Json, jsonOf, Loading, Problem, Time, useListing, type After } from "../../ui";
 import { Markdown, Thought } from "../../ui/markdown";
 import { t } from "../../words";
 import { citationsOf, type Block, type Part } from "./blocks";
@@ -16,26 +16,32 @@ import type { ThreadStore } from "./store";
 const MOST = 100;
 
 function Memories({ versions }: { versions: readonly string[] }) {
-  const query = { "version_id[]": versions.slice(0, MOST) as string[], limit: MOST };
-  const found = useLoaded(() => data(api.GET("/v1/memories", { params: { query } })), [versions]);
+  const page = async (after: After) => {
+    const begin = Number(after ?? 0);
+    const end = begin + MOST;
+    const query = { "version_id[]": versions.slice(begin, end) as string[], limit: MOST };
+    return { ...(await data(api.GET("/v1/memories", { params: { query } }))), next: end < versions.length ? end : null };
+  };
+  const { rows, error, loading, hasMore, more, reload } = useListing<Listed<"/v1/memories">>(page, [versions]);
   const [forgotten, setForgotten] = useState<ReadonlySet<string>>(new Set());
   const forget = async (id: string) => {
     await data(api.DELETE("/v1/memories/{memory_id}", { params: { path: { memory_id: id } } }));
     setForgotten((old) => new Set(old).add(id));
   };
-  const list = ({ data: memories }: NonNullable<typeof found.value>) => (
-    <ul>
-      {memories.map(({ id, text }) => (
-        <li key={id}>
-          <bdi>{text}</bdi> {forgotten.has(id) ? <span class="badge">{t("chat.forgotten")}</span> : may("memory:delete") && <Button onClick={() => forget(id)}>{t("do.forget")}</Button>}
-        </li>
-      ))}
-    </ul>
-  );
   return (
-    <Show of={found} lines={1}>
-      {(value) => (value.data.length ? list(value) : <p class="quiet">{t("chat.noMemory")}</p>)}
-    </Show>
+    <>
+      <ul>
+        {rows.map(({ id, text }) => (
+          <li key={id}>
+            <bdi>{text}</bdi> {forgotten.has(id) ? <span class="badge">{t("chat.forgotten")}</span> : may("memory:delete") && <Button onClick={() => forget(id)}>{t("do.forget")}</Button>}
+          </li>
+        ))}
+      </ul>
+      {error !== null && <Problem error={error} retry={rows.length ? more : reload} />}
+      {loading && <Loading lines={1} />}
+      {!loading && hasMore && <Button onClick={more}>{t("do.more")}</Button>}
+      {!loading && !hasMore && error === null && !rows.length && <p class="quiet">{t("chat.noMemory")}</p>}
+    </>
   );
 }
 

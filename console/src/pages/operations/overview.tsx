@@ -130,19 +130,26 @@ const columns = (): Column<AnyRun>[] => [
   { head: t("is.attempt"), cell: (run) => run.attempt, width: "5rem", numeric: true, wide: true },
 ];
 
-const ask = (status: "running" | "created") => data(api.GET("/v1/admin/runs", { params: { query: { status, limit: SHOWN } } }));
+const UNDER_WAY = ["running", "created"] as const;
 
 async function live() {
-  const pages = await Promise.all([ask("running"), ask("created")]);
+  const pages = await Promise.all(UNDER_WAY.map((status) => data(api.GET("/v1/admin/runs", { params: { query: { status, limit: SHOWN } } }))));
   return { data: pages.flatMap((page): AnyRun[] => page.data), has_more: false, next: null };
 }
 
 function Live() {
+  const listing = useListing(live, [], 5);
+  const cut = UNDER_WAY.filter((status) => listing.rows.filter((run) => run.status === status).length >= SHOWN);
   return (
     <>
       <section class="card live-runs" aria-label={t("ops.live")}>
         <h2>{t("ops.live")}</h2>
-        <Table label={t("ops.live")} columns={columns()} listing={useListing(live, [], 5)} empty={t("ops.nothingRuns")} />
+        <Table label={t("ops.live")} columns={columns()} listing={listing} empty={t("ops.nothingRuns")} />
+        {cut.map((status) => (
+          <p key={status}>
+            {t("ops.newestOf", { n: SHOWN, status: t(`status.${status}`) })} <a href={to(["runs"], { status })}>{t("ops.seeAll")}</a>
+          </p>
+        ))}
       </section>
       <section class="card live-runs" aria-label={t("ops.failures")}>
         <h2>{t("ops.failures")}</h2>
