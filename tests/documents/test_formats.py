@@ -131,6 +131,42 @@ def test_html_says_its_encoding() -> None:
     assert blocks("a.html", '<html><meta charset="nonsense"><p>text</html>') == [("paragraph", "text")]
 
 
+@pytest.mark.parametrize("tag", ["object data=x", "noscript", "template", "svg", "iframe src=x", "svg/", "iframe /"])
+def test_html_behind_an_element_without_an_end_is_read(tag: str) -> None:
+    """All behind it was left out."""
+    end = f"</{tag.split(' ')[0].strip('/')}>"
+    more = "" if "object" in tag else f"<{tag.rstrip('/ ')}><p>hidden</p>{end}"
+    page = f"<title>T</title>{more}<p>before</p>\n<{tag}><p>within</p>{more}<h1>after</h1>"
+    assert blocks("a.html", page) == [("paragraph", "before"), ("paragraph", "within"), ("heading", "after")]
+
+
+def test_html_whose_title_has_no_end_is_read() -> None:
+    assert blocks("a.html", "<title>T<body><p>text")[-1][1].endswith("text")
+
+
+def test_words_of_cells_and_items_are_neither_parted_nor_joined() -> None:
+    page = (
+        "<table><tr><td>wo<b>r</b>d H<sub>2</sub>O</td><td>x<p>one</p><p>two</p></td></tr></table>"
+        "<ul><li><p>one</p><p>two</p></li><li><div>three</div><div>four</div><ul><li>a<p>b</ul></li></ul>"
+        "<select><option>One<option>Two</select><ol start=5><li>five<li>six</ol>"
+    )
+    assert blocks("a.html", page) == [
+        ("table", "| word H2O | x one two |\n| --- | --- |"),
+        ("list", "- one\n  two\n- three\n  four\n  - a\n    b"),
+        ("paragraph", "One\nTwo"),
+        ("list", "5. five\n6. six"),
+    ]
+
+
+def test_cells_stand_in_the_columns_in_which_a_page_shows_them() -> None:
+    page = """<table><tr><th rowspan=2>Name<th colspan="2">Days<th>Note</tr><tr><th>2025<th>2026<th></tr>
+    <tr><td>Ada<td rowspan="2">30<td>31</tr><tr><td>Bob<td>32<td rowspan=9>n</table>"""
+    assert blocks("a.html", page) == [
+        ("table", "| Name | Days |  | Note |\n| --- | --- | --- | --- |\n| Name | 2025 | 2026 |  |\n| Ada | 30 | 31 |\n"
+                  "| Bob | 30 | 32 | n |")
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_tables_with_separators_are_tables(delimiter: str) -> None:
     rows = [["Name", "What"], ["Ada", '"a, b; c"'], ["Bob", "x | y"]]
@@ -167,6 +203,9 @@ def test_code_is_cut_into_its_pieces() -> None:
         ("a.html", b"<div>" * 500_000 + b"text"),
         ("a.html", b"<ul><li>" * 20_000 + b"text"),
         ("a.html", b"<table><tr><td>" * 50_000 + b"text"),
+        ("a.html", b"<svg" * 500_000 + b">text"),
+        ("a.html", b"<svg>" * 500_000 + b"text"),
+        ("a.html", b"<table>" + b"<td colspan=1000 rowspan=1000>a<tr>" * 2_000),
         ("a.json", b"[" * 1_000_000),
         ("a.json", b"[" * 900 + b"1" + b"]" * 900),
         ("a.csv", b'"' + b"a," * 500_000),
@@ -176,7 +215,7 @@ def test_code_is_cut_into_its_pieces() -> None:
         ("a.txt", b"\n" * 3_000_000 + b"a"),
         ("a.py", b"\n \n" * 1_000_000 + b"a"),
     ],
-    ids=range(11),
+    ids=range(14),
 )
 async def test_hostile_texts_are_read_or_refused_in_time(name: str, content: bytes) -> None:
     ended = (await asyncio.gather(Reader().chunks(name, content), return_exceptions=True))[0]
