@@ -3,11 +3,11 @@ user."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from autogen_agentchat.agents import MessageFilterAgent, SocietyOfMindAgent, UserProxyAgent
 from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
@@ -18,7 +18,7 @@ from autogen_agentchat.base import ChatAgent, Team, TerminationCondition
 from autogen_agentchat.teams import BaseGroupChat, GraphFlow, MagenticOneGroupChat, RoundRobinGroupChat
 from autogen_agentchat.tools import AgentTool, TeamTool
 from autogen_core.model_context import ChatCompletionContext
-from autogen_core.tools import StaticWorkbench
+from autogen_core.tools import StaticWorkbench, Workbench
 
 from drsai_backend.agents.base import AnyTool
 from drsai_backend.errors import TeamBuildError
@@ -54,7 +54,8 @@ class TeamTree:
             group chat has its manager's, as the one that asks a model for it.
         teams: the group chats among the parts.
         agents: the agents of the team and of the teams inside it, wrapped ones included, and none that is a tool.
-        tools: the tools with a state, by the id of their agent; each has a name that is unique for the agent.
+        tools: the tools with a state, and workbenches with one, by the id of their agent; each has a name that is
+            unique for the agent.
         unshared: agents, model contexts and conditions: what must be made afresh for every run.
     """
 
@@ -62,7 +63,7 @@ class TeamTree:
     parts: dict[str, Part]
     teams: list[BaseGroupChat]
     agents: list[Part]
-    tools: dict[int, list[tuple[str, AnyTool]]]
+    tools: dict[int, list[tuple[str, AnyTool | Workbench]]]
     unshared: list[object]
 
 
@@ -114,7 +115,9 @@ def _free(tree: TeamTree, path: str) -> str:
 
 
 def _add_tools(tree: TeamTree, seen: dict[int, bool], agent: Part, below: str) -> None:
-    for position, workbench in enumerate(cast("Sequence[object]", getattr(agent, "_workbench", None) or ())):
+    for position, workbench in enumerate(cast("Sequence[Workbench]", getattr(agent, "_workbench", None) or ())):
+        if keeps_state(workbench.__class__):
+            tree.tools.setdefault(id(agent), []).append((f"{position}", workbench))
         for tool in workbench._tools if isinstance(workbench, StaticWorkbench) else ():
             if keeps := has_state(tool):
                 tree.tools.setdefault(id(agent), []).append((f"{position}/{tool.name}", tool))
@@ -155,6 +158,45 @@ _STATELESS = AnyTool.save_state_json
 def has_state(tool: AnyTool) -> bool:
     """Whether a tool's class saves a state of its own."""
     return type(tool).save_state_json is not _STATELESS
+
+
+@lru_cache(maxsize=2048)  # bounded, as a factory may make a class of its own for every run
+def keeps_state(kind: type[object]) -> bool:
+    """Whether workbenches of a class save more than the states of their tools. This package's save nothing."""
+    saves = kind.save_state if issubclass(kind, Workbench) else StaticWorkbench.save_state
+    return saves is not StaticWorkbench.save_state and not saves.__module__.startswith("drsai_backend.")
+
+
+SHARED: Final = "_drsai_shared"
+"""The attribute that a workbench has which several runs share."""
+
+
+class ToolState:
+    """The state of a tool, under the names that agents and teams have for the same methods."""
+
+    def __init__(self, tool: AnyTool) -> None:
+        self.owner: object = tool
+        self.save_state = tool.save_state_json
+        self.load_state = tool.load_state_json
+
+
+class WorkbenchState:
+    """The state of a workbench, {} of one that cannot be asked: AutoGen's agents never ask it."""
+
+    def __init__(self, workbench: Workbench) -> None:
+        self.owner = workbench
+
+    async def save_state(self) -> Mapping[str, object]:
+        """See `autogen_core.tools.Workbench.save_state`."""
+        try:
+            return await self.owner.save_state()
+        except NotImplementedError:
+            return {}
+
+    async def load_state(self, state: Mapping[str, object]) -> None:
+        """See `autogen_core.tools.Workbench.load_state`."""
+        if state:
+            await self.owner.load_state(state)
 
 
 def ephemeral_tools(workbenches: Sequence[object]) -> dict[str, int]:

@@ -26,6 +26,7 @@ from drsai_backend.teams.suspension import InputRequired
 from drsai_backend.teams.team_tree import tree_of
 from tests.support.repeated import Story
 from tests.support.scripted import Answer, ScriptedClient, counting
+from tests.support.teams.foreign import Ticker
 from tests.support.teams.working import TEAMS, World, agent_tool, nested, nested_fan_out, parallel, plain
 
 pytestmark = pytest.mark.usefixtures("spotless")
@@ -224,6 +225,18 @@ async def test_a_tool_gets_its_state_back() -> None:
         return RoundRobinGroupChat([world.agent("ann", ["count"], ["count"], tools=[Counter()])], max_turns=2)
 
     _, expected = await uncut(build)
+    for crash_at in range(1, expected.writes + 1):
+        story = Story(lambda: build(World()), answer=lambda _: "run", crash_at=crash_at, durable=True)
+        await story.run()
+        assert story.said == expected.said
+
+
+async def test_a_workbench_gets_its_state_back() -> None:
+    def build(world: World) -> BaseGroupChat:
+        return RoundRobinGroupChat([world.agent("ann", ["tick"], ["tick"], workbench=Ticker())], max_turns=2)
+
+    _, expected = await uncut(build)
+    assert "tick 4" in str(expected.said)
     for crash_at in range(1, expected.writes + 1):
         story = Story(lambda: build(World()), answer=lambda _: "run", crash_at=crash_at, durable=True)
         await story.run()

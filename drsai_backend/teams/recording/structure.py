@@ -63,6 +63,7 @@ from autogen_core.model_context import (
     TokenLimitedChatCompletionContext,
     UnboundedChatCompletionContext,
 )
+from autogen_core.tools import Workbench
 
 from drsai_backend.agents.contexts import CompactionContext, EphemeralOutputsContext, TokenBufferedContext
 from drsai_backend.errors import TeamBuildError
@@ -72,12 +73,22 @@ from drsai_backend.teams.recording.base import Field, fields_of
 from drsai_backend.teams.recording.cells import Cell, ListCell, MemoryCell, StateCell, ValueCell
 from drsai_backend.teams.runtime.turn_runtime import TurnRuntime
 from drsai_backend.teams.runtime.wiring import manager_of, runtime_of
-from drsai_backend.teams.team_tree import AnyTool, children, is_a, is_class, task_runner
+from drsai_backend.teams.team_tree import (
+    SHARED,
+    AnyTool,
+    ToolState,
+    WorkbenchState,
+    children,
+    is_a,
+    is_class,
+    task_runner,
+)
 
 _log = logging.getLogger("drsai.team")
 
 MEMORY = "memory"
-"""The last name in the path of a memory's cell: a stored state may have more or fewer of them than the team."""
+"""The last name in the path of the cell of a memory or a workbench: a stored state may have more or fewer of them than
+the team."""
 
 # Subclasses may edit messages in place (AutoGen's documentation shows one), which a cursor would not see.
 APPEND_ONLY_CONTEXTS = (
@@ -157,7 +168,7 @@ class Structure:
 
     Attributes:
         runtime: the team is on it.
-        tools: those with a state, by the id of their agent.
+        tools: those with a state, and workbenches with one, by the id of their agent.
         skeleton: `{"state": …, "extras": …}` with the constant parts filled in and the cells' places empty.
         cells: in the order that numbers them in the journal.
         derived: cells that follow from others when a state is loaded, and need only be handed on by `adopt`.
@@ -166,7 +177,7 @@ class Structure:
     """
 
     runtime: TurnRuntime
-    tools: Mapping[int, Sequence[tuple[str, AnyTool]]]
+    tools: Mapping[int, Sequence[tuple[str, AnyTool | Workbench]]]
     skeleton: dict[str, JsonObject]
     cells: list[Cell] = field(default_factory=list)
     derived: list[Cell] = field(default_factory=list)
@@ -260,13 +271,17 @@ def _known(cls: type[object]) -> type[Any] | None:
     return next((known for known in _KNOWN if own == (known.save_state, known.load_state)), None)
 
 
-def _tool(structure: Structure, tool: AnyTool, where: Path) -> None:
-    """The state of an agent's tool, or of the agent or team that it is, which AutoGen saves nowhere."""
+def _tool(structure: Structure, tool: AnyTool | Workbench, where: Path) -> None:
+    """The state of an agent's tool, of the agent or team that it is, or of a workbench, which AutoGen saves nowhere."""
     runner = task_runner(tool)
-    if runner is None:
-        structure.cells.append(StateCell(where, _ToolState(tool)))
-    else:
+    if runner is not None:
         put(structure.skeleton, where, _agent(structure, runner, where))
+    elif not isinstance(tool, Workbench):
+        structure.cells.append(StateCell(where, ToolState(tool)))
+    elif vars(tool).setdefault("_drsai_run", structure.runtime.mark) is structure.runtime.mark:
+        structure.cells.append(StateCell((*where, MEMORY), WorkbenchState(tool)))
+    else:
+        setattr(tool, SHARED, True)  # What several runs have done with it belongs to no thread.
 
 
 def _memories(structure: Structure, memories: Sequence[object], path: Path) -> None:
@@ -283,14 +298,6 @@ def _memories(structure: Structure, memories: Sequence[object], path: Path) -> N
                 "factory must make one for every run",
                 memory.name,
             )
-
-
-class _ToolState:
-    """A tool under the names that agents and teams have for the same methods."""
-
-    def __init__(self, tool: AnyTool) -> None:
-        self.save_state = tool.save_state_json
-        self.load_state = tool.load_state_json
 
 
 def _context(structure: Structure, context: ChatCompletionContext, path: Path) -> JsonObject:

@@ -38,7 +38,15 @@ from drsai_backend.models.calls.requests import digest_of
 from drsai_backend.models.calls.seen_images import reference
 from drsai_backend.teams.messages import put_aside
 from drsai_backend.teams.suspension import Branch, current_branch
-from drsai_backend.teams.team_tree import AnyTool, task_runner
+from drsai_backend.teams.team_tree import (
+    SHARED,
+    AnyTool,
+    ToolState,
+    WorkbenchState,
+    has_state,
+    keeps_state,
+    task_runner,
+)
 from drsai_backend.tools import (
     Approval,
     ToolBase,
@@ -77,6 +85,14 @@ class Call:
             return next((tool for tool in workbench._tools if tool.name == name), None)
         find: Callable[[str], AnyTool | None] | None = getattr(workbench, "find_tool", None)
         return None if find is None else find(self.name)
+
+    @cached_property
+    def keeper(self) -> ToolState | WorkbenchState | None:
+        """What has a state that the call may change, and this run alone; None: nothing has."""
+        if self.origin is not None and has_state(self.origin):
+            return ToolState(self.origin)
+        kept = keeps_state(type(self.workbench)) and not hasattr(self.workbench, SHARED)
+        return WorkbenchState(self.workbench) if kept else None
 
     @cached_property
     def tool(self) -> ToolBase:

@@ -47,7 +47,6 @@ from drsai_backend.teams.replay.steps import (
     ToolStarted,
 )
 from drsai_backend.teams.suspension import Branch, InputBroker, InputRequired, StopRequested, current_branch
-from drsai_backend.teams.team_tree import has_state
 from drsai_backend.tools import Approval, ToolRun, check_approvers
 from drsai_backend.tools.results import FinalResult, to_text
 from drsai_backend.tools.running import MAX_OUTPUT, FileRef, Lazy
@@ -77,7 +76,7 @@ class ToolCalls:
         self._busy: set[asyncio.Task[None]] = set()
         self._asking: list[asyncio.Task[None]] = []
         self._changed: asyncio.Future[None] | None = None
-        self._states: dict[str, int] = {}
+        self._states: dict[int, int] = {}
 
     async def stream(self, call: Call) -> AsyncGenerator[object, None]:
         """Yield what the tool shows, then its `ToolResult`, which is recorded by then; or the recorded one alone.
@@ -153,10 +152,12 @@ class ToolCalls:
         value = self._turn.replay(self.steps.path, name.step, call.digest)
         if value is None:
             return None
-        if "state" in value and call.origin is not None and self._states.get(call.name, -1) < value["number"]:
-            # The tool was not called in this process: bring it to where it was. The latest of several calls counts.
-            self._states[call.name] = value["number"]
-            await call.origin.load_state_json(value["state"])
+        if "state" in value and call.keeper is not None:
+            # It was not called in this process: bring it to where it was. The latest of several calls counts.
+            owner = id(call.keeper.owner)
+            if self._states.get(owner, -1) < value["number"]:
+                self._states[owner] = value["number"]
+                await call.keeper.load_state(value["state"])
         if files := files_of(value):
             self._turn.files[self.steps.source, call.id] = files
         kind = FinalResult if "completes" in value["result"] else ToolResult
@@ -185,9 +186,9 @@ class ToolCalls:
         value: JsonObject = {"result": result.model_dump(mode="json")}
         if files := self._turn.files.get((self.steps.source, call.id)):
             value["metadata"] = to_note(files)  # As the message will have them.
-        if call.origin is not None and has_state(call.origin):
+        if call.keeper is not None:
             self._turn.saved += 1
-            value |= {"state": dict(await call.origin.save_state_json()), "number": self._turn.saved}
+            value |= {"state": dict(await call.keeper.save_state()), "number": self._turn.saved}
         await self._turn.save(Step(self.steps.path, name.step, call.digest(), value))
 
     def note_result(self, name: CallName, result: ToolResult) -> None:

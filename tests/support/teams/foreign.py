@@ -11,7 +11,7 @@ from autogen_agentchat.base import Response, TerminatedException, TerminationCon
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage, MultiModalMessage, StopMessage, TextMessage
 from autogen_core import CancellationToken, Image
 from autogen_core.model_context import BufferedChatCompletionContext
-from autogen_core.tools import BaseToolWithState
+from autogen_core.tools import BaseToolWithState, ParametersSchema, TextResultContent, ToolResult, ToolSchema, Workbench
 from pydantic import BaseModel
 
 
@@ -146,3 +146,31 @@ class Remembering(TerminationCondition):
         self._sources = set()
         self._last = None
         await self._inner.reset()
+
+
+class Ticker(Workbench):
+    """A workbench with a state: its tool counts how often it was called."""
+
+    def __init__(self) -> None:
+        self.ticks = 0
+
+    async def list_tools(self) -> list[ToolSchema]:
+        return [
+            ToolSchema(name="tick", description="Ticks.", parameters=ParametersSchema(type="object", properties={}))
+        ]
+
+    async def call_tool(self, name: str, *_: Any, **__: Any) -> ToolResult:
+        self.ticks += 1
+        return ToolResult(name=name, result=[TextResultContent(content=f"tick {self.ticks}")])
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def reset(self) -> None: ...
+
+    async def save_state(self) -> Mapping[str, Any]:
+        return {"ticks": self.ticks}
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        self.ticks = state["ticks"]
