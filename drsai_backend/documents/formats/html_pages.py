@@ -62,13 +62,14 @@ def _ended(text: str) -> set[tuple[int, int]]:
     """Return the places (line, character) at which elements of `_PAIRED` begin that are ended."""
     open_ones: dict[str, list[tuple[int, int]]] = {}
     ended: set[tuple[int, int]] = set()
-    line, at = 1, 0
+    line, start, at = 1, 0, 0
     for found in _PAIRED.finditer(text):
         line += text.count("\n", at, found.start())
+        start = max(start, text.rfind("\n", at, found.start()) + 1)
         at = found.start()
         starts = open_ones.setdefault(found[2].lower(), [])
         if not found[1]:
-            starts.append((line, at - text.rfind("\n", 0, at) - 1))
+            starts.append((line, at - start))
         elif starts:
             ended.add(starts.pop())
     return ended
