@@ -147,9 +147,11 @@ async def _serve(
     speaks: bool,
 ) -> None:
     settings = drsai.settings
+    # Nearly a second, for which the loop of a process that has begun to work would stand still.
+    app = drsai.app(hosts=hosts_of(settings, address), is_open=True)
     async with drsai:
         config = uvicorn.Config(
-            drsai.app(hosts=hosts_of(settings, address), is_open=True),
+            app,
             lifespan="off",  # the database is open already
             ws_max_size=settings.max_body_bytes,
             ws_per_message_deflate=False,  # what counts of a message is what it has sent

@@ -135,6 +135,28 @@ def test_teams_of_a_python_file(commands: Commands, tmp_path: Path) -> None:
     server.die()
 
 
+SLOW = """
+import time
+
+from drsai_backend.features.base import Extension
+
+class Slow(Extension):
+    name = "slow"
+
+    def routes(self, web):
+        time.sleep(2)
+"""
+
+
+def test_runs_are_taken_up_when_the_application_is_made(commands: Commands, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    server = commands.start("serve", "--port", "0", cwd=tmp_path, env={"DRSAI_EXTENSIONS": "slow:Slow"})
+    assert models(server.base_url()) == ["assistant", "writers"]
+    server.kill(signal.SIGTERM)
+    assert server.wait() == 0
+    assert "stood still" not in server.stderr
+
+
 def test_teams_of_a_module_and_another_attribute(commands: Commands, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(TEAMS)
     server = commands.start("serve", "mine:mine", "--port", "0", cwd=tmp_path)
