@@ -128,8 +128,10 @@ def slide_table(rows: Sequence[Sequence[str]]) -> str:
     return "<a:tbl>" + "".join(f"<a:tr>{row}</a:tr>" for row in cells) + "</a:tbl>"
 
 
-def make_pptx(slides: Sequence[str], notes: Mapping[int, str] | None = None) -> bytes:
-    """A presentation, whose parts are not in the order of its slides."""
+def make_pptx(
+    slides: Sequence[str], notes: Mapping[int, str] | None = None, diagrams: Mapping[int, str] | None = None
+) -> bytes:
+    """A presentation, whose parts are not in the order of its slides. `diagrams`: texts of SmartArt, by slides."""
     space = f'xmlns:a="{_A}" xmlns:p="{_P}" xmlns:r="{_R}"'
     files = [f"slides/slide{len(slides) - number}.xml" for number in range(len(slides))]
     ids = "".join(f'<p:sldId id="{number}" r:id="r{number}"/>' for number in range(len(slides)))
@@ -139,18 +141,28 @@ def make_pptx(slides: Sequence[str], notes: Mapping[int, str] | None = None) -> 
     }
     for number, (name, shapes) in enumerate(zip(files, slides, strict=True)):
         parts[f"ppt/{name}"] = f"<p:sld {space}><p:cSld><p:spTree>{shapes}</p:spTree></p:cSld></p:sld>"
+        beside = list[str]()
         if notes and number in notes:
-            parts[f"ppt/slides/_rels/{name.rpartition('/')[2]}.rels"] = _relations([f"../notesSlides/n{number}.xml"])
+            beside.append(f"../notesSlides/n{number}.xml")
             parts[f"ppt/notesSlides/n{number}.xml"] = f"<p:notes {space}>{notes[number]}</p:notes>"
+        if diagrams and number in diagrams:
+            beside.append(f"../diagrams/data{number}.xml")
+            text = f"<a:p><a:r><a:t>{diagrams[number]}</a:t></a:r></a:p>"
+            parts[f"ppt/diagrams/data{number}.xml"] = (
+                f"<d:dataModel xmlns:d='d' {space}><d:t>{text}</d:t></d:dataModel>"
+            )
+        if beside:
+            parts[f"ppt/slides/_rels/{name.rpartition('/')[2]}.rels"] = _relations(beside)
     return zipped(parts)
 
 
 @dataclass
 class Sheet:
-    """A sheet: its name, and its rows as XML."""
+    """A sheet: its name, its rows as XML, and cells that go over others (`A1:A3`)."""
 
     name: str
     rows: str
+    merged: Sequence[str] = ()
 
 
 def sheet_row(number: int, *cells: str) -> str:
@@ -159,8 +171,8 @@ def sheet_row(number: int, *cells: str) -> str:
 
 
 def make_xlsx(sheets: Sequence[Sheet], strings: Sequence[str] = (), about: str = "") -> bytes:
-    """A workbook. Style 0 is none, 1 a date, 2 one of its own format, 3 a number of its own format. `about`: what
-    the workbook says before its sheets."""
+    """A workbook. Style 0 is none, 1 a date, 2 one of its own format, 3 a number of its own format, 4 and 5
+    percentages, 6 hours. `about`: what the workbook says before its sheets."""
     space = f'xmlns="{_S}" xmlns:r="{_R}"'
     names = "".join(f'<sheet name="{each.name}" r:id="r{number}"/>' for number, each in enumerate(sheets))
     parts = {
@@ -168,9 +180,14 @@ def make_xlsx(sheets: Sequence[Sheet], strings: Sequence[str] = (), about: str =
         "xl/_rels/workbook.xml.rels": _relations([f"/xl/worksheets/s{number}.xml" for number in range(len(sheets))]),
         "xl/sharedStrings.xml": f"<sst {space}>{''.join(f'<si><t>{each}</t></si>' for each in strings)}</sst>",
         "xl/styles.xml": f'<styleSheet {space}><numFmts><numFmt numFmtId="170" formatCode="dd.mm.yyyy hh:mm"/>'
-        '<numFmt numFmtId="171" formatCode="0.0&quot; days&quot;"/></numFmts>'
-        '<cellXfs><xf numFmtId="0"/><xf numFmtId="14"/><xf numFmtId="170"/><xf numFmtId="171"/></cellXfs></styleSheet>',
+        '<numFmt numFmtId="171" formatCode="0.0&quot; days&quot;"/>'
+        '<numFmt numFmtId="172" formatCode="0.0%"/><numFmt numFmtId="173" formatCode="[h]:mm"/></numFmts><cellXfs>'
+        + "".join(f'<xf numFmtId="{number}"/>' for number in (0, 14, 170, 171, 10, 172, 173))
+        + "</cellXfs></styleSheet>",
     }
     for number, each in enumerate(sheets):
-        parts[f"xl/worksheets/s{number}.xml"] = f"<worksheet {space}><sheetData>{each.rows}</sheetData></worksheet>"
+        merged = "".join(f'<mergeCell ref="{cells}"/>' for cells in each.merged)
+        parts[f"xl/worksheets/s{number}.xml"] = (
+            f"<worksheet {space}><sheetData>{each.rows}</sheetData><mergeCells>{merged}</mergeCells></worksheet>"
+        )
     return zipped(parts)

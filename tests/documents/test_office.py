@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 
 import pytest
 
-from drsai_backend.documents import Reader, ReadLimits, extract
+from drsai_backend.documents import Block, Reader, ReadLimits, extract
 from drsai_backend.documents.base import MIB
 from drsai_backend.errors import (
     DocumentEmpty,
@@ -113,6 +114,64 @@ def test_dates_of_a_workbook_from_a_mac_are_those_that_it_shows() -> None:
     assert read.text.split("\n\n")[1].splitlines()[0] == "| 2024-05-01 | 2024-05-01 06:00 |"
 
 
+def test_slides_are_cited_by_their_own_titles() -> None:
+    """A slide whose title comes last in the file was cited by the title of the slide before."""
+    slides = [
+        shape(["Budget", "Costs"], "body") + shape(["First"], "title"),
+        f"<p:grpSp><p:grpSp>{shape(['In groups'])}</p:grpSp></p:grpSp>" + shape(["Second"], "title"),
+        shape(["No title"]),
+        "",
+    ]
+    read = extract("a.pptx", make_pptx(slides, {0: shape(["A note"], "body")}, {1: "In a diagram", 3: "Alone"}))
+    assert [(block.kind, block.text, block.page) for block in read.blocks] == [
+        ("heading", "First", 1),
+        ("list", "- Budget\n- Costs", 1),
+        ("paragraph", "A note", 1),
+        ("heading", "Second", 2),
+        ("paragraph", "In groups", 2),
+        ("list", "- In a diagram", 2),
+        ("heading", "Slide 3", 3),
+        ("paragraph", "No title", 3),
+        ("heading", "Slide 4", 4),
+        ("list", "- Alone", 4),
+    ]
+    assert [block.text for block in extract("a.pptx", make_pptx([shape(["No title"])])).blocks] == ["No title"]
+
+
+def test_what_a_slide_has_for_older_programs_is_read_once() -> None:
+    both = (
+        '<mc:AlternateContent xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"><mc:Choice>'
+        f"{shape(['Once'])}</mc:Choice><mc:Fallback>{shape(['Once'])}</mc:Fallback></mc:AlternateContent>"
+    )
+    assert extract("a.pptx", make_pptx([both])).text == "Once"
+
+
+def test_numbers_of_a_workbook_are_those_that_it_shows() -> None:
+    shown = {
+        ("0.153", 4): "15.3%", ("0.07", 5): "7%", ("1.0833333333333333", 6): "26:00:00",
+        ("45413.500347", 2): "2024-05-01 12:00:30",
+        ("-3", 1): "-3", ("0.30000000000000004", 0): "0.3", ("1E-3", 0): "0.001",
+        ("12345678901234567", 0): "12345678901234567",
+    }  # fmt: skip
+    cells = (f'<c r="{"ABCDEFGH"[n]}1" s="{style}"><v>{value}</v></c>' for n, (value, style) in enumerate(shown))
+    text = '<c r="I1" t="inlineStr"><is><t>a_x000D_\nb</t></is></c>'
+    read = extract("a.xlsx", make_xlsx([Sheet("Shown", sheet_row(1, *cells, text))]))
+    assert read.blocks[1].text.splitlines()[0] == f"| {' | '.join(shown.values())} | a b |"
+
+
+def test_a_cell_over_several_rows_is_in_each() -> None:
+    rows = sheet_row(1, '<c r="A1"><v>7</v></c>', '<c r="B1"><v>1</v></c>') + "".join(
+        sheet_row(number, f'<c r="B{number}"><v>{number}</v></c>') for number in (2, 3, 4, 6)
+    )
+    read = extract("a.xlsx", make_xlsx([Sheet("Merged", rows, ["A1:A3", "B6:B1048576"]), Sheet("Other", rows)]))
+    assert [block.text for block in read.blocks if block.kind == "table"] == [
+        "| 7 | 1 |\n| --- | --- |\n| 7 | 2 |\n| 7 | 3 |\n|  | 4 |",
+        "| 6 |\n| --- |",
+        "| 7 | 1 |\n| --- | --- |\n|  | 2 |\n|  | 3 |\n|  | 4 |",
+        "| 6 |\n| --- |",
+    ]
+
+
 ENTITIES = '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY a "lol">' + "".join(
     f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 ) + "]>"  # fmt: skip
@@ -175,3 +234,19 @@ def test_a_part_with_a_password_is_refused() -> None:
 
 def _all(content: bytearray, mark: bytes) -> list[int]:
     return [at for at in range(len(content)) if content.startswith(mark, at)]
+
+
+def test_strict_files_are_read() -> None:
+    """Office writes other names of the same elements where it saves as Strict Open XML."""
+    files = {
+        "a.docx": make_docx(paragraph("Text", "1")),
+        "a.pptx": make_pptx([shape(["Text"], "title")]),
+        "a.xlsx": make_xlsx([Sheet("Text", sheet_row(1, '<c r="A1"><v>1</v></c>'))]),
+    }
+    for name, content in files.items():
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            parts = {each: archive.read(each) for each in archive.namelist()}
+        main, ours = rb"http://schemas.openxmlformats.org/(\w+)/2006/(\w+)", rb"http://purl.oclc.org/ooxml/\1/\2"
+        strict = {each: re.sub(main, ours, data) for each, data in parts.items()}
+        assert strict != parts
+        assert extract(name, zipped(strict)).blocks[0] == Block("heading", "Text", 1, 1 if "pptx" in name else None)

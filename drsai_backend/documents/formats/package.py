@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import posixpath
+import re
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -19,6 +20,11 @@ _DEEPEST: Final = 200
 _RELATION: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 RELATION_ID: Final = f"{_RELATION}id"
 """The attribute by which an element names another part."""
+_STRICT: Final = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/(main|relationships)\b")
+"""Names of elements and attributes in files that are saved as "Strict Open XML"."""
+MATH_TEXT: Final = "{http://schemas.openxmlformats.org/officeDocument/2006/math}t"
+FALLBACK: Final = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+"""What is there a second time, for older programs."""
 
 
 class Tree(ElementTree.TreeBuilder):
@@ -65,6 +71,10 @@ class Package:
             texts = {each.tag.rpartition("}")[2]: each.text for each in core}
             draft.name_it(title=texts.get("title"), author=texts.get("creator"))
 
+    def named(self, pattern: str) -> list[str]:
+        """Return the names of parts that match a pattern, in order."""
+        return sorted(name for name in self._names if re.fullmatch(pattern, name))
+
     def xml(self, name: str, tree: Tree | None = None) -> list[Element]:
         """Return what is in the root of a part; none: there is no such part.
 
@@ -99,7 +109,7 @@ class Package:
         self._room -= len(data)
         if self._room < 0:
             raise DocumentTooLarge("the file unpacks to more than one file may; split it")
-        return data
+        return _STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006/\2", data)
 
 
 def word(tag: str) -> str:
