@@ -13,7 +13,8 @@ _LONGEST_TITLE: Final = 500
 """Characters of a value of the metadata."""
 _MOST_NOTES: Final = 20
 # Neither database and no JSON takes a NUL or half a pair of surrogates; other controls are of printers and terminals.
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\ufeff\ufffe\uffff]|[\ud800-\udfff]")
+# A soft hyphen is shown at the end of a line alone; a word with one in it would not be found.
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\xad\ufeff\ufffe\uffff]|[\ud800-\udfff]")
 _NEWLINES: Final = re.compile(r"\r\n?|[\x0c\x85\u2028\u2029]")
 _SPACES: Final = re.compile(r"[ \t\xa0]+")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from typing import Final, NamedTuple
 
@@ -27,11 +28,11 @@ _HTML: Final = Kind("text/html", "html_pages:read")
 _MARKDOWN: Final = Kind("text/markdown", "markdown:read")
 _PDF: Final = Kind("application/pdf", "pdf:read")
 _PARTS: Final = {
-    "word/document.xml": Kind(f"{_OFFICE}wordprocessingml.document", "docx:read"),
-    "ppt/presentation.xml": Kind(f"{_OFFICE}presentationml.presentation", "pptx:read"),
-    "xl/workbook.xml": Kind(f"{_OFFICE}spreadsheetml.sheet", "xlsx:read"),
+    r"word/document\d*\.xml": Kind(f"{_OFFICE}wordprocessingml.document", "docx:read"),
+    r"ppt/presentation\.xml": Kind(f"{_OFFICE}presentationml.presentation", "pptx:read"),
+    r"xl/workbook\.xml": Kind(f"{_OFFICE}spreadsheetml.sheet", "xlsx:read"),
 }
-"""The part by which an Office file is told."""
+"""The part by which an Office file is told. Word in a browser may call it `document2.xml`."""
 _ENDINGS: Final = {
     "txt text log rst tex": _TEXT,
     "md markdown mdx": _MARKDOWN,
@@ -74,11 +75,11 @@ def kind_of(name: str, content: bytes, media_type: str | None = None) -> Kind:
 def _packed(content: bytes) -> Kind:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
-            names = set(packed.namelist())
+            names = packed.namelist()
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, EOFError):
         raise DocumentUnreadable("the file is broken: it ends too early, or was changed on its way") from None
     for part, kind in _PARTS.items():
-        if part in names:
+        if any(re.fullmatch(part, name) for name in names):
             return kind
     raise DocumentUnsupported("the file is an archive; upload the files in it")
 

@@ -71,6 +71,88 @@ def test_a_table_within_a_cell_is_read_once() -> None:
     assert read.text == "| Outer one two three four | Beside |\n| --- | --- |\n| Below |"
 
 
+def _word(**parts: str) -> dict[str, str | bytes]:
+    """Parts of a document of Word beside its text."""
+    space = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    return {f"word/{name}.xml": f"<w:{name} {space}>{part}</w:{name}>" for name, part in parts.items()}
+
+
+def test_notes_and_boxes_stand_behind_their_paragraphs_and_deleted_ones_nowhere() -> None:
+    """Notes were at the end, cited by the last heading; a box was in the middle of a sentence."""
+    mark = '<w:r><w:footnoteReference w:id="{}"/></w:r>'
+    within = paragraph("In a box") + word_table([["a", "b"]])
+    box = f"<w:r><w:drawing><w:txbxContent>{within}</w:txbxContent></w:drawing></w:r>"
+    notes = '<w:footnote w:type="separator" w:id="-1"><w:p/></w:footnote>' + "".join(
+        f'<w:footnote w:id="{number}">{paragraph(f"Note {number}")}</w:footnote>' for number in range(1, 6)
+    )
+    read = extract(
+        "a.docx",
+        make_docx(
+            paragraph("First", "1")
+            + f"<w:p><w:r><w:t>One </w:t></w:r>{mark.format(1)}{box}<w:r><w:t>sentence.</w:t></w:r></w:p>"
+            + paragraph("item", item=0).replace("</w:p>", f"{mark.format(2)}</w:p>") + paragraph("other", item=0)
+            + word_table([["cell"]]).replace("</w:p>", f"{mark.format(3)}</w:p>")
+            + f"<w:p><w:del>{mark.format(4)}</w:del></w:p>" + paragraph("Last", "1") + paragraph("Text."),
+            more=_word(footnotes=notes),
+        ),
+    )  # fmt: skip
+    assert [(block.kind, block.text) for block in read.blocks] == [
+        ("heading", "First"),
+        ("paragraph", "One sentence."),
+        ("paragraph", "Note 1"),
+        ("paragraph", "In a box"),
+        ("table", "| a | b |\n| --- | --- |"),
+        ("list", "- item\n- other"),
+        ("paragraph", "Note 2"),
+        ("table", "| cell |\n| --- |"),
+        ("paragraph", "Note 3"),
+        ("heading", "Last"),
+        ("paragraph", "Text."),
+        ("paragraph", "Note 5"),
+    ]
+
+
+def test_what_heads_and_foots_the_pages_of_a_document_is_read_once() -> None:
+    more = _word(header1=paragraph("Policy 12"), header2=paragraph("Policy 12"), footer1=paragraph("7"))
+    assert extract("a.docx", make_docx(paragraph("Text."), more=more)).text == "Policy 12\n\nText."
+
+
+def test_headings_are_told_by_their_outline_and_by_what_their_styles_are_based_on() -> None:
+    style = '<w:style w:styleId="{}"><w:name w:val="{}"/><w:basedOn w:val="{}"/></w:style>'
+    styles = style.format("b", "Own chapter", "a") + style.format("a", "Chapter", "1") + (
+        '<w:style w:styleId="1"><w:name w:val="heading 2"/></w:style>'
+    ) + style.format("n", "Text", "m") + style.format("m", "Normal", "n")  # fmt: skip
+    own = '<w:p><w:pPr><w:outlineLvl w:val="2"/></w:pPr><w:r><w:t>Own</w:t></w:r></w:p>'
+    read = extract(
+        "a.docx", make_docx(paragraph("Based", "b") + own + paragraph("Text", "n"), more=_word(styles=styles))
+    )
+    assert read.text == "## Based\n\n### Own\n\nText"
+
+
+def test_cells_of_word_stand_in_their_columns_and_formulas_are_read() -> None:
+    math = "http://schemas.openxmlformats.org/officeDocument/2006/math"
+    formula = f'<w:p><m:oMath xmlns:m="{math}"><m:r><m:t>E=mc</m:t></m:r></m:oMath></w:p>'
+    cell = "<w:tc><w:tcPr>{}</w:tcPr>{}</w:tc>"
+    first = (("North", '<w:vMerge w:val="restart"/>'), ("Both", '<w:gridSpan w:val="2"/>'), ("Last", ""))
+    second = (("", "<w:vMerge/>"), ("1", ""), ("2", ""), ("3", ""))
+    rows = ("".join(cell.format(about, paragraph(text)) for text, about in row) for row in (first, second))
+    table = f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in rows)}</w:tbl>"
+    main = zipped(
+        {"word/document2.xml": zip_part(make_docx(table + formula + paragraph("Do\xadnau")), "word/document.xml")}
+    )
+    assert extract("a.docx", main).text.split("\n\n") == [
+        "| North | Both |  | Last |\n| --- | --- | --- | --- |\n| North | 1 | 2 | 3 |",
+        "E=mc",
+        "Donau",
+    ]
+
+
+def zip_part(content: bytes, name: str) -> bytes:
+    """A part of an archive."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return archive.read(name)
+
+
 def test_a_presentation_is_read_slide_by_slide() -> None:
     slides = [
         shape(["Welcome"], "ctrTitle") + shape(["Ada Lovelace"], "subTitle") + shape(["1"], "sldNum"),

@@ -154,16 +154,18 @@ def _styles(package: Package) -> dict[str, _Shown]:
     for group in package.xml("xl/styles.xml"):
         if group.tag == sheet("numFmts"):
             for each in group:
-                code = each.get("formatCode", "")[:_LONGEST_FORMAT]
-                plain = _NO_FORMAT.sub("", code)
-                if _ELAPSED.search(code):
-                    formats[each.get("numFmtId", "")] = "elapsed"
-                elif _OF_A_DATE.search(plain):
-                    formats[each.get("numFmtId", "")] = "date"
-                elif "%" in plain:
-                    formats[each.get("numFmtId", "")] = "percent"
+                if shown := _shown_by(each.get("formatCode", "")[:_LONGEST_FORMAT]):
+                    formats[each.get("numFmtId", "")] = shown
         elif group.tag == sheet("cellXfs"):
             for number, each in enumerate(group):
                 if shown := formats.get(each.get("numFmtId", "")):
                     styles[str(number)] = shown
     return styles
+
+
+def _shown_by(code: str) -> _Shown | None:
+    """What a format makes of a number; None: a number."""
+    plain = _NO_FORMAT.sub("", code)
+    if _ELAPSED.search(code):
+        return "elapsed"
+    return "date" if _OF_A_DATE.search(plain) else "percent" if "%" in plain else None
