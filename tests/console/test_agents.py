@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Locator, Page, expect
 
 from drsai_backend.datamodel.owner import Owner
 from tests.console.conftest import Console, Open
-from tests.support.model_server import ModelRequest, ModelServer, Reply
+from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
 from tests.support.threads import until
 
 MISTAKEN = "agents:\n  poet:  # writes\n    promt: You are a poet.\n    tools: [calculator]\n"
@@ -36,8 +36,13 @@ async def put(console: Console, name: str, definition: dict[str, Any]) -> None:
         assert answer.status_code in (200, 201), answer.text
 
 
+def tried(page: Page) -> Locator:
+    """What was said to try a team, and what it answered."""
+    return page.get_by_role("complementary", name="Try it").get_by_role("article")
+
+
 async def say(page: Page, text: str) -> None:
-    await page.get_by_label("Message").fill(text)
+    await page.get_by_role("textbox", name="Message").fill(text)
     await page.get_by_role("button", name="Send").click()
 
 
@@ -62,7 +67,7 @@ async def test_a_definition_from_a_mistake_to_a_rollback(console: Console, model
 
     model.script(None, ["Roses are **red**."])
     await say(page, "A line, please.")
-    await expect(page.get_by_role("log").locator("strong")).to_have_text("red")
+    await expect(tried(page).nth(1).locator("strong")).to_have_text("red")
     [asked] = model.requests
     assert "You are a poet." in asked.system
 
@@ -199,10 +204,10 @@ async def test_hostile_words_stay_words(console: Console, model: ModelServer) ->
     await page.get_by_role("link", name="crew").first.click()
     await expect(page.locator(".cm-content")).to_contain_text("onerror")
     await say(page, HOSTILE[:1000])
-    await expect(page.get_by_role("log").locator(".team")).to_contain_text("evil")
+    await expect(tried(page).nth(1)).to_contain_text("evil")
     await page.get_by_role("link", name="Team").click()
     await page.get_by_role("group", name="Who takes part").get_by_role("button", name="writer calls").click()
-    await expect(page.get_by_role("article")).to_contain_text("<img src=x")
+    await expect(page.locator(".beside-main").get_by_role("article")).to_contain_text("<img src=x")
     assert await page.title() != "stolen"
     assert await page.locator("main img, main a[href^=javascript]").count() == 0
 
@@ -217,10 +222,25 @@ async def test_keys_do_what_is_focused(console: Console, model: ModelServer) -> 
     model.script(None, [Reply("A line" + " and one more" * 3000, chunk_delay=0.02)])
     page = await console.open("agents/poet")
     await say(page, "A line, please.")
-    await expect(page.get_by_role("log")).to_contain_text("A line and one")
+    await expect(tried(page).nth(1)).to_contain_text("A line and one")
     await page.get_by_role("button", name="Stop").press("Enter")
-    await expect(page.get_by_role("button", name="Send")).to_be_visible()
-    await expect(page.get_by_role("log")).to_have_attribute("aria-busy", "false")
+    await expect(page.get_by_role("button", name="Stop")).to_have_count(0)
+
+
+async def test_what_is_tried_is_seen_as_in_a_chat(console: Console, model: ModelServer) -> None:
+    await put(console, "writer", {"agents": {"writer": {"prompt": "You write.", "tools": ["calculator"]}}})
+    model.script(None, [Reply(tool_calls=[ToolCall("calculator", {"expression": "6 * 7"})]), "It is 42."])
+    page = await console.open("agents/writer")
+    await say(page, "How much?")
+    answer = tried(page).nth(1)
+    await expect(answer).to_contain_text("It is 42.")
+    await answer.get_by_text("calculator").click()
+    await expect(answer).to_contain_text("6 * 7")
+    await console.is_accessible()
+    await page.get_by_role("button", name="Clear").click()
+    await expect(tried(page)).to_have_count(0)
+    await say(page, "Again?")
+    await expect(tried(page)).to_have_count(2)
 
 
 async def test_what_is_typed_outlasts_a_look_at_another_tab(console: Console) -> None:

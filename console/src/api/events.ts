@@ -16,7 +16,7 @@ export type ToolCall = Partial<Record<"id" | "call_id" | "name" | "arguments" | 
 export const text = (value: unknown) => (typeof value === "string" ? value : "");
 
 /** The events of an answer's body, as they come. A comment of the server's (`: ping`) is passed over. */
-export async function* eventsOf(response: Response): AsyncGenerator<EventSourceMessage> {
+async function* eventsOf(response: Response): AsyncGenerator<EventSourceMessage> {
   if (!response.body) return;
   const reader = response.body.pipeThrough(new TextDecoderStream()).pipeThrough(new EventSourceParserStream()).getReader();
   try {

@@ -54,7 +54,6 @@ export const agents = {
   "agents.rollbackText": ["Version {version} is served again, as version {next}.", "版本 {version} 将作为版本 {next} 重新启用。"],
   "agents.rolledBack": ["Version {to} is served again, as version {version}.", "版本 {to} 已作为版本 {version} 重新启用。"],
   "agents.tryHint": ["Say something to what is stored. The conversation is deleted when you leave.", "与已存储的版本对话。离开后对话即被删除。"],
-  "agents.answer": ["Answer", "回答"],
   "json.none": ["This is not a JSON object: {error}", "这不是 JSON 对象：{error}"],
   "diff.added": ["Added", "新增"],
   "diff.removed": ["Removed", "删除"],

@@ -70,18 +70,21 @@ interface ComposerProps {
   onSend: (content: Content, key: string) => Promise<void>;
   disabled?: boolean;
   stop?: (() => Promise<void>) | null;
+  focused?: boolean | undefined;
   children?: preact.ComponentChildren;
 }
 
 /** `children`: what stands beside the buttons, as the choice of a team. */
-export function Composer({ written, onSend, disabled = false, stop = null, children }: ComposerProps) {
+export function Composer({ written, onSend, disabled = false, stop = null, focused = true, children }: ComposerProps) {
   const { text, files } = written.value;
   const { add, drop } = attachmentsOf(written);
   const [sending, setSending] = useState(false);
   const [error, setError] = useState<unknown>(null);
   const area = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
-  useEffect(() => area.current?.focus(), []);
+  useEffect(() => {
+    if (focused) area.current?.focus();
+  }, []);
   const isReady = !disabled && !sending && files.every((each) => each.part !== null) && (text.trim() !== "" || files.length > 0);
   const submit = async () => {
     if (!isReady) return;

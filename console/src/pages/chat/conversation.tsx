@@ -1,4 +1,5 @@
 /** A thread: what was said, what is being said, and where one goes on. */
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { api, data, type Asked } from "../../api";
 import { go, search, to } from "../../route";
@@ -35,7 +36,7 @@ function Head({ store }: { store: ThreadStore }) {
 }
 
 /** What is to be known of the latest run: who works, why it failed, and what can be done. */
-function Outcome({ store }: { store: ThreadStore }) {
+export function Outcome({ store }: { store: ThreadStore }) {
   const thread = store.thread.value;
   const working = store.isLive.value;
   const who = [...new Set(store.drafts.value.map((each) => each.source))].join(", ") || (thread?.team ?? "");
@@ -53,17 +54,21 @@ function Outcome({ store }: { store: ThreadStore }) {
   );
 }
 
-function Foot({ store }: { store: ThreadStore }) {
-  const teams = useTeams();
-  const [chosen, setChosen] = useState<string | null>(null);
-  const last = useRef<string | undefined>(undefined);
+interface FootProps {
+  store: ThreadStore;
+  team: string;
+  /** Whether it takes the focus. */
+  focused?: boolean;
+  /** What stands beside the buttons. */
+  children?: ComponentChildren;
+}
+
+/** Where one goes on: a message is written, or a question answered. */
+export function Foot({ store, team, focused, children }: FootProps) {
   const thread = store.thread.value;
-  if (!thread) return null;
-  // One that has gone back to its beginning has no team: the one that it had is the nearest.
-  last.current = thread.team ?? last.current ?? teams.value?.[0]?.id;
-  const team = chosen ?? last.current ?? "";
-  const stop = store.allows("runs:cancel") && (store.isLive.value || thread.status === "awaiting_input") ? () => steer(store, "cancel") : null;
-  if (thread.status === "awaiting_input" && thread.input_request)
+  const isWaiting = thread?.status === "awaiting_input";
+  const stop = store.allows("runs:cancel") && (store.isLive.value || isWaiting) ? () => steer(store, "cancel") : null;
+  if (isWaiting && thread.input_request)
     return (
       <>
         <Question key={String(thread.input_request["id"])} asked={thread.input_request as unknown as Asked} thread={store.id} owner={store.owner} right={store.right.value} onDone={() => void store.refresh()} />
@@ -72,9 +77,23 @@ function Foot({ store }: { store: ThreadStore }) {
     );
   if (!store.allows("chat")) return <p class="quiet">{t("chat.readOnly")}</p>;
   return (
-    <Composer written={store.written} onSend={(content, key) => say(store, team, content, key)} disabled={!team} stop={stop}>
-      <TeamChoice teams={teams.value} value={team} onValue={setChosen} />
+    <Composer written={store.written} onSend={(content, key) => say(store, team, content, key)} disabled={!team} stop={stop} focused={focused}>
+      {children}
     </Composer>
+  );
+}
+
+function TeamFoot({ store }: { store: ThreadStore }) {
+  const teams = useTeams();
+  const [chosen, setChosen] = useState<string | null>(null);
+  const last = useRef<string | undefined>(undefined);
+  // One that has gone back to its beginning has no team: the one that it had is the nearest.
+  last.current = store.thread.value?.team ?? last.current ?? teams.value?.[0]?.id;
+  const team = chosen ?? last.current ?? "";
+  return (
+    <Foot store={store} team={team}>
+      <TeamChoice teams={teams.value} value={team} onValue={setChosen} />
+    </Foot>
   );
 }
 
@@ -97,7 +116,7 @@ export function Conversation({ id, owner, branch }: { id: string; owner: string 
         {branch === null ? (
           <>
             <Outcome store={store} />
-            <Foot store={store} />
+            <TeamFoot store={store} />
           </>
         ) : (
           <div class="row left-branch">

@@ -9,7 +9,6 @@ import { Composer, TeamChoice } from "./composer";
 import { Conversation } from "./conversation";
 import { ask, BLANK, type Content } from "./send";
 import { Threads } from "./threads";
-import "./chat.css";
 
 function NewChat() {
   const teams = useTeams();

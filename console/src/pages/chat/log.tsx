@@ -8,6 +8,7 @@ import { t } from "../../words";
 import { BlockView, Call } from "./block";
 import { blocksOf, type Block } from "./blocks";
 import type { Draft, Pending, ThreadStore } from "./store";
+import "./chat.css";
 
 /** So near to the end, in pixels, new text keeps the end in view. */
 const NEAR = 60;
