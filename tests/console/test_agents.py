@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from typing import Any
 
 import httpx
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from drsai_backend.datamodel.owner import Owner
 from tests.console.conftest import Console, Open
@@ -229,11 +230,24 @@ async def test_keys_do_what_is_focused(console: Console, model: ModelServer) -> 
 
 async def test_what_is_tried_is_seen_as_in_a_chat(console: Console, model: ModelServer) -> None:
     await put(console, "writer", {"agents": {"writer": {"prompt": "You write.", "tools": ["calculator"]}}})
-    model.script(None, [Reply(tool_calls=[ToolCall("calculator", {"expression": "6 * 7"})]), "It is 42."])
+    model.script(None, [Reply(tool_calls=[ToolCall("calculator", {"expression": "6 * 7"})]), "It is 42.", "42."])
     page = await console.open("agents/writer")
+
+    async def once_over(route: Route) -> None:
+        async def is_over() -> bool:
+            async with httpx.AsyncClient() as http:
+                return (await http.get(route.request.url)).json()["status"] == "completed"
+
+        await until(is_over)
+        await route.continue_()
+
+    # The answer may be there before the page has looked at it.
+    await page.route(re.compile("/v1/threads/try-[0-9a-f]+$"), once_over)
     await say(page, "How much?")
     answer = tried(page).nth(1)
     await expect(answer).to_contain_text("It is 42.")
+    await expect(tried(page)).to_have_count(2)
+    await page.unroute_all()
     await answer.get_by_text("calculator").click()
     await expect(answer).to_contain_text("6 * 7")
     await console.is_accessible()

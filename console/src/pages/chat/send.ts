@@ -54,8 +54,7 @@ export async function say(store: ThreadStore, model: string, content: Content, k
   store.pending.value = [...store.pending.value.filter((each) => each.key !== key), { key, text, run: null }];
   try {
     const run = await ask(model, content, key, store);
-    const begun = store.messages.value.some((each) => each.run_id === run.run_id);
-    store.pending.value = store.pending.value.flatMap((each) => (each.key !== key ? [each] : begun ? [] : [{ ...each, run: run.run_id }]));
+    store.wait(store.pending.value.map((each) => (each.key === key ? { ...each, run: run.run_id } : each)));
     await store.refresh();
   } catch (error) {
     store.pending.value = store.pending.value.filter((each) => each.key !== key);

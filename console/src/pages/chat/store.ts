@@ -131,10 +131,17 @@ export class ThreadStore {
       // What was heard meanwhile belongs to it, too.
       this.messages.value = [...rows, ...[...this.messages.value, ...this.arrived].filter((each) => each.seq > count)];
       this.arrived = [];
+      this.wait();
       this.drafts.value = this.drawn;
       this.hasEarlier.value = more;
       this.loading.value = false;
     });
+  }
+
+  /** Of what was sent, what stands among the messages waits no more. */
+  wait(pending = this.pending.value): void {
+    const runs = new Set(pending.length ? this.messages.value.map((each) => each.run_id) : []);
+    this.pending.value = pending.filter(({ run }) => run === null || !runs.has(run));
   }
 
   private async loadBranches(current: Thread["branch"]): Promise<readonly Branch[]> {
@@ -236,8 +243,7 @@ export class ThreadStore {
         this.drafts.value = this.drawn;
         if (!fresh.length) return;
         this.messages.value = [...this.messages.value, ...fresh];
-        const begun = new Set(fresh.map((each) => each.run_id));
-        this.pending.value = this.pending.value.filter((each) => !begun.has(each.run));
+        this.wait();
       });
     };
     if (document.hidden) setTimeout(show, 250);
