@@ -107,11 +107,12 @@ def _field(value: object) -> bytes:
 
 
 def encoded(value: object) -> bytes:
-    """JSON, with pydantic's models as the packages send them, and numbers of any length, which orjson refuses."""
+    """JSON, with pydantic's models as the packages send them, and what orjson refuses: numbers of any length, and texts
+    with halves of characters, which are sent as they are stored (`json_types.storable_text`)."""
     try:
         return orjson.dumps(value, default=_plain)
     except orjson.JSONEncodeError:
-        return json.dumps(value, default=_plain, ensure_ascii=False).encode()
+        return json.dumps(value, default=_plain, ensure_ascii=False).encode(errors="replace")
 
 
 def _plain(value: object) -> object:
