@@ -56,6 +56,22 @@ def _pdf_of(objects: Iterable[bytes]) -> bytes:
     return b"".join(parts)
 
 
+_HELVETICA: Final = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
+
+
+def make_pdf_page(content: bytes, *, font: bytes = _HELVETICA, about: bytes = b"", more: Sequence[bytes] = ()) -> bytes:
+    """A PDF of one page, in the language of pages. `more`: objects from the sixth on, which `font` and `about` name."""
+    return _pdf_of([
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Count 1 /Kids [4 0 R] >>",
+        font,
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 5 0 R %s"
+        b"/Resources << /Font << /F1 3 0 R >> >> >>" % about,
+        b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
+        *more,
+    ])  # fmt: skip
+
+
 def simple_page(*paragraphs: str, size: float = 11) -> list[Placed]:
     """A page with a paragraph a line."""
     return [(size, 72, 720 - 40 * number, text) for number, text in enumerate(paragraphs)]

@@ -9,7 +9,7 @@ import pytest
 
 from drsai_backend.documents import Reader, extract
 from drsai_backend.errors import DocumentProtected, DocumentTooLarge, DocumentUnreadable
-from tests.documents.made import make_pdf, simple_page
+from tests.documents.made import make_pdf, make_pdf_page, simple_page
 
 
 def test_headings_paragraphs_lists_and_tables_are_told() -> None:
@@ -47,6 +47,71 @@ def test_titles_of_the_outline_are_headings() -> None:
 def test_a_sentence_continues_on_the_next_page() -> None:
     read = extract("a.pdf", make_pdf([[(11, 72, 100, "It goes on")], [(11, 72, 720, "over there.")]]))
     assert [block.text for block in read.blocks] == ["It goes on over there."]
+
+
+def test_words_that_typesetters_break_or_join_are_whole() -> None:
+    """As typesetters end lines, by a hyphen or a soft one, and join f and i."""
+    font = (
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /X /FirstChar 1 /LastChar 122 /Widths [%s] /Encoding "
+        % (b"500 " * 122)
+        + b"<< /Type /Encoding /Differences [1 /fi /ffi /uni00AD /uni2010] >> >>"
+    )
+    page = b"BT /F1 11 Tf 72 700 Td 13 TL (o\x02ces \x01nd exam\x03) Tj T* (ples and ele\x04) Tj T* (ments) Tj ET"
+    assert extract("a.pdf", make_pdf_page(page, font=font)).text == "offices find examples and elements"
+
+
+def test_turned_lines_are_paragraphs_of_their_own() -> None:
+    page = (
+        b"BT /F1 11 Tf 0 1 -1 0 300 100 Tm (It is turned) Tj ET BT /F1 11 Tf 0 1 -1 0 313 100 Tm (and on) Tj ET "
+        b"BT /F1 11 Tf 1 0.02 -0.02 1 72 700 Tm (it is askew) Tj ET "
+        b"BT /F1 11 Tf 1 0.01 -0.01 1 72 687 Tm (and on) Tj ET"
+    )
+    assert extract("a.pdf", make_pdf_page(page)).text == "It is turned and on\n\nit is askew and on"
+
+
+def test_hebrew_and_arabic_are_read_from_the_right() -> None:
+    """Browsers place each word by itself, the last one first: it was read first."""
+    words = [("שלום", 300, 700), ("14", 270, 700), ("ימים", 240, 700), ("Open", 180, 700), ("AI", 210, 700)]
+    words += [("سلام", 150, 700), ("עוד", 280, 687), ("שורה", 250, 687)]
+    letters = sorted({letter for word, _, _ in words for letter in word} | {" "})
+    font = (
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /X /FirstChar 1 /LastChar %d /Widths [%s] /Encoding "
+        b"<< /Type /Encoding /Differences [1 %s] >> >>"
+    ) % (len(letters), b"500 " * len(letters), b" ".join(b"/uni%04X" % ord(letter) for letter in letters))
+    page = list[bytes]()
+    for word, x, y in sorted(words, key=lambda each: (-each[2], each[1])):
+        drawn = word if word.isascii() else word[::-1]
+        codes = bytes(letters.index(letter) + 1 for letter in f"{drawn} ")
+        page.append(b"BT /F1 11 Tf %d %d Td <%s> Tj ET" % (x, y, codes.hex().encode()))
+    assert extract("a.pdf", make_pdf_page(b" ".join(page), font=font)).text == "שלום 14 ימים Open AI سلام עוד שורה"
+
+
+def test_what_is_filled_into_a_form_is_read_beside_its_line() -> None:
+    widget = b"<< /Type /Annot /Subtype /Widget /FT /Tx /T (n) /V (%s) /Rect [150 %d 250 %d] %s >>"
+    content = make_pdf_page(
+        b"BT /F1 11 Tf 72 700 Td (Name:) Tj ET BT /F1 11 Tf 72 650 Td (City:) Tj ET",
+        about=b"/Annots [6 0 R 7 0 R 8 0 R 9 0 R 10 0 R]",
+        more=[
+            widget % (b"Ada Lovelace", 695, 712, b""),
+            widget % (b"London", 645, 662, b"/Parent 6 0 R"),
+            widget % (b"secret", 595, 612, b"/Ff 8192"),
+            widget % (b"hidden", 595, 612, b"/F 2"),
+            b"<< /Type /Annot /Subtype /FreeText /Contents (A remark) /Rect [72 600 200 620] >>",
+        ],
+    )
+    assert extract("a.pdf", content).text.split("\n\n") == ["Name:", "Ada Lovelace", "City:", "London", "A remark"]
+
+
+def test_letters_that_a_font_does_not_name_are_told() -> None:
+    font = b"<< /Type /Font /Subtype /Type0 /BaseFont /X /Encoding /Identity-H /DescendantFonts [6 0 R] %s >>"
+    glyphs = (
+        b"<< /Type /Font /Subtype /CIDFontType2 /BaseFont /X /DW 500 /CIDSystemInfo "
+        b"<< /Registry (Adobe) /Ordering (Identity) /Supplement 0 >> >>"
+    )
+    page = b"BT /F1 11 Tf 72 700 Td <002400250026> Tj ET"
+    read = extract("a.pdf", make_pdf_page(page, font=font % b"", more=[glyphs]))
+    assert read.notes == ("Page 1 with letters that their fonts do not name: what is read of these may be wrong.",)
+    assert not extract("a.pdf", make_pdf([simple_page("Text.")])).notes
 
 
 def test_pages_without_text_are_named() -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any, Final
 
 from pypdf import PageObject, PasswordType, PdfReader
 from pypdf.errors import DependencyError, PyPdfError
 
-from drsai_backend.documents.draft import Draft
+from drsai_backend.documents.draft import Draft, one_line
 from drsai_backend.documents.formats.pdf_lines import Line, Lines, add_blocks, title_key
 from drsai_backend.errors import DocumentProtected, DocumentTooLarge, DocumentUnreadable
 
 _DEEPEST: Final = 6
 """Levels of an outline that are headings."""
+_FIELD_SIZE: Final = 10.0
+"""Size of the letters in fields, about."""
+_HIDDEN, _PASSWORD = 0b10, 1 << 13
+"""Flags of fields that nobody sees, and whose text nobody does."""
 
 
 def read(content: bytes, draft: Draft) -> None:
@@ -37,9 +41,11 @@ def read(content: bytes, draft: Draft) -> None:
     lines: list[Line] = []
     silent: list[int] = []
     broken: list[int] = []
+    unknown: list[int] = []
     room = draft.limits.text
     for number, page in enumerate(reader.pages, 1):
-        found = _lines_of(page, number)
+        found, is_unknown = _lines_of(page, number)
+        unknown += [number] * is_unknown
         room -= sum(len(line.text) for line in found or ())
         if found is None or not found:
             (broken if found is None else silent).append(number)
@@ -52,18 +58,49 @@ def read(content: bytes, draft: Draft) -> None:
         draft.note(f"{_pages(broken)} cannot be read.")
     if silent:
         draft.note(f"{_pages(silent)} without text: there is nothing, or a picture.")
+    if unknown:
+        draft.note(f"{_pages(unknown)} with letters that their fonts do not name: what is read of these may be wrong.")
 
 
-def _lines_of(page: PageObject, number: int) -> list[Line] | None:
-    """The lines of a page. None: it is broken."""
+def _lines_of(page: PageObject, number: int) -> tuple[list[Line] | None, bool]:
+    """The lines of a page, None: it is broken; and whether there are letters that its fonts do not name."""
     lines = Lines(number)
     try:
         page.extract_text(visitor_text=lines.take)
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001 - of a broken page, pypdf raises whatever its code runs into
-        return None
-    return lines.done()
+        return None, False
+    found = lines.done()
+    try:
+        for field in _fields(page, number):
+            # Behind the line beside which it stands, or that is above it.
+            above = [place for place, line in enumerate(found, 1) if line.y >= field.y - field.size]
+            found.insert(max(above, default=0), field)
+    except Exception:  # noqa: BLE001 - as above; the page has its text
+        return found, lines.unknown
+    return found, lines.unknown
+
+
+def _fields(page: PageObject, number: int) -> Iterator[Line]:
+    """What was filled into the fields of a form, and written on the page."""
+    for each in page.get("/Annots", ()):
+        about: Any = each.get_object()
+        if int(about.get("/F", 0)) & _HIDDEN:
+            continue
+        if about.get("/Subtype") == "/FreeText":
+            text = about.get("/Contents")
+        elif about.get("/Subtype") == "/Widget":
+            parent: Any = about.get("/Parent", about).get_object()
+            kind, text = about.get("/FT", parent.get("/FT")), about.get("/V", parent.get("/V"))
+            flags = int(about.get("/Ff", parent.get("/Ff", 0)))
+            text = text if kind in ("/Tx", "/Ch") and not flags & _PASSWORD else None
+        else:
+            continue
+        if isinstance(text, str) and (text := one_line(text)):
+            left, low, right, high = (float(side) for side in about["/Rect"])
+            x, y = min(left, right), (low + high) / 2 - _FIELD_SIZE / 3
+            yield Line(number, x, y, size=_FIELD_SIZE, parts=[(x, text)], text=text)
 
 
 def _outline(reader: PdfReader) -> dict[str, int]:

@@ -6,11 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from math import hypot
-from typing import Final
+from itertools import groupby, pairwise
+from math import atan2, cos, degrees, hypot, radians, sin
+from typing import Final, cast
+from unicodedata import normalize
 
-from drsai_backend.documents.draft import Draft, clean
+from drsai_backend.documents.draft import Draft, clean, one_line
 
 _HEADING: Final = 1.15
 """A line in letters that are so many times larger than most is a heading."""
@@ -26,7 +27,13 @@ _WIDTH: Final = 0.55
 _BULLET: Final = re.compile(r"[•◦▪‣●○■–\-*·]\s+")  # noqa: RUF001 - dashes are meant
 _NUMBERED: Final = re.compile(r"\(?\d{1,3}[.)]\s+\S")
 _WIDE: Final = re.compile("[\u2e80-\u9fff\uac00-\ud7a3\uff00-\uffef]")
-_BROKEN_WORD: Final = re.compile(r"[^\W\d_]{2}-$")
+_BROKEN_WORD: Final = re.compile(r"[^\W\d_]{2}(-| ?[\xad\u2010])$")
+_LIGATURES: Final = re.compile("[\ufb00-\ufb06\ufb50-\ufdff\ufe70-\ufefc]")
+"""Letters joined, and Arabic ones as they are drawn: a text has the letters that they stand for."""
+_TURN: Final = 15
+"""Degrees by which lines are turned are multiples of it: a page that was scanned is a little askew."""
+_RIGHT_TO_LEFT: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+_LEFT_TO_RIGHT: Final = re.compile(r"[^\W_]")
 
 
 @dataclass(slots=True)
@@ -35,7 +42,8 @@ class Line:
 
     Attributes:
         page: its number.
-        x, y: where it begins, in points from the lower left corner.
+        x, y: where it begins, in points from the lower left corner, on a page that is turned as its text is.
+        turn: degrees by which its text is turned.
         size: of most of its letters.
         parts: its texts and where each begins.
         text: all of them, once the line is whole.
@@ -44,6 +52,7 @@ class Line:
     page: int
     x: float = 0.0
     y: float = 0.0
+    turn: int = 0
     size: float = 0.0
     parts: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
     text: str = ""
@@ -62,15 +71,23 @@ class Line:
 
 
 class Lines:
-    """Gathers the lines of a page, in the order in which they stand in the file."""
+    """Gathers the lines of a page, in the order in which they stand in the file.
+
+    Attributes:
+        unknown: there are letters of fonts that do not say which they are.
+    """
 
     def __init__(self, page: int) -> None:
+        self.unknown = False
         self._page = page
         self._lines: list[Line] = []
         self._line = Line(page)
 
-    def take(self, text: str, cm: Sequence[float], tm: Sequence[float], _font: object, size: float) -> None:
+    def take(self, text: str, cm: Sequence[float], tm: Sequence[float], font: object, size: float) -> None:
         """Take what pypdf hands on: a text, the two matrices that place it, its font."""
+        self.unknown = self.unknown or (bool(text.strip()) and _is_unknown(font))
+        # A soft hyphen of a page is drawn.
+        text = _LIGATURES.sub(lambda each: normalize("NFKC", each[0]), text.replace("\xad", "\u2010"))
         first, *others = clean(text).split("\n")
         self._add(first, cm, tm, size)
         for each in others:
@@ -86,18 +103,48 @@ class Lines:
         line = self._line
         if not text or not (line.parts or text.strip()):
             return
-        x = tm[4] * cm[0] + tm[5] * cm[2] + cm[4]
+        across, up = tm[4] * cm[0] + tm[5] * cm[2] + cm[4], tm[4] * cm[1] + tm[5] * cm[3] + cm[5]
+        turned = degrees(atan2(tm[0] * cm[1] + tm[1] * cm[3], tm[0] * cm[0] + tm[1] * cm[2]))
+        turned = round(turned / _TURN) * _TURN % 360
+        turn = radians(turned)
+        x = across * cos(turn) + up * sin(turn)
         if not line.parts:
-            line.x, line.y = x, tm[4] * cm[1] + tm[5] * cm[3] + cm[5]
+            line.x, line.y, line.turn = x, up * cos(turn) - across * sin(turn), turned
         if len(text.strip()) > 1 or not line.size:
             line.size = max(line.size, round(abs(size) * hypot(tm[2], tm[3]) * hypot(cm[2], cm[3]), 1))
         line.parts.append((x, text))
 
     def _end(self) -> None:
         if self._line.parts:
-            self._line.text = "".join(text for _, text in self._line.parts).strip()
+            self._line.text = _text_of(self._line.parts).strip()
             self._lines.append(self._line)
         self._line = Line(self._page)
+
+
+def _is_unknown(font: object) -> bool:
+    """Whether the codes of a font are numbers of its glyphs, and it does not say which letters these are."""
+    about = cast("dict[str, object]", font) if isinstance(font, dict) else {}
+    return about.get("/Encoding") in ("/Identity-H", "/Identity-V") and "/ToUnicode" not in about
+
+
+def _text_of(parts: Sequence[tuple[float, str]]) -> str:
+    """The parts of a line as it is read: of Hebrew and Arabic from the right, but for numbers and words of others."""
+    text = "".join(text for _, text in parts)
+    if len(_RIGHT_TO_LEFT.findall(text)) * 2 <= len(_LEFT_TO_RIGHT.findall(text)):
+        return text
+    placed = sorted(parts, key=lambda each: -each[0])
+    runs = groupby(placed, lambda each: not _RIGHT_TO_LEFT.search(each[1]) and bool(_LEFT_TO_RIGHT.search(each[1])))
+    ordered = list[str]()
+    for is_left, run in runs:
+        texts = [each for _, each in run]
+        if is_left:
+            # What is right of it, such as a space, is read before it.
+            whole = "".join(reversed(texts))
+            core = whole.strip()
+            start = whole.index(core)
+            texts = [whole[start + len(core) :], core, whole[:start]]
+        ordered += texts
+    return one_line("".join(ordered))
 
 
 def add_blocks(lines: Sequence[Line], outline: Mapping[str, int], draft: Draft) -> None:
@@ -158,7 +205,9 @@ def _until(lines: Sequence[Line], start: int, goes_on: Callable[[Line, Line], bo
 
 def _apart(before: Line, line: Line, leading: float) -> bool:
     """Whether a line does not stand below another one at the usual distance."""
-    return before.page != line.page or not 0 <= before.y - line.y <= leading * max(before.size, line.size) * _GAP
+    if (before.page, before.turn) != (line.page, line.turn):
+        return True
+    return not 0 <= before.y - line.y <= leading * max(before.size, line.size) * _GAP
 
 
 def _parted(before: Line, line: Line, leading: float) -> bool:
@@ -168,8 +217,8 @@ def _parted(before: Line, line: Line, leading: float) -> bool:
     if _apart(before, line, leading):
         # A sentence continues in the next column or on the next page.
         jumps = before.page != line.page or line.y > before.y
-        return not (jumps and before.text[-1:].isalpha() and line.text[:1].islower())
-    return line.x - before.x > _INDENT * line.size
+        return not (jumps and before.turn == line.turn and before.text[-1:].isalpha() and line.text[:1].islower())
+    return line.x - before.x > _INDENT * line.size and not _RIGHT_TO_LEFT.match(line.text)
 
 
 def _table_end(lines: Sequence[Line], start: int) -> int:
@@ -194,7 +243,7 @@ def _joined(lines: Sequence[Line]) -> str:
     for line in lines:
         before, after = parts[-1] if parts else "", line.text
         if _BROKEN_WORD.search(before) and after[:1].islower():
-            parts[-1] = before[:-1]
+            parts[-1] = before[:-1].rstrip()
         elif before and not (_WIDE.match(before[-1]) and _WIDE.match(after)):
             parts.append(" ")
         parts.append(after)
