@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import tiktoken
-from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
+from autogen_agentchat.tools import TeamTool
 from autogen_core.model_context import TokenLimitedChatCompletionContext
 
-from drsai_backend import AssistantAgent, RunContext, requires_approval
+from drsai_backend import AssistantAgent, PlanExecuteTeam, RunContext, requires_approval, tool
 from drsai_backend.datamodel import StoredAnswer
 from drsai_backend.datamodel.owner import DEFAULT_TENANT, Owner
 from drsai_backend.models import tokens
@@ -202,6 +203,76 @@ async def test_a_turn_that_waits_goes_on_when_its_model_sees_images_no_more_or_b
         (sees_first, not sees_first),
         (not sees_first, sees_first),
     ]
+
+
+@tool
+@requires_approval
+async def spend(to: str) -> str:
+    """Pays."""
+    return f"paid {to}"
+
+
+def planned(context: RunContext) -> PlanExecuteTeam:
+    """A planner, which asks for JSON as its model knows it, before an agent whose tool is approved."""
+    return PlanExecuteTeam(context.model_client("fast"), [spend], name="team")
+
+
+def chosen(context: RunContext) -> SelectorGroupChat:
+    """A group chat that asks for a speaker as the family of its model wants it."""
+    tools: Any = [spend]
+    clerks: list[Any] = [
+        AssistantAgent(name, context.model_client("other"), tools=tools, reflect_on_tool_use=True) for name in "ab"
+    ]
+    return SelectorGroupChat(clerks, context.model_client("fast"), max_turns=1)
+
+
+@pytest.mark.parametrize(
+    ("team", "then", "now"),
+    [
+        (chosen, {"family": "gpt-4o"}, {"family": "unknown"}),
+        (chosen, {"family": "llama-3.3-70b"}, {"family": "gpt-4o"}),
+        (planned, {"can": {"json": True, "structured_output": True}}, {"can": {"json": False}}),
+        (planned, {"can": {"json": True, "structured_output": False}}, {"can": {"structured_output": True}}),
+        (planned, {"can": {"json": False, "structured_output": False}}, {"can": {"json": True}}),
+    ],
+)
+async def test_a_turn_that_waits_goes_on_when_its_model_is_asked_in_another_form_by_now(
+    serve: Serve, model: ModelServer, tmp_path: Path, team: Any, then: Any, now: Any
+) -> None:
+    plan = json.dumps({"steps": [{"id": "a", "do": "Pay.", "needs": []}]})
+
+    def acting(request: ModelRequest) -> Reply:
+        if "paid" in str(request.messages):
+            return Reply("It is paid.")
+        return Reply(tool_calls=[ToolCall("spend", {"to": "ada"}, id="c1")])
+
+    def fast(request: ModelRequest) -> Reply:
+        if team is chosen:
+            return Reply("a")
+        names = [each["function"]["name"] for each in request.body.get("tools", ())]
+        if names == ["spend"] or "paid" in str(request.messages):
+            return acting(request)
+        return Reply(tool_calls=[ToolCall(names[0], json.loads(plan), id="p1")]) if names else Reply(plan)
+
+    def boss(context: RunContext) -> RoundRobinGroupChat:
+        """All that the team does is one call of a tool, and so in one turn."""
+        tools: Any = [TeamTool(team(context), "crew", "Pays.", return_value_as_last_message=True)]
+        return RoundRobinGroupChat([AssistantAgent("boss", context.model_client("boss"), tools=tools)], max_turns=1)
+
+    model.script("fast", fast)
+    model.script("other", acting)
+    model.script("boss", lambda _: Reply(tool_calls=[ToolCall("crew", {"task": "Pay ada."}, id="b1")]))
+    others = {name: {"model": name} for name in ("other", "boss")}
+    first = await serve({"writer": boss}, **profiles(tmp_path, fast={"model": "fast", **then}, **others))
+    asked = await first.http.post("/v1/chat/completions", json=_asked("Pay ada.", thread_id="t"))
+    assert "spend" in asked.text, asked.text
+    await first.drsai.drain()
+    count = len(model.requests)
+    second = await serve({"writer": boss}, **profiles(tmp_path, fast={"model": "fast", **now}, **others))
+    answer = await second.http.post("/v1/chat/completions", json=_asked("yes", thread_id="t"))
+    assert answer.status_code == 200, answer.text
+    assert "paid" in answer.json()["choices"][0]["message"]["content"]
+    assert model.requests[count].messages[-1]["role"] == "tool", "what was asked before is not asked again"
 
 
 class Words:

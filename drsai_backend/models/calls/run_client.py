@@ -94,9 +94,9 @@ class AgentCalls:
         seen: those that were made.
         rendered: messages as texts that call tools.
         recall: finds a text for the messages of a request, which is put before the question.
-        has_seen: says in a turn that is repeated whether the model of the next request saw images, where that mattered.
-            Its agent would leave them out where the model sees none any more, or show them where it sees by now, and
-            what is recorded would be an answer to another request.
+        known: says in a turn that is repeated what the model of the next request could, where that mattered. Its agent
+            would leave images out where the model sees none any more, or ask for JSON in another form, and what is
+            recorded would be an answer to another request.
     """
 
     steps: AnswerSteps | None = None
@@ -109,7 +109,7 @@ class AgentCalls:
     seen: SeenImages | None = None
     rendered: RenderedMessages = field(default_factory=RenderedMessages)
     recall: Callable[[Sequence[LLMMessage]], Awaitable[str | None]] | None = None
-    has_seen: Callable[[], bool | None] | None = None
+    known: Callable[[], JsonObject] | None = None
 
 
 class _Text(AnswerLength):
@@ -568,8 +568,8 @@ class RunModelClient(ChatCompletionClient):
     def model_info(self) -> ModelInfo:
         """What the model can do; one whose tools are called by text calls functions."""
         info: ModelInfo = self.inner.model_info
-        if self._agent.has_seen is not None and (seen := self._agent.has_seen()) is not None:
-            info = {**info, "vision": seen}
+        if self._agent.known is not None:
+            info = cast(ModelInfo, {**info, **self._agent.known()})
         return info if self._text_form is None else {**info, "function_calling": True}
 
     async def close(self) -> None:

@@ -425,7 +425,7 @@ def inject(
                 asks=allotted.continuing,
                 images=images if workbenches else None,
                 recall=None if context.recalling is None else shown_to(path, part, tree, context.recalling, agent),
-                has_seen=agent.has_seen if repeats else None,
+                known=agent.known if repeats else None,
             )
             agent.model = run_client.inner
             bind_memories(part, agent)

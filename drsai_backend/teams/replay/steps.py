@@ -17,7 +17,7 @@ from __future__ import annotations
 # pyright: reportPrivateUsage=false
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -52,6 +52,10 @@ CHOSEN: Final = "chosen"
 """In the value of an answer: its calls are no calls of tools, but what a manager or a judge has decided."""
 SEEN: Final = "seen"
 """In the value of an answer: whether it is one to a request with images, or, false, of a model that sees none."""
+INFO: Final = "info"
+"""In the value of an answer: what else its model could by then. Managers, planners, judges and flows ask in the form
+that their model knows."""
+_INFO: Final = ("family", "function_calling", "json_output", "structured_output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,10 +350,10 @@ class AgentSteps:
         self._know_calls(number, result, replayed=True)
         return number, result
 
-    def has_seen(self) -> bool | None:
-        """Whether the answer that is asked for next is recorded as one to a request with images, or of a model that saw
-        none; None: as neither."""
-        return (self.turn.replay(self.path, f"m{self._asked}") or {}).get(SEEN)
+    def known(self) -> JsonObject:
+        """What the model could that has given the answer which is asked for next, where that is recorded."""
+        value = self.turn.replay(self.path, f"m{self._asked}") or {}
+        return {**value.get(INFO, {}), **({"vision": value[SEEN]} if SEEN in value else {})}
 
     def not_answered(self, number: int) -> None:
         """See `AnswerSteps`."""
@@ -367,10 +371,11 @@ class AgentSteps:
 
         def step() -> Step:
             chosen = {} if self.has_tools or isinstance(result.content, str) else {CHOSEN: True}
-            sees = self.model is None or self.model.model_info.get("vision")
-            seen = {SEEN: True} if has_images(request.last) else {} if sees else {SEEN: False}
+            info: Mapping[str, object] = {"vision": True} if self.model is None else self.model.model_info
+            seen = {SEEN: True} if has_images(request.last) else {} if info.get("vision") else {SEEN: False}
+            able = {INFO: {name: info[name] for name in _INFO if name in info}}
             digest = request.digest(self._digested)
-            return Step(self.path, f"m{number}", digest, {**result.model_dump(mode="json"), **chosen, **seen})
+            return Step(self.path, f"m{number}", digest, {**result.model_dump(mode="json"), **chosen, **seen, **able})
 
         if isinstance(result.content, str):
             self.has_called = False
