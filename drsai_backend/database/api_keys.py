@@ -17,7 +17,7 @@ from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.pages import Cursor, given
 from drsai_backend.database.values import batches
-from drsai_backend.datamodel import ApiKey, table_of, utcnow
+from drsai_backend.datamodel import ApiKey, BudgetRule, LimitRule, table_of, utcnow
 from drsai_backend.datamodel.access import KeyDigest
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
@@ -35,6 +35,7 @@ _LAST_KEYS: Final = (
 )
 
 _key = table_of(ApiKey)
+_rules: Final = (table_of(LimitRule), table_of(BudgetRule))
 _list: Final = Cursor((_key.c.id,))
 
 
@@ -182,22 +183,26 @@ def change_webhook(session: Session, tenant: str | None, key_id: str, url: str |
 
 
 def delete_keys(session: Session, owner: Owner, actor: Actor, *, may_be_last: bool) -> list[KeyDigest]:
-    """Delete all keys of a user. Returns their digests.
+    """Delete all keys of a user, with what was set for each as a limit or a budget. Returns their digests.
 
     Raises:
         Conflict: there would be no key any more, and that must not be.
     """
     connection = session.connection()
     mine = owned_by(_key, owner)
-    digests = list(connection.execute(sa.delete(_key).where(*mine).returning(_key.c.digest)).scalars())
-    if not digests:
+    gone = connection.execute(sa.delete(_key).where(*mine).returning(_key.c.digest, _key.c.key_id)).all()
+    if not gone:
         return []
+    for rule in _rules:
+        for some in batches([row.key_id for row in gone]):
+            of_key = (rule.c.tenant == owner.tenant, rule.c.kind == "key", rule.c.name.in_(some))
+            connection.execute(sa.delete(rule).where(*of_key))
     # Locked, so that of two who delete the last two keys one fails.
     other = connection.execute(sa.select(_key.c.id).limit(1).with_for_update(read=True)).first()
     if other is None and not may_be_last:
         raise Conflict(_LAST_KEYS, param="user_id")
-    audit(session, actor, Action.USER_DELETED, owner.user_id, owner, {"api_keys": len(digests)})
-    return digests
+    audit(session, actor, Action.USER_DELETED, owner.user_id, owner, {"api_keys": len(gone)})
+    return [row.digest for row in gone]
 
 
 def note_use(session: Session, digests: Collection[KeyDigest], at: datetime, *, older_than: datetime) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from datetime import time as time_of_day
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Final
@@ -18,6 +18,7 @@ from drsai_backend.features.base import end
 from drsai_backend.features.budgets import rows
 from drsai_backend.features.budgets.base import BESIDE, Budget, BudgetList, Spend, periods, units
 from drsai_backend.features.budgets.rules import Rules
+from drsai_backend.features.rules.verbs import KEPT
 
 if TYPE_CHECKING:
     from cachetools import LRUCache
@@ -39,8 +40,6 @@ ANSWER: Final = 500
 """Tokens of an answer of which nobody says how long it may be."""
 _MORE: Final = 4_000
 """Tokens that are reserved beyond what is needed, for a run on a thread of which nothing is known."""
-_KEPT: Final = timedelta(days=62)
-"""For how long what was used is kept: the month before this one is whole."""
 BATCH: Final = 16
 """Runs that a look resumes at most: before the next one, those have reserved what they need."""
 EVERY: Final = 2.0
@@ -252,8 +251,9 @@ class Budgets(Rules):
             self.resuming.changed()
 
     async def _sweep(self) -> None:
+        await super()._sweep()
         self._warned.clear()
-        before = periods(utcnow() - _KEPT)["day"]
+        before = periods(utcnow() - KEPT)["day"]
         while await self.host.database.write(partial(rows.forget_before, period=before)):
             pass
 

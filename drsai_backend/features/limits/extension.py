@@ -149,4 +149,5 @@ class Limits(Rules):
         await super().open(engine)
 
     async def _sweep(self) -> None:
+        await super()._sweep()
         await self.host.database.write(partial(rows.forget_states, before=time.time_ns() - _DAY))

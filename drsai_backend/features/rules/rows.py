@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 import sqlalchemy as sa
@@ -12,7 +13,7 @@ from drsai_backend.database.audit import audit
 from drsai_backend.database.backends.prepared import Prepared
 from drsai_backend.database.locks import alone
 from drsai_backend.database.pages import Cursor, given
-from drsai_backend.datamodel import utcnow
+from drsai_backend.datamodel import ApiKey, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor, By
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import Conflict
@@ -20,6 +21,7 @@ from drsai_backend.features.rules.base import RuleInfo, Who, thread_of
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 
+_key = table_of(ApiKey)
 R = TypeVar("R", bound=RuleInfo)
 
 MOST: Final = 10_000
@@ -87,6 +89,13 @@ class RuleRows(Generic[R]):
     def forget(self, session: Session, who: Who) -> int:
         """Delete what was set for somebody, without a word of it; returns how many rows."""
         return session.connection().execute(sa.delete(self._table).where(*self._of(who))).rowcount
+
+    def forget_revoked(self, session: Session, before: datetime) -> int:
+        """Delete what was set for keys that were revoked before a moment; returns how many rows."""
+        c = self._table.c
+        revoked = sa.select(_key.c.key_id).where(_key.c.tenant == c.tenant, _key.c.revoked_at < before)
+        gone = sa.delete(self._table).where(c.kind == "key", c.name.in_(revoked))
+        return session.connection().execute(gone).rowcount
 
     def _of(self, who: Who) -> Sequence[sa.ColumnElement[bool]]:
         return [self._table.c[name] == value for name, value in who._asdict().items()]

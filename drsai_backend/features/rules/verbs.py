@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from drsai_backend.database.followed import Followed
+from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.datamodel.thread import check_name
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _REMEMBERED: Final = 10_000
 """Of so many users and threads it is remembered what bounds them."""
+KEPT: Final = timedelta(days=62)
+"""For how long it is kept what was used, the month before this one being whole, and what was set for a key that was
+revoked: a run may go on with it, and its sums are told beside."""
 _HOUR: Final = 3_600.0
 """Between two looks for rows that say nothing any more."""
 
@@ -98,6 +103,7 @@ class FollowedRules(FollowedExtension, Generic[R]):
 
     async def _sweep(self) -> None:
         """Delete rows that say nothing any more."""
+        await self.host.database.write(partial(self.stored.forget_revoked, before=utcnow() - KEPT))
 
 
 class RuleVerbs(FollowedRules[R]):

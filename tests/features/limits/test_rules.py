@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import sqlalchemy as sa
 from drsai_backend import DrSai
 from drsai_backend.access.principal import ROLES, Principal
 from drsai_backend.config import Settings
+from drsai_backend.datamodel import ApiKey, table_of, utcnow
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import ConfigurationError, InvalidRequest
 from drsai_backend.features.limits.base import Bound, Who
@@ -191,6 +193,25 @@ async def test_they_go_with_their_user(make: Make) -> None:
     assert [each["name"] for each in await rules(drsai)] == ["bob"]
     left = await drsai.database.read(lambda session: session.execute(sa.select(STATE.c.subject)).scalars().all())
     assert left == ["requests/user/acme/bob"]
+
+
+async def test_they_go_with_their_key(make: Make) -> None:
+    drsai = await make()
+    made = [(await drsai.keys.create(Owner("acme", user), ["user"])).info for user in ("ann", "bob", "carl")]
+    for each in made:
+        await drsai.limits.set("key", each.key_id, tenant="acme", requests=5)
+    await drsai.limits.set("key", "another", tenant="acme", requests=5)
+    await drsai.users.delete(Owner("acme", "ann"))
+    await drsai.keys.revoke("acme", made[1].key_id)
+    await drsai.limits._sweep()
+    left = [made[1].key_id, made[2].key_id, "another"]
+    assert sorted(each.name for each in (await drsai.limits.list()).items) == sorted(left)
+    # What was used with one that is revoked is told for two months.
+    key = table_of(ApiKey)
+    long_ago = sa.update(key).where(key.c.revoked_at.is_not(None)).values(revoked_at=utcnow() - timedelta(days=63))
+    await drsai.database.write(lambda session: session.connection().execute(long_ago).rowcount)
+    await drsai.limits._sweep()
+    assert sorted(each.name for each in (await drsai.limits.list()).items) == sorted(left[1:])
 
 
 def test_the_command_line(commands: Commands, database_url: str, tmp_path: Any) -> None:
