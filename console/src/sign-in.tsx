@@ -30,7 +30,7 @@ function KeyForm({ again = false }: { again?: boolean }) {
       </label>
       {tried && why && (
         <p class="problem" role="alert">
-          {t("signIn.failed")} {why.message}
+          {t("signIn.failed", { why: why.message })}
         </p>
       )}
       <p class="quiet">{t("signIn.how")}</p>

@@ -70,6 +70,15 @@ async def test_limits_and_budgets_are_set_seen_and_removed(console: Console) -> 
     await expect(page.get_by_role("dialog")).to_contain_text("tokens_day")
 
 
+async def test_a_narrow_page_shows_its_tab_and_what_is_set(opened: Open) -> None:
+    console = await opened(context={"viewport": {"width": 390, "height": 800}})
+    await console.drsai.limits.set("user", "ada", tenant="default", runs=7)
+    page = await console.open("operations/limits")
+    await expect(page.get_by_role("row", name="ada").get_by_text("7", exact=True)).to_be_visible()
+    page = await console.open("operations/webhooks")
+    await expect(page.get_by_role("link", name="Webhooks")).to_be_in_viewport(ratio=1)
+
+
 async def test_a_team_is_switched_off_and_on(console: Console) -> None:
     page = await console.open("operations/switches")
     await expect(page.get_by_text("Nothing is off")).to_be_visible()

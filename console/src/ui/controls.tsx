@@ -177,10 +177,12 @@ export function Dialog({ title, children, onClose, wide = false }: { title: stri
   );
 }
 
-/** Tabs of a page. Each is a link, so that the browser's Back and a bookmark know it. */
+/** Tabs of a page. Each is a link, so that the browser's Back and a bookmark know it. Where not all fit, the current one is in view. */
 export function Tabs({ tabs, label }: { tabs: readonly { href: string; text: string; current: boolean }[]; label: string }) {
+  const nav = useRef<HTMLElement>(null);
+  useEffect(() => nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [tabs.findIndex((each) => each.current)]);
   return (
-    <nav class="tabs" aria-label={label}>
+    <nav ref={nav} class="tabs" aria-label={label}>
       {tabs.map(({ href, text, current }) => (
         <a key={href} href={href} aria-current={current ? "page" : undefined}>
           {text}

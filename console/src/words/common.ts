@@ -29,7 +29,7 @@ export const common = {
   "signIn.how": ["Make a key with `drsai keys add --user NAME`.", "用 `drsai keys add --user NAME` 创建密钥。"],
   "signIn.again": ["You have to sign in again.", "需要重新登录。"],
   "signIn.againHow": ["Your key or token is no longer valid. Sign in, and what you were doing goes on; nothing that you have typed is lost.", "密钥或令牌已失效。登录后可继续之前的操作，已输入的内容不会丢失。"],
-  "signIn.failed": ["This key is not valid here.", "此密钥在这里无效。"],
+  "signIn.failed": ["This key is not valid here: {why}", "此密钥在这里无效：{why}"],
   "do.retry": ["Try again", "重试"],
   "do.copy": ["Copy", "复制"],
   "do.copied": ["Copied", "已复制"],

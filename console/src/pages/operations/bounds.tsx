@@ -75,9 +75,11 @@ function Rules({ bound }: { bound: Bound }) {
         <ConfirmButton of={rule.name} title={t("ops.remove")} on="×" text={t("ops.removeText", { name: rule.name })} onYes={() => remove(rule)} />
       </>
     );
+  // Where the page is narrow, the first of which there is something.
+  const first = MEASURES[bound.name].find((each) => listing.rows.some((row) => (row as Amounts)[each]));
   const columns: Column<Rule>[] = [
     { head: t("ops.whom"), width: "1.6fr", cell: (row) => [<span class="badge">{t(`is.${row.kind as Whom | "tenant"}`)}</span>, " ", <bdi>{row.name}</bdi>] },
-    ...MEASURES[bound.name].map((each): Column<Rule> => ({ head: t(`ops.of.${each}`), cell: (row) => <Used most={(row as Amounts)[each]} used={(row as { used?: Amounts }).used?.[each]} />, wide: true })),
+    ...MEASURES[bound.name].map((each): Column<Rule> => ({ head: t(`ops.of.${each}`), cell: (row) => <Used most={(row as Amounts)[each]} used={(row as { used?: Amounts }).used?.[each]} />, wide: each !== first })),
     { head: t("ops.setAt"), cell: (row) => <Time at={row.set_at} />, width: "7rem", wide: true },
     acts("9rem", change),
   ];
