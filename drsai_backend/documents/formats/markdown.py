@@ -11,9 +11,12 @@ from drsai_backend.documents.formats.encodings import decode
 
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)")
 _UNDERLINE: Final = re.compile(r" {0,3}(=+|-+)[ \t]*$")
-_FENCE: Final = re.compile(r"[ \t]*(`{3,}|~{3,})")
+_FENCE: Final = re.compile(r"[ \t]*(`{3,}+(?!.*`)|~{3,})")
+_DELIMITERS: Final = re.compile(r"\|?[ \t]*:?-+:?[ \t]*(\|[ \t]*:?-+:?[ \t]*)+\|?$")
+"""The second line of a table."""
 _ITEM: Final = re.compile(r"[ \t]*([-*+]|\d{1,9}[.)])[ \t]+\S")
-_FRONT: Final = re.compile(r"---\n(.*?)\n---(?:\n|$)", re.DOTALL)
+# Two lines of dashes with a text between are no front matter.
+_FRONT: Final = re.compile(r"---\n(?=\s*(?:#|[\w\"'-][^\n:]*:(?:\s|$)))(.*?)\n---(?:\n|$)", re.DOTALL)
 _FIELD: Final = re.compile(r"^(title|author)[ \t]*:(.*)$", re.MULTILINE)
 
 
@@ -57,15 +60,26 @@ class _Lines:
             self._end() if self._kind != "list" else self._lines.append("")
         elif found := _HEADING.match(line):
             self._end()
-            self._draft.add("heading", found[2].rstrip(" \t#"), level=len(found[1]))
-        elif self._kind == "paragraph" and len(self._lines) == 1 and (found := _UNDERLINE.match(line)):
-            self._draft.add("heading", self._lines.pop(), level=1 if found[1][0] == "=" else 2)
+            self._draft.add("heading", _without_closing(found[2]), level=len(found[1]))
+        elif self._kind == "paragraph" and self._lines and (found := self._underline(line)):
+            self._draft.add("heading", " ".join(self._lines), level=1 if found == "=" else 2)
+            self._lines = []
+        elif self._kind == "paragraph" and self._lines and "|" in self._lines[-1] and _DELIMITERS.match(line.strip()):
+            heads = self._lines.pop()
+            self._end("table")
+            self._lines += [heads, line]
         else:
             self._continue(line)
 
+    def _underline(self, line: str) -> str:
+        """Return the sign by which a line makes a heading of the lines above; "": it does not. Dashes below several
+        lines part them from what follows more often."""
+        found = _UNDERLINE.match(line)
+        return found[1][0] if found and (len(self._lines) == 1 or (len(found[1]) > 2 and found[1][0] == "=")) else ""
+
     def _continue(self, line: str) -> None:
         kind: BlockKind = "paragraph"
-        if line.lstrip().startswith("|"):
+        if line.lstrip().startswith("|") or (self._kind == "table" and "|" in line):
             kind = "table"
         elif _ITEM.match(line) or (self._kind == "list" and self._belongs(line)):
             kind = "list"
@@ -80,3 +94,10 @@ class _Lines:
     def _end(self, kind: BlockKind = "paragraph") -> None:
         self._draft.add(self._kind, "\n".join(self._lines))
         self._lines, self._kind = [], kind
+
+
+def _without_closing(title: str) -> str:
+    """A title without the signs that may stand behind it: of `Second ##`, but not of `C#`."""
+    title = title.rstrip(" \t")
+    core = title.rstrip("#")
+    return core.rstrip(" \t") if not core or core[-1] in " \t" else title

@@ -18,7 +18,13 @@ _PARAGRAPHS: Final = re.compile(r"\n[ \t]*\n\s*")
 # Where a piece of code ends: at an empty line, when the next one is not indented.
 _EMPTY_LINES: Final = re.compile(r"\n\s*\n")
 _PIECES: Final = re.compile(r"\n\n(?=[^\s})\]])")
-_DELIMITERS: Final = ",;\t|"
+_DELIMITERS: Final = "\t;|,"
+"""Those that are rarer within texts and numbers are before the comma."""
+_BY_COLUMNS: Final = ",;\t|"
+_NAMED: Final = re.compile(r"sep=([,;\t|])\n")
+"""A first line by which Excel tells the delimiter."""
+_AGREEING: Final = 0.8
+"""Share of rows that have as many columns as the first where the delimiter is the right one."""
 _ROWS: Final = 50
 """Rows of a table with separators by which its delimiter is told."""
 
@@ -39,12 +45,14 @@ def read_code(content: bytes, draft: Draft) -> None:
 
 
 def read_csv(content: bytes, draft: Draft) -> None:
-    """Read a table with separators: commas, semicolons, tabs or bars, whichever gives the first rows most columns."""
-    text = _lines_of(content)
+    """Read a table with separators: tabs, semicolons, bars or commas."""
+    text = _lines_of(content).lstrip("\ufeff")
     csv.field_size_limit(draft.limits.text)
-    first = text.split("\n", _ROWS)[:_ROWS]
-    delimiter = max(_DELIMITERS, key=lambda each: _columns(first, each))
-    draft.table(list(csv.reader(io.StringIO(text), delimiter=delimiter)))
+    if named := _NAMED.match(text):
+        delimiter, text = named[1], text[named.end() :]
+    else:
+        delimiter = _delimiter(text.split("\n", _ROWS)[:_ROWS])
+    draft.table(list(csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=delimiter != "\t")))
 
 
 def read_json(content: bytes, draft: Draft) -> None:
@@ -112,11 +120,18 @@ def _values_of_lines(text: str) -> list[Any] | None:
         return None
 
 
-def _columns(lines: list[str], delimiter: str) -> int:
-    """The columns that most rows have; 0: they have one."""
-    counts = sorted(len(row) for row in csv.reader(lines, delimiter=delimiter) if row)
-    middle = counts[len(counts) // 2] if counts else 1
-    return middle if middle > 1 else 0
+def _delimiter(lines: list[str]) -> str:
+    """Return what parts the cells of rows: that by which they have as many as the heads; else that by which most rows
+    have most. A title above the heads, which nothing parts, is left aside."""
+    while len(lines) > 1 and not any(each in lines[0] for each in _DELIMITERS):
+        lines = lines[1:]
+    columns: dict[str, int] = {}
+    for each in _DELIMITERS:
+        counts = [len(row) for row in csv.reader(lines, delimiter=each, skipinitialspace=each != "\t") if row]
+        if counts and counts[0] > 1 and counts.count(counts[0]) >= _AGREEING * len(counts):
+            return each
+        columns[each] = sorted(counts)[len(counts) // 2] if counts else 1
+    return max(_BY_COLUMNS, key=lambda each: columns[each])
 
 
 def _add_code(text: str, draft: Draft) -> None:
