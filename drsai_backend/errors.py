@@ -5,6 +5,7 @@
     DrSaiError
     ├── InvalidRequest            400  bad input; `param` names the field
     │   ├── UnknownModel          404  no team of that name
+    │   ├── UnknownPlace               the thread has no such message, turn or branch; `param` names which of these
     │   ├── ParameterRefused           the model endpoint does not take a parameter of the request; `param` names it
     │   ├── RefusedAddress             a URL leads to an address that this server must not reach
     │   └── DocumentUnreadable         a file cannot be read as a document: it is broken, or stops its reader
@@ -80,6 +81,10 @@ class InvalidRequest(DrSaiError, code="invalid_request", status=400):
 
 class UnknownModel(InvalidRequest, code="model_not_found", status=404):
     """The request names a model (team) that is not served here."""
+
+
+class UnknownPlace(InvalidRequest):
+    """The thread has no such message, turn or branch, or none that was kept. `param` names which of these."""
 
 
 class ParameterRefused(InvalidRequest, code="parameter_refused"):

@@ -10,8 +10,8 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line. An error that this package raises on purpose is a line on stderr and exit code 1; of a
-    definition, a line for each thing that is wrong."""
+    """Run the command line. An error that this package raises on purpose is a line on stderr and exit code 1, or 2
+    where the words are wrong; of a definition, a line for each thing that is wrong."""
     # Until `read_settings`. What is imported stays, and the garbage collector would look at it again and again: a
     # quarter of the time.
     gc.disable()
@@ -19,13 +19,13 @@ def main() -> None:
     if (reconfigure := getattr(sys.stdout, "reconfigure", None)) is not None:
         reconfigure(errors="backslashreplace")
     from drsai_backend.cli.app import app
-    from drsai_backend.cli.verbs import print_problems
+    from drsai_backend.cli.verbs import WrongWords, print_problems
     from drsai_backend.errors import DrSaiError
 
     try:
         app()
     except DrSaiError as error:
         print_problems(error)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, WrongWords) else 1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -14,6 +14,7 @@ import drsai_backend
 from drsai_backend.cli.database import read_settings
 from drsai_backend.cli.options import AsJson, DatabaseUrl
 from drsai_backend.cli.screen import print_error
+from drsai_backend.cli.verbs import in_words
 from drsai_backend.errors import ConfigurationError, DrSaiError
 from drsai_backend.features.builtin import BUILTIN
 from drsai_backend.lazily import imported
@@ -53,6 +54,7 @@ class _Groups(TyperGroup):
         app = getattr(importlib.import_module(module), attribute, None)
         if not isinstance(app, typer.Typer):
             raise ConfigurationError(f"{target}, the commands of the extension {cmd_name}, is no `typer.Typer`")
+        in_words(app)
         group = typer.main.get_group(app)
         group.name = cmd_name
         return group
@@ -334,3 +336,7 @@ def demo(
     from drsai_backend.cli import demo
 
     demo.demo(database_url)
+
+
+for _each in (app, *_groups.values()):
+    in_words(_each)

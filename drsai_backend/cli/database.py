@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drsai_backend.cli.screen import whose_name
-from drsai_backend.errors import NotFound
+from drsai_backend.errors import DatabaseUnavailable, DrSaiError, NotFound
 
 if TYPE_CHECKING:
     from drsai_backend.config import Settings
@@ -57,6 +57,28 @@ def check_exists(database: Database) -> None:
     """Looking at a database must not make one."""
     if database.sqlite_path is not None and not Path(database.sqlite_path).exists():
         raise NotFound(f"there is no database {database.sqlite_path}; name another with --database-url")
+
+
+def named(error: DrSaiError, database_url: str | None) -> DrSaiError:
+    """Return an error; where the database of an option, or of the settings, is not available, with its URL, without the
+    password."""
+    from drsai_backend.database import Database
+
+    if not isinstance(error, DatabaseUnavailable) or error.__cause__ is not None:  # It names a file or a server.
+        return error
+    url = database_url or read_settings(require_model=False).database_url
+    return DatabaseUnavailable(f"{error.message}: {show_url(Database(url))}")
+
+
+def check_reached(database: Database) -> None:
+    """Raise DatabaseUnavailable, which names it: a command that works on two has to say which it does not reach."""
+    from drsai_backend.database import migrations
+
+    try:
+        if database.dialect == "postgresql":
+            migrations.current(database.url)
+    except DatabaseUnavailable as error:
+        raise named(error, database.url) from None
 
 
 def elsewhere(noun: str, owner: Owner) -> str:

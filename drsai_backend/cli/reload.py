@@ -18,7 +18,7 @@ from uvicorn.supervisors.statreload import StatReload
 
 from drsai_backend.cli import serve
 from drsai_backend.cli.address import find_address, listen
-from drsai_backend.cli.database import read_settings
+from drsai_backend.cli.database import named, read_settings
 from drsai_backend.cli.screen import make_console
 from drsai_backend.cli.verbs import print_problems
 from drsai_backend.errors import DrSaiError
@@ -61,6 +61,7 @@ def _serve(options: dict[str, object], teams: list[str], how: dict[str, bool], s
     try:
         serve.serve(read_settings(**options), teams, listening=sockets[0], **how)
     except DrSaiError as error:
-        print_problems(error)
+        url = options.get("database_url")
+        print_problems(named(error, url if isinstance(url, str) else None))
         make_console(stderr=True).print("Waiting for a change.")
         sys.exit(1)

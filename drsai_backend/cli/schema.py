@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from drsai_backend.cli.database import check_exists, read_settings, show_url
+from drsai_backend.cli.database import check_exists, check_reached, read_settings, show_url
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
 from drsai_backend.cli.screen import confirm, make_console, print_json, warn
 from drsai_backend.cli.verbs import Verbs
@@ -70,6 +70,8 @@ def copy(
 
     (database, extensions), (to, _) = database_and_schemas(source), database_and_schemas(target)
     check_exists(database)
+    for each in (database, to):
+        check_reached(each)
     console, tables = make_console(stderr=as_json), list[dict[str, object]]()
     for each in copy_database(database.url, to.url, extensions, again=again, is_dead=is_proven_dead):
         tables.append(asdict(each))

@@ -92,7 +92,8 @@ def check_output(output: str | None, what: str, *, as_json: bool) -> None:
     if output == "-" and sys.stdout.isatty():
         raise InvalidRequest(f"{what} for a terminal: say `> FILE` or --output FILE", param="output")
     if output == "-" and as_json:
-        raise InvalidRequest("--json says what was written, and the standard output gets it: name a file with --output")
+        text = "--json says what was written, and the standard output gets it: name a file with --output"
+        raise InvalidRequest(text, param="output")
 
 
 def warn(message: str) -> None:

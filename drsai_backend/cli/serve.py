@@ -29,7 +29,7 @@ from rich.text import Text
 from drsai_backend import jobs
 from drsai_backend.cli import servers
 from drsai_backend.cli.address import Address, find_address, hosts_of, listen, proxies_of, tls_of, url_of
-from drsai_backend.cli.database import show_url
+from drsai_backend.cli.database import named, show_url
 from drsai_backend.cli.isolated import isolation
 from drsai_backend.cli.logs import configure_logging
 from drsai_backend.cli.screen import make_console, print_rows
@@ -106,7 +106,7 @@ class _ServerProcess:
         except DrSaiError as error:
             if keeper is None:
                 raise
-            print_problems(error)
+            print_problems(named(error, settings.database_url))
             sys.exit(1)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from drsai_backend.cli.database import check_exists, show_url
+from drsai_backend.cli.database import check_exists, check_reached, show_url
 from drsai_backend.cli.options import AsJson, Yes
 from drsai_backend.cli.schema import database_and_schemas
 from drsai_backend.cli.screen import confirm, in_line, make_console, print_json
@@ -42,6 +42,7 @@ def move(
     (database, extensions), (to, _) = database_and_schemas(source), database_and_schemas(target)
     for each in (database, to):
         check_exists(each)
+        check_reached(each)
     here, there = (in_line(show_url(each)) for each in (database, to))
     confirm(f"Move {in_line(tenant)} from {here} to {there}? It is deleted here when it is there.", yes=yes)
     console = make_console(stderr=as_json)

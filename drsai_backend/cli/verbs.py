@@ -7,10 +7,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from typer.core import TyperGroup
+from typer import Typer
+from typer.core import TyperCommand, TyperGroup
 
+from drsai_backend.cli.database import named
 from drsai_backend.cli.screen import print_error, warn
-from drsai_backend.errors import DrSaiError
+from drsai_backend.errors import ConfigurationError, DatabaseUnavailable, DrSaiError, InvalidRequest
 
 OLD_WORDS: Final[Mapping[str, str]] = {
     "agents delete": "agents remove",
@@ -41,6 +43,66 @@ _REQUESTS: Final = (
     (r"POST /v1/webhooks/secret, or ", ""),  # The command is named there.
 )
 """What errors tell clients of the API to ask, and what does the same here."""
+_FIELDS: Final = {
+    "expires_after[seconds]": "expires",
+    "group_by": "by",
+    "new_thread_id": "thread_id",
+    "roles": "role",
+    "secrets": "secret",
+    "trusted_proxies": "forwarded_allow_ips",
+    "user_id": "user",
+}
+"""Fields of the API and of Python that a command calls otherwise than they are called there."""
+
+
+class WrongWords(DrSaiError):
+    """The words of a command cannot be, as where the parser refuses them: exit code 2. The text says which."""
+
+
+class Words(TyperCommand):
+    """A command whose errors name what was typed: its options and arguments, where others have fields.
+
+    Raises:
+        WrongWords: in place of an InvalidRequest, or a ConfigurationError, whose `param` is one of these.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (InvalidRequest, ConfigurationError) as error:
+            raise self._told(error, ctx.params) from None
+        except DatabaseUnavailable as error:
+            if "database_url" not in ctx.params:
+                raise
+            raise named(error, ctx.params["database_url"]) from None
+
+    def _told(self, error: DrSaiError, given: Mapping[str, object]) -> DrSaiError:
+        words = self._words()
+        error.message = re.sub(r"`([\w\[\]]+)`", lambda found: f"`{words.get(found[1], found[1])}`", error.message)
+        field = error.param or ""
+        # Subclasses tell what is stored or served. What is configured is wrong here only where it was typed here.
+        is_typed = type(error) is InvalidRequest or given.get(_FIELDS.get(field, field)) is not None
+        if field not in words or not is_typed or type(error) not in (InvalidRequest, ConfigurationError):
+            return error
+        word = words[field]
+        text = re.sub(rf"^(DRSAI_)?{field}(?=:| must | reaches )", word, error.message, flags=re.IGNORECASE)
+        return WrongWords(text if word in text else f"{word}: {text}")
+
+    def _words(self) -> dict[str, str]:
+        """What is typed, by the names of fields: `--older-than`, `NAME`."""
+        found = dict[str, str]()
+        for each in self.params:
+            is_option = each.param_type_name == "option"
+            word = max(each.opts, key=len) if is_option else (each.metavar or each.name).strip("[]….").upper()
+            found |= {name.strip("-").replace("-", "_"): word for name in (*each.opts, each.name)}
+        return {name: found[word] for name, word in _FIELDS.items() if word in found} | found
+
+
+def in_words(commands: Typer) -> None:
+    """Have the commands of a group, those of its groups not among them, tell errors in words for who types."""
+    for each in commands.registered_commands:
+        if each.cls is TyperCommand:
+            each.cls = Words
 
 
 class Verbs(TyperGroup):

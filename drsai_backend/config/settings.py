@@ -537,7 +537,9 @@ class Settings(BaseSettings):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigurationError("; ".join(map(_named, explain(error)))) from None
+            wrong = [*explain(error)]
+            param = wrong[0].place if len(wrong) == 1 else None
+            raise ConfigurationError("; ".join(map(_named, wrong)), param=param) from None
         except UnicodeDecodeError:
             raise ConfigurationError(".env cannot be read: it must be text in UTF-8") from None
 

@@ -265,7 +265,7 @@ def _migrate(url: str, command: Literal["upgrade", "downgrade"], revision: str, 
             return
         if found is not None and not knows(found, schema):
             raise _unknown_revision(schema, found) from error
-        raise InvalidRequest(f"the schema is not changed: {error}", param="revision") from error
+        raise InvalidRequest(f"the schema is not changed: {error}") from error
     except OSError as error:
         raise DatabaseUnavailable(f"{parsed.database} cannot be made or changed: {error.strerror}") from error
 

@@ -41,7 +41,7 @@ class Grantee(NamedTuple):
     def check_one(self) -> None:
         """Raise InvalidRequest unless it is one user or one role."""
         if (self.with_user is None) == (self.with_role is None):
-            raise InvalidRequest("name a user or a role: one of the two", param="with_user")
+            raise InvalidRequest("name `with_user` or `with_role`: one of the two", param="with_user")
         for param, value in self._asdict().items():
             if value is not None:
                 check_name(value, param)

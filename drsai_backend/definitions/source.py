@@ -260,7 +260,16 @@ def read_file(file: str, environment: Mapping[str, str] | None) -> Source:
     Raises:
         DefinitionError: it cannot be read, is no YAML or no mapping.
     """
-    return _read(read_text(file), file, environment)
+    text = read_text(file)
+    try:
+        return _read(text, file, environment)
+    except DefinitionError:
+        if file.endswith(".py"):  # What YAML makes of it says nothing.
+            told = (
+                "is Python: definitions are YAML or JSON (.yaml, .yml, .json); `drsai doctor` looks at teams in Python"
+            )
+            raise DefinitionError([Problem(told, (), file)]) from None
+        raise
 
 
 def read_text(file: str) -> str:

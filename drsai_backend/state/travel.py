@@ -56,7 +56,7 @@ from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.base import SCHEMA_VERSION, JsonText, utcnow
 from drsai_backend.datamodel.lifecycle import SUSPENDED
 from drsai_backend.datamodel.owner import ThreadName
-from drsai_backend.errors import Conflict, InvalidRequest, ThreadBusy
+from drsai_backend.errors import Conflict, InvalidRequest, ThreadBusy, UnknownPlace
 from drsai_backend.json_types import JsonObject
 from drsai_backend.state.journal import Document, decode_document, encode_document, expand, renumber
 from drsai_backend.state.store import debt_of, decode_stored
@@ -99,7 +99,7 @@ def find_point(session: Session, head: ThreadHead, place: Place) -> Point:
     """The point of a thread that a place names.
 
     Raises:
-        InvalidRequest: there is none, or its turns were not kept; `param` is the field of the place.
+        UnknownPlace: there is none, or its turns were not kept; `param` is the field of the place.
         StateError: a snapshot is damaged, or of a later version.
     """
     if place.at is not None:
@@ -132,7 +132,7 @@ def _is_followed(session: Session, line: Line, run_id: str | None) -> bool:
 def _at_end(session: Session, head: ThreadHead, number: int | None) -> Line:
     line = head.line if number is None else line_of(session, head.key, number)
     if line is None:
-        raise InvalidRequest(f"the thread has no branch {number}", param="branch")
+        raise UnknownPlace(f"the thread has no branch {number}", param="branch")
     if head.branch is None:
         line = head.line
     elif number not in (None, head.branch) and newest_entry(session, line) is None:
@@ -147,7 +147,7 @@ def _at_message(session: Session, head: ThreadHead, seq: int) -> Line:
     if seq == 0:
         return replace(line, turn=0, seq=0)
     if seq > head.last_seq:
-        raise InvalidRequest(f"the thread has no message {seq}: the newest is {head.last_seq}", param="at")
+        raise UnknownPlace(f"the thread has no message {seq}: the newest is {head.last_seq}", param="at")
     entry = newest_entry(session, line, journal.c.first_seq <= seq)
     if entry is not None and seq <= entry.last_seq:
         # Turns after it that stored no message, such as a last decision, belong to it.
@@ -177,7 +177,7 @@ def _at_turn(session: Session, head: ThreadHead, turn: int) -> Line:
     if entry is not None:
         return replace(line, turn=turn, seq=entry.last_seq)
     if turn > head.turn:
-        raise InvalidRequest(f"the thread has no turn {turn}: the newest is {head.turn}", param="turn")
+        raise UnknownPlace(f"the thread has no turn {turn}: the newest is {head.turn}", param="turn")
     base = _base(session, head, line)
     if base.turn == turn:
         return replace(line, turn=turn, seq=base.seq)
@@ -213,12 +213,12 @@ def _base(session: Session, head: ThreadHead, line: Line) -> _Base:
     return _Base(turn, decode_document(payload).resume.last_seq, turn == before.turn)
 
 
-def _not_kept(field: str, base: _Base, given: int | None) -> InvalidRequest:
+def _not_kept(field: str, base: _Base, given: int | None) -> UnknownPlace:
     kept = {"at": f"message {base.seq}", "turn": f"turn {base.turn}", "branch": f"turn {base.turn}"}[field]
     text = (
         f"`{field}` {given}: of the thread before and beside {kept} the turns were not kept: name that, 0, or a later"
     )
-    return InvalidRequest(f"{text} one", param=field)
+    return UnknownPlace(f"{text} one", param=field)
 
 
 def _newest_turn(session: Session, line: Line) -> int:
@@ -261,7 +261,7 @@ def state_at(session: Session, name: ThreadName, place: Place) -> JsonObject | N
 
     Raises:
         NotFound: there is no such thread.
-        InvalidRequest, StateError: as `find_point`.
+        UnknownPlace, StateError: as `find_point`.
     """
     line = find_point(session, head_of(session, name), place).line
     document = document_at(session, line)
@@ -288,7 +288,7 @@ def rewind(
     Raises:
         NotFound: there is no such thread.
         ThreadBusy: a run is live on it, or inputs wait in its queue. Nothing is to be committed.
-        InvalidRequest, StateError: as `find_point`.
+        UnknownPlace, StateError: as `find_point`.
     """
     lock_thread(session, name)
     head = head_of(session, name)
@@ -324,7 +324,7 @@ def fork(session: Session, name: ThreadName, place: Place, target: ThreadName, a
     Raises:
         NotFound: there is no such thread.
         Conflict: there is a thread of the target's name; `param` is `thread_id`.
-        InvalidRequest, StateError: as `find_point`.
+        UnknownPlace, StateError: as `find_point`.
     """
     lock_thread(session, name, shared=True)
     head = head_of(session, name)

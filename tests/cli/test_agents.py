@@ -162,8 +162,24 @@ def test_what_is_applied_is_what_the_name_needs_and_for_whom(
         other = typed(*command)
         assert other.wait() == 1
         assert "no agent 'duo' for its user; the one that is served is for the tenant: --for tenant" in other.stderr
+    mistyped = typed("try", "du", "Hi.")
+    assert (mistyped.wait(), mistyped.stderr) == (1, "Error: there is no agent 'du'; did you mean 'duo'?\n")
+    for command in (("try", "nobody", "Hi."), ("show", "nobody"), ("history", "nobody"), ("remove", "nobody", "--yes")):
+        none = typed(*command)
+        listed = "`drsai agents list --user anonymous` shows those there are"
+        assert (none.wait(), none.stderr) == (1, f"Error: there is no agent 'nobody' here; {listed}\n")
     missing = typed("try", "nobody.yaml", "Hi.")
     assert (missing.wait(), missing.stderr) == (1, "Error: nobody.yaml: there is no such file\n")
+
+
+@pytest.mark.parametrize("text", ["from x import y\n\nteams = {'a': y}\n", "import x\n"])
+def test_python_is_no_file_of_definitions(agents: Run, tmp_path: Path, text: str) -> None:
+    """The second is a text of YAML."""
+    (tmp_path / "team.py").write_text(text)
+    for words in (("validate", "team.py"), ("show", "team.py"), ("apply", "team.py", "a"), ("try", "team.py", "Hi.")):
+        ended = agents(*words)
+        told = "is Python: definitions are YAML or JSON (.yaml, .yml, .json); `drsai doctor` looks at teams in Python"
+        assert (ended.wait(), ended.stderr) == (1, f"Error: team.py: {told}\n")
 
 
 def test_agents_of_others_are_converted(agents: Run, tmp_path: Path) -> None:

@@ -65,8 +65,8 @@ def test_a_file_that_cannot_be_made(commands: Commands, tmp_path: Path) -> None:
 
 def test_a_revision_that_is_not_there(commands: Commands, tmp_path: Path) -> None:
     command = commands.run("db", "upgrade", "nonsense", cwd=tmp_path)
-    assert command.wait() == 1
-    assert command.stderr.startswith("Error: there is no revision 'nonsense', but 0001, 0002, ")
+    assert command.wait() == 2
+    assert command.stderr.startswith("Error: REVISION: there is no revision 'nonsense', but 0001, 0002, ")
     assert command.stderr.count("\n") == 1
 
 

@@ -205,7 +205,7 @@ def test_an_unreachable_database_is_one_line_without_its_password(commands: Comm
     url = "postgresql://me:hushhush@127.0.0.1:1/nowhere"
     command = commands.run("serve", "--port", "0", "--database-url", url, cwd=tmp_path)
     assert command.wait() == 1
-    assert command.stderr == "Error: the database cannot be reached\n"
+    assert command.stderr == "Error: the database cannot be reached: postgresql://me:***@127.0.0.1:1/nowhere\n"
     assert "hushhush" not in command.stdout
 
 

@@ -126,7 +126,7 @@ def test_threads_of_another_tenant(commands: Commands, stored: str, tmp_path: Pa
         refused = threads(*command, "first", *acme)
         complaint = f"Error: ada (acme) has no {missed(command[0], 'first', '--user ada --tenant acme')}"
         assert (refused.wait(), refused.stderr) == (1, complaint)
-    assert threads("list", "--tenant", "").stderr.startswith("Error: `tenant` must have 1 to 255 characters")
+    assert threads("list", "--tenant", "").stderr.startswith("Error: `--tenant` must have 1 to 255 characters")
 
     # Moved into it, it is another thread than that of the same name.
     assert threads("export", "first", "--user", "ada", "-o", "a.thread").wait() == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,13 +13,17 @@ from drsai_backend.cli import lists
 from drsai_backend.cli.database import opened
 from drsai_backend.cli.options import AsJson, DatabaseUrl
 from drsai_backend.cli.screen import in_line, make_console, one_line, print_json, tell, when
+from drsai_backend.cli.verbs import Verbs, WrongWords
+from drsai_backend.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from drsai_backend.features.config.base import ConfigInfo
 
-app = typer.Typer(help="Change settings without a restart; see what was changed, and take it back.")
+app = typer.Typer(
+    cls=Verbs, help="Change settings without a restart; see what was changed, and take it back.", no_args_is_help=True
+)
 
 Setting = Annotated[str, typer.Argument(metavar="NAME", help="Such as `max_turns`: DRSAI_MAX_TURNS.")]
 OfEnvironment = Annotated[
@@ -37,7 +43,8 @@ def get(
     from drsai_backend.config.live import check_live
 
     if name is not None:
-        check_live(name)
+        with _typed(name):
+            check_live(name)
     with opened(database_url) as drsai:
         found = drsai.config.get(environment)
     values = found.values if name is None else {name: found.values.get(name)}
@@ -116,10 +123,19 @@ def remove(
     tell(f"{in_line(environment)} is removed", {"environment": environment, "deleted": True}, as_json=as_json)
 
 
+@contextmanager
+def _typed(*settings: str) -> Generator[None]:
+    """Surround what takes settings and their values as they were typed. Raises WrongWords: one cannot be."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise (WrongWords(error.message) if error.param in settings else error) from None
+
+
 def _change(values: dict[str, str | None], environment: str | None, database_url: str | None, *, as_json: bool) -> None:
     from drsai_backend.datamodel.audit import CLI
 
-    with opened(database_url) as drsai:
+    with opened(database_url) as drsai, _typed(*values):
         made = drsai.config.set(values, environment, actor=CLI)
     text = f"{in_line(made.environment)} is version {made.version}; servers go by it within two seconds"
     tell(text if made.version else f"nothing is stored for {in_line(made.environment)}", made, as_json=as_json)

@@ -123,7 +123,7 @@ def add(
                 expires_after=expires_after,
             )
     except OSError as error:
-        raise InvalidRequest(f"{path} cannot be read: {error.strerror}", param="path") from None
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}") from None
     if as_json:
         print_json(info)
         return
@@ -203,7 +203,7 @@ def _write(target: Path, parts: Iterator[bytes], *, replaces: bool) -> None:
     """Write a file that nobody else may read. It is there when it is whole."""
     part = target.with_name(f"{target.name}.part")
     if not replaces and target.exists():
-        raise InvalidRequest(f"{target} exists; --output names another file, or replaces it", param="output")
+        raise InvalidRequest(f"{target} exists; --output names another file, or replaces it")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)  # Windows has none.
     try:
         with open(os.open(part, flags, 0o600), "wb") as file:
@@ -211,7 +211,7 @@ def _write(target: Path, parts: Iterator[bytes], *, replaces: bool) -> None:
                 file.write(each)
         part.replace(target)
     except OSError as error:
-        raise InvalidRequest(f"{target} cannot be written: {error.strerror}", param="output") from None
+        raise InvalidRequest(f"{target} cannot be written: {error.strerror}") from None
     finally:
         part.unlink(missing_ok=True)
 

@@ -236,7 +236,7 @@ def reindex(
             while (state := drsai.wait_for(lambda: knowledge.reindexing(owner, there.store_id))) is not None:
                 bar.update(task, completed=state.done)
                 if state.error is not None:
-                    raise InvalidRequest(f"{store} is as it was: {state.error}", param="store")
+                    raise InvalidRequest(f"{store} is as it was: {state.error}")
                 time.sleep(_LOOK)
         there = _store(drsai, owner, store)
     model = there.model or "no model: it is searched by keywords"
@@ -284,7 +284,7 @@ def _files_in(paths: Sequence[str]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name, path in chain.from_iterable(files_of(each).items() for each in paths):
         if found.setdefault(name, path).resolve() != path.resolve():
-            raise InvalidRequest(f"{found[name]} and {path} have the same name: add them one by one", param="path")
+            raise InvalidRequest(f"{found[name]} and {path} have the same name: add them one by one", param="paths")
     return found
 
 

@@ -71,7 +71,7 @@ def replay(
         try:
             system = prompt.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidRequest(f"--prompt {prompt} cannot be read: {error}", param="prompt") from None
+            raise InvalidRequest(f"--prompt {prompt} cannot be read: {error}") from None
     with _calls_of(run, database_url) as (drsai, calls, owner):
         kept = drsai.wait_for(lambda: calls.get(owner, run, call))
         done = drsai.wait_for(lambda: calls.replay(kept, owner, model, system))

@@ -210,7 +210,7 @@ def _secret(key: str) -> str:
     """A credential, from the environment: a command line is seen by all users of a machine."""
     value = os.environ.get(_SECRET + key)
     if value is None:
-        raise InvalidRequest(f"--secret {key}: its value is read from {_SECRET}{key}, which is not set", param="secret")
+        raise InvalidRequest(f"--secret {key}: its value is read from {_SECRET}{key}, which is not set")
     return value
 
 

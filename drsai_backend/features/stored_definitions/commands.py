@@ -13,7 +13,7 @@ from uuid import uuid4
 import typer
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.database import called, opened, owner_of, read_settings
+from drsai_backend.cli.database import called, elsewhere, missing, opened, owner_of, read_settings
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
 from drsai_backend.cli.screen import (
     age,
@@ -28,10 +28,12 @@ from drsai_backend.cli.screen import (
     when,
 )
 from drsai_backend.cli.verbs import Verbs
-from drsai_backend.errors import ConfigurationError, DrSaiError, NotFound
+from drsai_backend.errors import ConfigurationError, DrSaiError, NotFound, UnknownModel
+from drsai_backend.explain import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from rich.console import Console
 
@@ -131,7 +133,7 @@ def show(
     if name is not None or not file.isidentifier():
         print_json(_written(file, name))
         return
-    with called(tenant, user, database_url) as caller:
+    with called(tenant, user, database_url) as caller, _missing(owner_of(tenant, user)):
         item = caller.agents.get(file, visibility=for_whom, version=version)
     if as_json:
         print_json(item)
@@ -299,7 +301,7 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """List the versions of a stored definition, newest first."""
-    with called(tenant, user, database_url) as caller:
+    with called(tenant, user, database_url) as caller, _missing(owner_of(tenant, user)):
         found = lists.read(
             lambda after, _many: caller.agents.versions(name, visibility=for_whom, after=after),
             None,
@@ -319,7 +321,7 @@ def rollback(
 ) -> None:
     """Serve an older version again, which becomes a new one."""
     with called(tenant, user, database_url) as caller:
-        _check_stored(caller, name, for_whom)
+        _check_stored(caller, owner_of(tenant, user), name, for_whom)
         made = caller.agents.roll_back(name, to, visibility=for_whom)
     text = f"{in_line(name)} is version {made.version}, equal to {to}; servers have it within two seconds"
     tell(text, made, as_json=as_json)
@@ -337,7 +339,7 @@ def remove(
 ) -> None:
     """Delete a stored definition. Runs that began with it end with it."""
     with called(tenant, user, database_url) as caller:
-        _check_stored(caller, name, for_whom)
+        _check_stored(caller, owner_of(tenant, user), name, for_whom)
         confirm(f"Delete the definition {name} for {for_whom}?", yes=yes)
         caller.agents.delete(name, visibility=for_whom)
     tell(f"deleted {in_line(name)}", {"deleted": [name]}, as_json=as_json)
@@ -393,6 +395,10 @@ async def _answer(drsai: DrSai, caller: Caller, team: str, message: str) -> str:
                 await caller.stop(thread_id)
                 return f"it asks: {result.input_request.get('prompt', '')}"
             return result.text or ""
+        except UnknownModel:
+            known = await caller.agents.list(limit=100)
+            near = did_you_mean(team, [each.name for each in known.items])
+            raise NotFound(f"there is no agent {team!r}{near or elsewhere('agents', caller.who.owner)}") from None
         finally:
             with contextlib.suppress(NotFound):  # Nothing was stored.
                 await caller.delete_thread(thread_id)
@@ -405,14 +411,19 @@ def _stored(caller: SyncCaller, name: str, visibility: Visibility) -> AgentInfo 
         return None
 
 
-def _check_stored(caller: SyncCaller, name: str, visibility: Visibility) -> None:
+def _check_stored(caller: SyncCaller, owner: Owner, name: str, visibility: Visibility) -> None:
     """Raise NotFound: there is none for whom the command is; the text says where the one is that `show` shows."""
     try:
         caller.agents.get(name, visibility=visibility)
     except NotFound:
-        served = caller.agents.get(name)
+        with _missing(owner):
+            served = caller.agents.get(name)
         where = f"the one that is served is {_FOR[served.visibility]}: --for {served.visibility}"
         raise NotFound(f"there is no agent {name!r} {_FOR[visibility]}; {where}") from None
+
+
+def _missing(owner: Owner) -> AbstractContextManager[None]:
+    return missing(after=elsewhere("agents", owner))
 
 
 def _document_in(file: str, name: str) -> JsonObject:

@@ -10,8 +10,9 @@ import typer
 from drsai_backend.cli import lists
 from drsai_backend.cli.database import opened
 from drsai_backend.cli.options import AsJson, DatabaseUrl
-from drsai_backend.cli.screen import in_line, read_duration, tell, when
+from drsai_backend.cli.screen import in_line, read_duration, tell, warn, when
 from drsai_backend.cli.verbs import ListedAlone
+from drsai_backend.explain import did_you_mean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,11 +62,16 @@ def off(
     Servers go by it within two seconds. Runs under way are left alone, and what waits in queues runs in its turn.
     """
     from drsai_backend.datamodel.audit import CLI
+    from drsai_backend.runs.recovery.leases import shown_worker
 
     end = None if until is None else _ahead(until)
     with opened(database_url) as drsai:
         of = cast("SwitchKind", kind)
         made = drsai.switches.off(of, name, message=message, tenant=tenant, until=end, actor=CLI)
+        known = {shown_worker(each.worker) for each in drsai.all_runs.board(1).workers} if kind == "worker" else {name}
+    if name not in known:  # It may come, or come back.
+        near = did_you_mean(name, known) or "; `drsai top` shows those there are"
+        warn(f"no worker {name} is there now{near}")
     tell(f"{_what(made)} is off{_until(made)}", made, as_json=as_json)
 
 

@@ -87,7 +87,7 @@ def _check_writable(path: Path) -> None:
     """Check that it can be written, before keys are deleted for it. Raises InvalidRequest."""
     folder = path.absolute().parent
     if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InvalidRequest(f"--export {path}: no file can be written there", param="export")
+        raise InvalidRequest(f"--export {path}: no file can be written there")
 
 
 def _many(count: int, kind: str) -> str:

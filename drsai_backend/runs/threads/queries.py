@@ -24,7 +24,7 @@ from drsai_backend.datamodel.encrypted import texts_of
 from drsai_backend.datamodel.file import files_of
 from drsai_backend.datamodel.lifecycle import FINAL, SUSPENDED, UNFINISHED, WAITING
 from drsai_backend.datamodel.owner import Owner, ThreadName
-from drsai_backend.errors import InvalidRequest, NotFound
+from drsai_backend.errors import NotFound, UnknownPlace
 from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 from drsai_backend.runs.threads.views import (
@@ -289,7 +289,7 @@ def newest_messages(session: Session, name: ThreadName, limit: int) -> list[Stor
 
 
 def line_on(session: Session, name: ThreadName, branch: int | None = None) -> Line:
-    """The path of a thread: that of its current branch, or of `branch`. Raises NotFound, and InvalidRequest for a
+    """The path of a thread: that of its current branch, or of `branch`. Raises NotFound, and UnknownPlace for a
     branch that it does not have."""
     query = sa.select(_thread.c.id, _thread.c.branch).where(*of_thread(_thread, name))
     found = session.connection().execute(query).first()
@@ -297,7 +297,7 @@ def line_on(session: Session, name: ThreadName, branch: int | None = None) -> Li
         raise NotFound(f"no thread {name.thread_id!r}", param="thread_id")
     line = Line(found.id, found.branch) if branch is None else line_of(session, found.id, branch)
     if line is None:
-        raise InvalidRequest(f"the thread has no branch {branch}", param="branch")
+        raise UnknownPlace(f"the thread has no branch {branch}", param="branch")
     return line
 
 

@@ -93,7 +93,7 @@ def export_user(files: Files, owner: Owner, path: Path, actor: Actor, hooks: Hoo
     except _HookFailed as failed:
         raise failed.error from None
     except OSError as error:
-        raise InvalidRequest(f"{path} cannot be written: {error.strerror}", param="export") from None
+        raise InvalidRequest(f"{path} cannot be written: {error.strerror}") from None
     finally:
         part.unlink(missing_ok=True)
     return len(threads)

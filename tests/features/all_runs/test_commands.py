@@ -160,7 +160,7 @@ async def test_what_is_printed(db: DatabaseManager, typed: Any) -> None:
     assert (group["error_code"], group["runs"], group["run_id"]) == ("model_timeout", 1, f"run_{LIVE + 3:06}")
     assert r"[bold]no[/bold]\nanswer" in typed("runs", "errors").stdout
     assert "no run has failed within 1m" in typed("runs", "errors", "--last", "1m", "--team", "x").stdout
-    assert "say --all-users" in typed("runs", "list", "--status", "error", code=1).stderr
+    assert "say --all-users" in typed("runs", "list", "--status", "error", code=2).stderr
     dry = typed("runs", "all", "cancel", "--status", "paused", "--dry-run")
     assert "1 runs are such; 1 are listed" in dry.stdout
     assert "Nobody is here to be asked" in typed("runs", "all", "cancel", "--status", "paused", code=1).stderr

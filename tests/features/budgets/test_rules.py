@@ -174,4 +174,4 @@ def test_the_command_line(commands: Commands, database_url: str, tmp_path: Any) 
     assert [each["kind"] for each in json.loads(run("list", "--json"))] == ["all", "user"]
     assert "tokens a month without budget" in run("list")
     assert "the settings hold again" in run("remove", "all")
-    assert "there is no budget of a 'team'" in run("set", "team", "x", "--tokens-day", "1", expected=1)
+    assert "there is no budget of a 'team'" in run("set", "team", "x", "--tokens-day", "1", expected=2)

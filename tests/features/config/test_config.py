@@ -549,7 +549,7 @@ def test_by_the_command_line(commands: Commands, database_url: str, tmp_path: Pa
     assert json.loads(run("get", "max_turns", "--json")) == {"max_turns": 40}
     assert "log_level" in run("get", "--all")
     assert "max_run_tokens = (not stored)" in run("get", "max_run_tokens")
-    assert "there is no setting 'max_turn'; did you mean 'max_turns'" in run("get", "max_turn", code=1)
+    assert "there is no setting 'max_turn'; did you mean 'max_turns'" in run("get", "max_turn", code=2)
     run("set", "tool_timeouts", "a[ask]=5", "-e", "test")
     assert run("get", "-e", "test") == 'tool_timeouts = {"a[ask]": 5.0}\n'
     assert "`drsai config history --environment test` lists them" in run("rollback", "99", "-e", "test", code=1)
@@ -566,7 +566,7 @@ def test_by_the_command_line(commands: Commands, database_url: str, tmp_path: Pa
     assert "test is removed" in run("remove", "test")
     assert "nothing is stored for test" in run("get", "-e", "test")
     assert "is in use here (DRSAI_ENVIRONMENT)" in run("remove", "default", code=1)
-    assert "set DRSAI_PORT" in run("set", "port", "9000", code=1)
+    assert "set DRSAI_PORT" in run("set", "port", "9000", code=2)
 
 
 def test_the_page_has_all_that_can_be_stored() -> None:

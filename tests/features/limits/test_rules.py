@@ -228,4 +228,4 @@ def test_the_command_line(commands: Commands, database_url: str, tmp_path: Any) 
     assert [each["kind"] for each in json.loads(run("list", "--json"))] == ["all", "user"]
     assert "the settings hold again" in run("remove", "all")
     assert "nothing was set" in run("remove", "all")
-    assert "there is no limit of a 'team'" in run("set", "team", "x", "--runs", "1", expected=1)
+    assert "there is no limit of a 'team'" in run("set", "team", "x", "--runs", "1", expected=2)

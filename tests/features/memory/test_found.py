@@ -267,7 +267,7 @@ def test_on_the_command_line(commands: Commands, database_url: str, tmp_path: Pa
     assert "forgot 3 versions" in told("remove", "--all", *ann, "--yes")
     assert told("export", *ann) == ""
     assert "green door" in told("list", "--shared")
-    assert "--shared" in told("list", code=1)
+    assert "--shared" in told("list", code=2)
 
 
 async def test_the_tool_forgets_from_six_words_of_ten_on(database_url: str) -> None:

@@ -20,6 +20,7 @@ from drsai_backend.datamodel.audit import CLI, Actor, By
 from drsai_backend.datamodel.switches import CLOSED, is_moved
 from drsai_backend.errors import Conflict, DatabaseUnavailable, InvalidRequest
 from drsai_backend.features.switches import rows
+from drsai_backend.runs.recovery.leases import shown_worker
 from tests.features.switches.conftest import GONE, Make, asking, later_on
 from tests.support.commands import Commands
 from tests.support.threads import until
@@ -275,12 +276,34 @@ async def test_the_command_line_switches_for_a_server(
 
     await until(served, 10)
     for words, text in (
-        (("off", "team", "x"), "`message` must have 1 to 500 characters"),
+        (("off", "team", "x"), "`--message` must have 1 to 500 characters"),
         (("off", "user", "x", "-m", "No."), "a 'user' cannot be switched off"),
         (("off", "team", "x", "-m", "No.", "--until", "soon"), "--until soon: a time is a number"),
         (("off", "team", "x", "-m", "No.", "--until", "9999999d"), "--until 9999999d: that is too long"),
-        (("off", "team", "x", "-m", "No.", "--until", "4000d"), "`until` must be a time to come"),
-        (("on", "team"), "`name` must have 1 to 255 characters"),
+        (("off", "team", "x", "-m", "No.", "--until", "4000d"), "`--until` must be a time to come"),
+        (("on", "team"), "`NAME` must have 1 to 255 characters"),
     ):
-        assert text in await run(*words, expected=1), words
+        assert text in await run(*words, expected=2), words
     assert len(json.loads(await run("list", "--json"))) == 1
+
+
+async def test_a_worker_that_is_not_there_is_warned_of(
+    make: Make, commands: Commands, database_url: str, tmp_path: Path
+) -> None:
+    """It is switched off nevertheless: it may come, or come back."""
+    drsai = await make()
+
+    async def is_there() -> bool:
+        return bool((await drsai.all_runs.board()).workers)
+
+    await until(is_there, 10)
+    here = shown_worker((await drsai.all_runs.board()).workers[0].worker)
+    for worker, told in (
+        (here, ""),
+        (f"{here}x", f"Warning: no worker {here}x is there now; did you mean {here!r}?\n"),
+        ("TYPO", "Warning: no worker TYPO is there now; `drsai top` shows those there are\n"),
+    ):
+        words = ("off", "worker", worker, "-m", "No.", "--database-url", database_url)
+        ran = commands.start("switches", *words, cwd=tmp_path, env={})
+        assert await asyncio.to_thread(ran.wait, 60) == 0, ran.stderr
+        assert (ran.stdout, ran.stderr) == (f"worker {worker} is off\n", told)

@@ -94,7 +94,8 @@ def list_runs(
             )
         return
     if of != _wanted(None, None, user=user, thread=thread):
-        raise InvalidRequest("that searches the runs of all users: say --all-users, and with --user whose alone")
+        why = "that searches the runs of all users: say --all-users, and with --user whose alone"
+        raise InvalidRequest(why, param="all_users")
     owner = owner_of(tenant or "default", user or "anonymous")
     whose = whose_name(owner)
     with (

@@ -62,7 +62,7 @@ def export(
                 os.fchmod(file.fileno(), 0o600)
             file.write(data)
     except OSError as error:
-        raise InvalidRequest(f"{output} cannot be written: {error.strerror}", param="output") from None
+        raise InvalidRequest(f"{output} cannot be written: {error.strerror}") from None
     text = f"exported {in_line(thread)} to {in_line(output)} ({size_of(len(data))})"
     tell(text, {"thread_id": thread, "file": output, "bytes": len(data)}, as_json=as_json)
 
@@ -95,7 +95,7 @@ def import_(
         with sys.stdin.buffer if file == "-" else Path(file).open("rb") as stream:
             data = stream.read(limit + 1)  # enough to be refused
     except OSError as error:
-        raise InvalidRequest(f"{file} cannot be read: {error.strerror}", param="file") from None
+        raise InvalidRequest(f"{file} cannot be read: {error.strerror}") from None
     except (MemoryError, OverflowError):
         raise InvalidRequest(f"--max-size {max_size}: this machine cannot hold so much", param="max_size") from None
     with opened(database_url, must_exist=False) as drsai:
