@@ -289,10 +289,14 @@ def storable_dumps(messages: Sequence[BaseChatMessage], author: str | None) -> l
 
 
 def _handed_off_by(team: BaseGroupChat) -> str | None:
-    """The swarm member whose latest handoff left the team. A swarm refuses any task but an answer to it."""
+    """Who of a swarm is to take up the answer to its latest handoff, which left the team: the member that has made it;
+    where that is no member any more, the first one. A swarm refuses any other task."""
     if not is_a(team, Swarm):
         return None
+    names = team._participant_names  # pyright: ignore[reportPrivateUsage]
     for message in reversed(manager_of(team)._message_thread):  # pyright: ignore[reportPrivateUsage]
         if isinstance(message, HandoffMessage):
-            return None if message.target in team._participant_names else message.source  # pyright: ignore[reportPrivateUsage]
+            if message.target in names:
+                return None
+            return message.source if message.source in names else names[0]
     return None

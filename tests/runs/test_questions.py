@@ -97,6 +97,24 @@ async def test_a_swarm_hands_over_to_the_user_and_back(make: Make) -> None:
     assert [(m["source"], m["target"]) for m in handoffs] == [("clerk", "user"), ("user", "clerk")]
 
 
+async def test_a_swarm_member_who_asked_the_user_may_have_left(make: Make) -> None:
+    def asks(messages: Any, options: Any) -> Answer:
+        return [FunctionCall(id="h", name="transfer_to_user", arguments="{}")]
+
+    def swarm(*names: str) -> Swarm:
+        members = [agent(name, True, asks if name == "clerk" else None, handoffs=["user"]) for name in names]
+        return Swarm(members, termination_condition=HandoffTermination("user"), max_turns=1)
+
+    drsai = await make({"pair": lambda: swarm("clerk")})
+    assert (await drsai.run("pair", "Help", thread_id="t")).status is RunStatus.AWAITING_INPUT
+    for text in ("My name is Ada", "Are you there?"):
+        drsai = await make({"pair": lambda: swarm("expert")})
+        last = await drsai.run("pair", text, thread_id="t")
+        assert last.status is RunStatus.COMPLETED
+        assert "expert sees" in last.text
+        assert text[-15:] in last.text
+
+
 async def test_stop_a_run_that_waits(make: Make) -> None:
     drsai = await make({"pair": with_proxy})
     await drsai.run("pair", "Draft it.", thread_id="t")
