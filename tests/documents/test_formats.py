@@ -221,6 +221,27 @@ def test_json_has_its_members_as_sections() -> None:
     assert "no valid JSON" in cut.notes[0]
 
 
+def test_a_notebook_is_read_cell_by_cell() -> None:
+    """It was JSON: lines within quotes, titles that were no headings, and pictures in base64."""
+    picture = {"output_type": "display_data", "data": {"image/png": "iVBORw0KGgo" * 1_000, "text/plain": ["<Figure>"]}}
+    outputs = [
+        {"output_type": "stream", "text": ["7\n", "8"]},
+        picture,
+        {"output_type": "error", "evalue": "no x", "traceback": []},
+    ]
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "\n", "Some text."]},
+        {"cell_type": "code", "source": "# no heading\nprint(7)", "outputs": outputs},
+        {"cell_type": "code", "source": [], "outputs": []},
+    ]
+    notebook = {"cells": cells, "metadata": {}, "nbformat": 4}
+    assert blocks("a.ipynb", json.dumps(notebook)) == [
+        ("heading", "Title"), ("paragraph", "Some text."), ("code", "# no heading\nprint(7)"), ("code", "7\n8"),
+        ("code", "<Figure>"), ("code", "no x"),
+    ]  # fmt: skip
+    assert blocks("a.json", json.dumps({"cells": cells}))[0] == ("heading", "cells")
+
+
 def test_code_is_cut_into_its_pieces() -> None:
     code = "import os\n\n\ndef f():\n    x = 1\n\n    return x\n\n\nclass A:\n    pass\n"
     assert blocks("a.py", code) == [

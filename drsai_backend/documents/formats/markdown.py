@@ -26,6 +26,11 @@ def read(content: bytes, draft: Draft) -> None:
     if front := _FRONT.match(text):
         draft.name_it(**{key: value.strip(" \t\"'") for key, value in _FIELD.findall(front[1])})
         text = text[front.end() :]
+    add_markdown(text, draft)
+
+
+def add_markdown(text: str, draft: Draft) -> None:
+    """Add the blocks of Markdown whose lines end with \\n."""
     _Lines(draft).read(text.split("\n"))
 
 

@@ -8,11 +8,13 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from drsai_backend.documents.draft import Draft
+from drsai_backend.documents.draft import Draft, clean
 from drsai_backend.documents.formats.chats import Turn, add_turns, holds_chat, members_of, turns_of, turns_of_text
 from drsai_backend.documents.formats.encodings import decode
+from drsai_backend.documents.formats.markdown import add_markdown
+from drsai_backend.json_types import JsonObject
 
 _PARAGRAPHS: Final = re.compile(r"\n[ \t]*\n\s*")
 # Where a piece of code ends: at an empty line, when the next one is not indented.
@@ -56,13 +58,20 @@ def read_csv(content: bytes, draft: Draft) -> None:
 
 
 def read_json(content: bytes, draft: Draft) -> None:
-    """Read JSON, or a JSON value a line. Each member or element is a block of code, or the turns of a chat; the names
-    of members are its heading. What is no JSON is read as code."""
+    """Read JSON, a JSON value a line, or a notebook of Jupyter.
+
+    Each member or element is a block of code, or the turns of a chat; the names of members are its heading. What is no
+    JSON is read as code.
+    """
     text = _lines_of(content)
     try:
         values: Any = json.loads(text)
     except (ValueError, RecursionError):
         values = _values_of_lines(text)
+    if cells := _cells_of(values):
+        for cell in cells:
+            _add_cell(cell, draft)
+        return
     try:
         parts = list(_parts(values))
     except RecursionError:
@@ -77,6 +86,35 @@ def read_json(content: bytes, draft: Draft) -> None:
             draft.add("code", part)
         else:
             add_turns(part, draft, level + 1)
+
+
+def _cells_of(values: object) -> list[JsonObject]:
+    """The cells of a notebook; []: it is none."""
+    if not isinstance(values, dict) or "nbformat" not in values:
+        return []
+    cells = [each for _, each in members_of(cast("JsonObject", values).get("cells"))]
+    found = [cast("JsonObject", each) for each in cells if isinstance(each, dict) and "cell_type" in each]
+    return found if len(found) == len(cells) else []
+
+
+def _add_cell(cell: JsonObject, draft: Draft) -> None:
+    """Add what a cell says, and the texts that it has put out: pictures are none."""
+    source = clean(_text_of(cell.get("source")))
+    if cell["cell_type"] == "markdown":
+        add_markdown(source, draft)
+        return
+    draft.add("code", source)
+    for _, output in members_of(cell.get("outputs")):
+        told = cast("JsonObject", output) if isinstance(output, dict) else {}
+        data = told.get("data")
+        plain = cast("JsonObject", data).get("text/plain") if isinstance(data, dict) else told.get("evalue")
+        draft.add("code", _text_of(told.get("text", plain)))
+
+
+def _text_of(value: object) -> str:
+    """A text of a notebook, which may be a list of its lines."""
+    parts = [value] if isinstance(value, str) else [each for _, each in members_of(value)]
+    return "".join(each for each in parts if isinstance(each, str))
 
 
 def _parts(values: object, name: str = "", level: int = 1) -> Iterable[tuple[str, int, str | list[Turn]]]:
