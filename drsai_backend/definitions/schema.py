@@ -266,7 +266,8 @@ class Memory(Part):
     min_score: float | None = Field(default=None, ge=0, le=1, description="Their least score.")
     scope: str = Field(
         default="",
-        pattern=r"^[\w.: -]{0,64}$",
+        max_length=64,
+        pattern=r"^[\w.: -]*$",
         description="Those that were stored under this name, too. Default: those for all.",
     )
     shared: Literal["team", "tenant"] | None = Field(

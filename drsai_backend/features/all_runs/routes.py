@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Query, Request
-from pydantic import Field
+from pydantic import Field, StringConstraints
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
@@ -40,7 +40,7 @@ _LAST: Final = 253_402_300_799
 """The end of the last year that both databases know."""
 _NAMES: Final = ("user", "thread", "team")
 _CODE: Final = r"^[A-Za-z0-9_]{1,64}$"
-_TEXT: Final = r"^[^\u0000]{1,200}$"
+Words: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\u0000]*$")]
 _DOES: Final[dict[Verb, str]] = {
     "cancel": "Stop a run at once; its finished turns stay",
     "pause": "Pause a live run at its next turn boundary",
@@ -63,7 +63,7 @@ class WantedBody(Body):
         default=None, description="Only those of this status."
     )
     error_code: str | None = Field(default=None, pattern=_CODE, description="Only what has failed with this code.")
-    error: str | None = Field(default=None, pattern=_TEXT, description="Only where the error's text has this in it.")
+    error: Words | None = Field(default=None, description="Only where the error's text has this in it.")
     since: int | None = Field(
         default=None, validation_alias="from", ge=0, le=_LAST, description="Unix seconds: created then, or later."
     )
@@ -100,17 +100,16 @@ def _query(name: str, **more: Any) -> Any:
 
 
 SaidText = Annotated[
-    str | None,
+    Words | None,
     Query(
-        pattern=_TEXT,
         description="Only where this was said, in capitals (A to Z) or not, by people, agents or tools, in turns that "
         "are stored. A page looks at 5,000 messages at most, of one run at least: it may have fewer runs than `limit`, "
         "or none, and a `next`. A 400 where texts are encrypted.",
     ),
 ]
 CalledTool = Annotated[
-    str | None,
-    Query(pattern=_TEXT, description="Only where a tool of this name was called; pages are bounded as with `text`."),
+    Words | None,
+    Query(description="Only where a tool of this name was called; pages are bounded as with `text`."),
 ]
 _NAME: Final[JsonObject] = {"json_schema_extra": {"anyOf": [NAME_SCHEMA]}}
 _MOMENT: Final[JsonObject] = {"ge": 0, "le": _LAST}
@@ -155,7 +154,7 @@ def routes(web: Web) -> APIRouter:
         thread: Annotated[str | None, _query("thread", **_NAME)] = None,
         team: Annotated[str | None, _query("team", **_NAME)] = None,
         error_code: Annotated[str | None, _query("error_code", pattern=_CODE)] = None,
-        error: Annotated[str | None, _query("error", pattern=_TEXT)] = None,
+        error: Annotated[Words | None, _query("error")] = None,
         since: Annotated[int | None, _query("since", **_MOMENT)] = None,
         until: Annotated[int | None, _query("until", **_MOMENT)] = None,
         slower_than: Annotated[float | None, _query("slower_than", ge=0, le=LONGEST, allow_inf_nan=False)] = None,

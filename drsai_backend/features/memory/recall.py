@@ -19,7 +19,7 @@ from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import DrSaiError, TeamBuildError
 from drsai_backend.estimates import estimate_text
 from drsai_backend.features.memory import rows
-from drsai_backend.features.memory.base import SCOPE, FoundMemories, Level, MemoryInfo, Remembered
+from drsai_backend.features.memory.base import FoundMemories, Level, MemoryInfo, Remembered, ScopeName
 from drsai_backend.search.base import MAX_FOUND, MAX_TERMS, Query
 from drsai_backend.search.filters import Comparison
 from drsai_backend.search.tokens import asked, terms
@@ -62,7 +62,7 @@ class RecallOptions(BaseModel):
 
     top_k: int = Field(default=TOP_K, ge=1, le=100)
     min_score: float | None = Field(default=None, ge=0, le=1)
-    scope: str = Field(default="", pattern=SCOPE)
+    scope: ScopeName = ""
     shared: Level | None = None
 
     @classmethod

@@ -21,11 +21,11 @@ from drsai_backend.errors import Forbidden
 from drsai_backend.features.memory.base import (
     ID,
     MAX_TEXT,
-    SCOPE,
     VERSION,
     MemoryInfo,
     MemoryKind,
     NewMemory,
+    ScopeName,
     shared_by,
 )
 from drsai_backend.features.memory.conversations import On, conversation_routes
@@ -45,10 +45,10 @@ Deleter = Annotated[Principal, allowed(Scope.MEMORY_DELETE)]
 _ID: Final[JsonObject] = {"type": "string", "pattern": ID}
 MemoryId = Annotated[str, Path(json_schema_extra=_ID)]
 Shared = Annotated[bool, Query(description="What all users of the tenant share, in place of one's own.")]
-InScope = Annotated[str | None, Query(pattern=SCOPE, description="Only those of this scope; empty: those for all.")]
+InScope = Annotated[ScopeName | None, Query(description="Only those of this scope; empty: those for all.")]
 OrScope = Annotated[
-    str | None,
-    Query(pattern=SCOPE, description="Those of this scope and those for all, as agents are shown them. Default: all."),
+    ScopeName | None,
+    Query(description="Those of this scope and those for all, as agents are shown them. Default: all."),
 ]
 OfKind = Annotated[MemoryKind | None, Query(description="Only those of this kind.")]
 At = Annotated[Moment | None, Query(description="Those that were current then, as 2026-03-01T00:00:00Z. Default: now.")]
@@ -144,7 +144,7 @@ class NewMemoryBody(Body):
     text: str = Field(min_length=1, max_length=MAX_TEXT, description="One sentence.")
     kind: MemoryKind = "fact"
     importance: float = Field(default=0.8, ge=0, le=1)
-    scope: str = Field(default="", pattern=SCOPE, description="Empty: for all agents.")
+    scope: ScopeName = Field(default="", description="Empty: for all agents.")
     shared: bool = Field(default=False, description="For all users of the tenant: needs `knowledge:write`, too.")
 
 
