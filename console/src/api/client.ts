@@ -88,11 +88,10 @@ export async function data<T>(asked: Promise<{ data?: T }>): Promise<T> {
   return (await asked).data as T;
 }
 
-/** Post a JSON body to a path that streams its answer, or takes headers of its own. */
-export function post(path: string, body: unknown, options: { signal?: AbortSignal; headers?: Record<string, string> } = {}): Promise<Response> {
-  const init: RequestInit = { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json", ...options.headers } };
-  if (options.signal) init.signal = options.signal;
-  return send(new Request(root + path, init));
+/** Post a JSON body to a path that is put together, or takes headers of its own; returns the answer's. */
+export async function post<T>(path: string, body: unknown, headers: Record<string, string> = {}): Promise<T> {
+  const init = { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json", ...headers } };
+  return (await (await send(new Request(root + path, init))).json()) as T;
 }
 
 /** Store a file, for what it is meant for. Throws ApiError. A second try with the same `key` stores nothing twice. */

@@ -4,6 +4,8 @@ import type { paths } from "./schema";
 type Answer<T> = T extends { responses: { 200: { content: { "application/json": infer Body } } } } ? Body : never;
 /** What `GET path` answers with. */
 export type Got<P extends keyof paths> = Answer<paths[P]["get"]>;
+/** What `POST path` answers with. */
+export type Posted<P extends keyof paths> = Answer<paths[P]["post"]>;
 /** One entry of the list that `GET path` answers with. */
 export type Listed<P extends keyof paths> = Got<P> extends { data: (infer Entry)[] } ? Entry : never;
 

@@ -6,6 +6,6 @@ export { Json, jsonOf, objectOf } from "./json";
 export { allOf, eachOf, paged, useListing, useLoaded, type After, type Known, type Listing } from "./load";
 export { Facts, Figures, PageHead, type Figure } from "./page";
 export { csv, save } from "./save";
-export { Empty, later, Loading, Problem, Show } from "./state";
-export { tell, tellError, Toasts } from "./toast";
+export { Empty, later, Loading, Problem, Rest, Show } from "./state";
+export { messageOf, tell, tellError, Toasts } from "./toast";
 export { bytes, clock, count, duration, Lasting, money, now, Status, Time } from "./values";

@@ -3,7 +3,8 @@ import type { ComponentChildren, ComponentType } from "preact";
 import { ApiError } from "../api/client";
 import { t } from "../words";
 import { Button } from "./controls";
-import { useLoaded, type Known } from "./load";
+import { messageOf } from "./toast";
+import { useLoaded, type Known, type Listing } from "./load";
 
 export function Loading({ lines = 3 }: { lines?: number | undefined }) {
   return (
@@ -29,7 +30,7 @@ export function Empty({ title = t("state.empty"), children }: { title?: string; 
 export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
   const told = error instanceof ApiError ? error : null;
   const isAway = told?.code === "offline";
-  const text = isAway ? t("state.offline") : error instanceof Error ? error.message : String(error);
+  const text = isAway ? t("state.offline") : messageOf(error);
   return (
     <div class="problem" role={isAway ? "group" : "alert"}>
       <p class="problem-title">{told?.status === 403 ? t("state.refused") : t("state.problem")}</p>
@@ -48,6 +49,14 @@ export function Show<T>({ of: { value, error, reload }, lines, children }: { of:
       {value !== null ? children(value) : error === null && <Loading lines={lines} />}
     </>
   );
+}
+
+/** The end of a list that is no table: what went wrong, that nothing is there yet, or at all, and the way to more of it. */
+export function Rest({ of: { rows, error, loading, hasMore, more, reload }, lines, empty }: { of: Omit<Listing<unknown>, "change">; lines?: number; empty?: ComponentChildren }) {
+  if (error !== null) return <Problem error={error} retry={rows.length && hasMore ? more : reload} />;
+  if (hasMore) return <Button disabled={loading} onClick={more}>{t("do.more")}</Button>;
+  if (rows.length) return null;
+  return loading ? <Loading lines={lines} /> : <>{empty}</>;
 }
 
 /** The component that a module has as its default, loaded when it is first shown. */

@@ -18,9 +18,11 @@ export function tell(text: string, kind: Notice["kind"] = "done"): void {
   setTimeout(() => (notices.value = notices.value.filter((each) => each.id !== id)), LONG);
 }
 
-/** Tell what went wrong. */
+/** What went wrong, in words. */
+export const messageOf = (error: unknown) => (error instanceof Error ? error.message : String(error));
+
 export function tellError(error: unknown): void {
-  tell(error instanceof Error ? error.message : String(error), "problem");
+  tell(messageOf(error), "problem");
 }
 
 export function Toasts() {

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { api, data, type Asked } from "../../api";
 import { to } from "../../route";
 import { may, me } from "../../session";
-import { Button, Empty, Loading, paged, PageHead, Problem, tell, Time, useListing } from "../../ui";
+import { Empty, paged, PageHead, Rest, tell, Time, useListing } from "../../ui";
 import { t } from "../../words";
 import { Question } from "./question";
 
@@ -32,7 +32,7 @@ function WaitingFor({ entry, onDone }: { entry: Asked; onDone: () => void }) {
 
 export default function Approvals() {
   const listing = useListing<Asked>((after) => data(api.GET("/v1/input-requests", { params: { query: paged(after, 50) } })), [], OFTEN);
-  const { rows, error, loading, hasMore } = listing;
+  const { rows, hasMore } = listing;
   const before = useRef<readonly Asked[]>([]);
   const done = (id: string) => {
     before.current = before.current.filter((each) => each.id !== id);
@@ -47,14 +47,12 @@ export default function Approvals() {
   return (
     <div class="page approvals">
       <PageHead title={t("nav.approvals")}>{rows.length > 0 && <span class="badge">{t("approvals.waiting", { n: hasMore ? `${rows.length}+` : rows.length })}</span>}</PageHead>
-      {error !== null && <Problem error={error} retry={listing.reload} />}
-      {rows.length === 0 && error === null && (loading ? <Loading /> : <Empty title={t("approvals.none")}>{t("approvals.noneHint")}</Empty>)}
       <ul class="waiting-list" aria-live="polite">
         {rows.map((entry) => (
           <WaitingFor key={entry.id} entry={entry} onDone={() => done(entry.id)} />
         ))}
       </ul>
-      {hasMore && <Button onClick={listing.more}>{t("do.more")}</Button>}
+      <Rest of={listing} empty={<Empty title={t("approvals.none")}>{t("approvals.noneHint")}</Empty>} />
     </div>
   );
 }

@@ -119,7 +119,7 @@ export function Question({ asked, thread, owner, right = "answer", onDone }: Que
   const key = useRef(newKey());
   const give = async (answer: Answer) => {
     try {
-      await post(pathOf({ id: thread, owner }, "input"), { id: asked.id, ...answer }, { headers: { "idempotency-key": key.current } });
+      await post(pathOf({ id: thread, owner }, "input"), { id: asked.id, ...answer }, { "idempotency-key": key.current });
       tell(t("ask.done"));
     } catch (error) {
       if (!(error instanceof ApiError) || (error.code !== "input_request_stale" && error.status !== 404)) {

@@ -3,7 +3,7 @@ import { useMemo, useState } from "preact/hooks";
 import { api, data, type Listed } from "../../api";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Button, CopyButton, Folded, Json, jsonOf, Loading, Problem, Time, useListing, type After } from "../../ui";
+import { Button, CopyButton, Folded, Json, jsonOf, Rest, Time, useListing, type After } from "../../ui";
 import { Markdown, Thought } from "../../ui/markdown";
 import { t } from "../../words";
 import { citationsOf, type Block, type Part } from "./blocks";
@@ -22,7 +22,7 @@ function Memories({ versions }: { versions: readonly string[] }) {
     const query = { "version_id[]": versions.slice(begin, end) as string[], limit: MOST };
     return { ...(await data(api.GET("/v1/memories", { params: { query } }))), next: end < versions.length ? end : null };
   };
-  const { rows, error, loading, hasMore, more, reload } = useListing<Listed<"/v1/memories">>(page, [versions]);
+  const listing = useListing<Listed<"/v1/memories">>(page, [versions]);
   const [forgotten, setForgotten] = useState<ReadonlySet<string>>(new Set());
   const forget = async (id: string) => {
     await data(api.DELETE("/v1/memories/{memory_id}", { params: { path: { memory_id: id } } }));
@@ -31,16 +31,13 @@ function Memories({ versions }: { versions: readonly string[] }) {
   return (
     <>
       <ul>
-        {rows.map(({ id, text }) => (
+        {listing.rows.map(({ id, text }) => (
           <li key={id}>
             <bdi>{text}</bdi> {forgotten.has(id) ? <span class="badge">{t("chat.forgotten")}</span> : may("memory:delete") && <Button onClick={() => forget(id)}>{t("do.forget")}</Button>}
           </li>
         ))}
       </ul>
-      {error !== null && <Problem error={error} retry={rows.length ? more : reload} />}
-      {loading && <Loading lines={1} />}
-      {!loading && hasMore && <Button onClick={more}>{t("do.more")}</Button>}
-      {!loading && !hasMore && error === null && !rows.length && <p class="quiet">{t("chat.noMemory")}</p>}
+      <Rest of={listing} lines={1} empty={<p class="quiet">{t("chat.noMemory")}</p>} />
     </>
   );
 }

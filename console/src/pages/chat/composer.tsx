@@ -3,7 +3,7 @@ import type { Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { upload } from "../../api";
 import { may } from "../../session";
-import { Button, Field, isSending, Problem, Select, tell } from "../../ui";
+import { Button, Field, isSending, messageOf, Problem, Select, tell } from "../../ui";
 import { t } from "../../words";
 import type { Offer } from "../agents/offers";
 import { contentOf, keyOf, newKey, PICTURE, sayAgain, type Attachment, type Content, type ContentPart, type Made, type Written } from "./send";
@@ -41,7 +41,7 @@ function attachmentsOf(written: Signal<Written>) {
       change((old) => [...old, { id, name: file.name, part: null }]);
       partOf(file, id).then(
         (part) => change((old) => old.map((each) => (each.id === id ? { ...each, part } : each))),
-        (error: unknown) => (drop(id), tell(`${file.name}: ${error instanceof Error ? error.message : String(error)}`, "problem")),
+        (error: unknown) => (drop(id), tell(`${file.name}: ${messageOf(error)}`, "problem")),
       );
     }
   };

@@ -46,7 +46,7 @@ export function contentOf(text: string, parts: readonly ContentPart[]): Content 
 export async function ask(model: string, content: Content, key: string, thread: { id: string; owner: string | null } | null = null): Promise<Run> {
   const owner = thread?.owner && thread.owner !== me.value?.user ? { thread_owner: thread.owner } : {};
   const body = { model, background: true, messages: [{ role: "user", content }], ...(thread ? { thread_id: thread.id, ...owner } : {}) };
-  return (await (await post("/v1/chat/completions", body, { headers: { "idempotency-key": key } })).json()) as Run;
+  return await post<Run>("/v1/chat/completions", body, { "idempotency-key": key });
 }
 
 export async function say(store: ThreadStore, model: string, content: Content, key: string): Promise<void> {
@@ -81,7 +81,7 @@ export async function rewind(store: ThreadStore, place: { at: number } | { branc
 
 /** Make a copy of a thread as it was; returns its id. */
 export async function fork(thread: Named, place: Place): Promise<string> {
-  return ((await (await post(pathOf(thread, "fork"), place)).json()) as Thread).thread_id;
+  return (await post<Thread>(pathOf(thread, "fork"), place)).thread_id;
 }
 
 export async function steer(store: ThreadStore, what: "cancel" | "retry" | "resume"): Promise<void> {

@@ -3,7 +3,7 @@ import { useRef, useState } from "preact/hooks";
 import { api, data, upload, type Listed } from "../../api";
 import { chosen, to } from "../../route";
 import { may } from "../../session";
-import { acts, Button, bytes, ConfirmButton, eachOf, optionsOf, paged, SearchSelect, Table, tell, tellError, Time, useListing, type After, type Column } from "../../ui";
+import { acts, Button, bytes, ConfirmButton, eachOf, messageOf, optionsOf, paged, SearchSelect, Table, tell, tellError, Time, useListing, type After, type Column } from "../../ui";
 import { t } from "../../words";
 
 export type StoreFile = Listed<"/v1/vector_stores/{vector_store_id}/files">;
@@ -40,7 +40,7 @@ function useUpload(store: string, onDone: () => void) {
       try {
         ids.push(await upload(file, "assistants"));
       } catch (error) {
-        tell(t("kn.notUploaded", { name: file.name, why: (error as Error).message }), "problem");
+        tell(t("kn.notUploaded", { name: file.name, why: messageOf(error) }), "problem");
       }
       setState((old) => old && { ...old, done: old.done + 1 });
     };

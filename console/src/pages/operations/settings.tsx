@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { api, data, type Got, type Listed } from "../../api";
 import { asked, search } from "../../route";
-import { allOf, Area, Button, ConfirmButton, DialogButton, Empty, Facts, Field, Form, jsonOf, optionsOf, paged, Problem, Select, Show, Time, useListing, useLoaded, type Given } from "../../ui";
+import { allOf, Area, ConfirmButton, DialogButton, Empty, Facts, Field, Form, jsonOf, optionsOf, paged, Rest, Select, Show, Time, useListing, useLoaded, type Given } from "../../ui";
 import { t } from "../../words";
 
 type Config = Got<"/v1/config/{environment}">;
@@ -50,7 +50,6 @@ function History({ config, onDone }: { config: Config; onDone: () => void }) {
   return (
     <section aria-label={t("mem.history")}>
       <h2>{t("mem.history")}</h2>
-      {versions.error !== null && <Problem error={versions.error} retry={versions.reload} />}
       <ol class="versions">
         {versions.rows.map((each, n) => (
           <li key={each.version} class="card">
@@ -70,7 +69,7 @@ function History({ config, onDone }: { config: Config; onDone: () => void }) {
           </li>
         ))}
       </ol>
-      {versions.hasMore && <Button onClick={versions.more}>{t("do.more")}</Button>}
+      <Rest of={versions} />
     </section>
   );
 }

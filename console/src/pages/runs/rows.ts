@@ -1,8 +1,8 @@
 /** Runs as the list shows them: one's own, or, for operators, those of all users of the tenant. */
-import { api, data, post, type AnyRun, type Page, type Run, type Status } from "../../api";
+import { api, data, post, type AnyRun, type Page, type Posted, type Run, type Status } from "../../api";
 import type { paths } from "../../api/schema";
 import { may } from "../../session";
-import { eachOf, paged, type After } from "../../ui";
+import { eachOf, messageOf, paged, type After } from "../../ui";
 import { t } from "../../words";
 
 export type Verb = "cancel" | "pause" | "resume" | "retry";
@@ -69,23 +69,18 @@ export async function steer(verb: Verb, run: Pick<Row, "id" | "thread_id">): Pro
   }
 }
 
-export interface Outcome {
-  id: string;
-  team: string;
-  outcome: "done" | "asked" | "refused" | "found";
-  reason: string | null;
-}
+type Steered = Posted<"/v1/admin/runs/cancel">;
+export type Outcome = Pick<Steered["data"][number], "id" | "team" | "outcome" | "reason">;
 
 /** How many runs were found, and some of them or all. */
-export interface Found {
-  found: number;
+export interface Found extends Pick<Steered, "found"> {
   data: readonly Outcome[];
 }
 
 /** Do something with all runs that are wanted, up to 1,000; `dry`: only count and list them. */
 export async function steerAll(verb: Verb, filters: Filters, dry: boolean): Promise<Found> {
   const { order: _, ...of } = wanted(filters);
-  return (await (await post(`/v1/admin/runs/${verb}`, { ...of, limit: 1000, dry_run: dry })).json()) as Found;
+  return await post<Found>(`/v1/admin/runs/${verb}`, { ...of, limit: 1000, dry_run: dry });
 }
 
 const AT_ONCE = 8;
@@ -99,7 +94,7 @@ export async function steerEach(verb: Verb, rows: readonly Row[]): Promise<Outco
       await steer(verb, row);
       outcomes[place] = { ...told, outcome: row.status === "running" ? "asked" : "done", reason: null };
     } catch (error) {
-      outcomes[place] = { ...told, outcome: "refused", reason: error instanceof Error ? error.message : String(error) };
+      outcomes[place] = { ...told, outcome: "refused", reason: messageOf(error) };
     }
   });
   return outcomes;

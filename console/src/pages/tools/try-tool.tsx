@@ -1,17 +1,13 @@
 /** Calls a tool once, outside of any run, with arguments by its schema. */
 import { useState } from "preact/hooks";
-import { api, data } from "../../api";
+import { api, data, type Posted } from "../../api";
 import { Area, Button, duration, Field, Form, objectOf, optionsOf, Select } from "../../ui";
 import type { Data } from "../../ui/editor/places";
 import { Code } from "../../ui/markdown";
 import { t } from "../../words";
 import { parametersOf, valueOf, type Parameter } from "./tool";
 
-interface Result {
-  is_error: boolean;
-  content: string;
-  seconds: number;
-}
+type Result = Posted<"/v1/tools/{name}/invoke">;
 
 export const invoke = (name: string, values: Data): Promise<Result> => data(api.POST("/v1/tools/{name}/invoke", { params: { path: { name } }, body: { arguments: values as never } }));
 
