@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from datetime import timedelta
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 import openai
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai
@@ -219,6 +221,47 @@ async def test_what_takes_processor_time_is_not_done_in_the_event_loop(
     assert await found(client, store, "needle") == ["a.md"]
     assert threads.keys() == {"entries_of", "prepare", "by_keywords", "_read"}
     assert threading.current_thread().name not in set().union(*threads.values())
+
+
+async def test_a_batch_takes_as_many_statements_for_many_files_as_for_two(
+    client: openai.AsyncOpenAI, drsai: DrSai
+) -> None:
+    """Others wait for what writes: by two statements a file, 2,000 files took more than a second of SQLite."""
+    await drsai._extensions._host.work.stop()  # nothing is read
+    store = await client.vector_stores.create()
+    ids = [(await drsai.files.create(ANONYMOUS, f"{at}.txt", b"x")).file_id for at in range(40)]
+    made = list[str]()
+
+    async def attached(*files: str) -> int:
+        asked = list[str]()
+
+        def note(*of: Any) -> None:
+            if re.match(r"(INSERT INTO|UPDATE|DELETE FROM) (knowledgefile|work_job)", of[2]):
+                asked.append(of[2])
+
+        event.listen(Engine, "before_cursor_execute", note)
+        try:
+            batch = await client.vector_stores.file_batches.create(
+                store.id, files=[{"file_id": each, "attributes": {"at": ids.index(each)}} for each in files]
+            )
+        finally:
+            event.remove(Engine, "before_cursor_execute", note)
+        assert (batch.file_counts.in_progress, batch.file_counts.total) == (len(files), len(files))
+        made.append(batch.id)
+        return len(asked)
+
+    few = await attached(*ids[:2])
+    assert await attached(*ids[2:]) == few == 2
+    again = await attached(*ids[:2], ids[39])
+    assert await attached(*ids[3:30]) == again
+    listed = await client.vector_stores.files.list(store.id, limit=100)
+    assert [each.id for each in listed.data] == ids[::-1]
+    assert [each.attributes for each in listed.data] == [{"at": at} for at in range(40)][::-1]
+    batches = client.vector_stores.file_batches
+    counts = [(await batches.retrieve(each, vector_store_id=store.id)).file_counts.total for each in made]
+    assert counts == [0, 10, 3, 27]
+    jobs = await drsai.db.get(WorkJob)
+    assert len(jobs) == 40
 
 
 async def test_a_batch_is_cancelled(client: openai.AsyncOpenAI, drsai: DrSai) -> None:

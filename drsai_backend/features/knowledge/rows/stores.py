@@ -232,10 +232,10 @@ def drop_later(session: Session, owner: Owner, index: int | None, family: str | 
         enqueue(session, owner, NewJob(DROP, _drop_key(index, family), payload, anew=True))
 
 
-def keep(session: Session, owner: Owner, store: Row, family: str) -> None:
-    """Have no job remove a family of a store's any more: it is wanted again."""
+def keep(session: Session, owner: Owner, store: Row, families: Sequence[str]) -> None:
+    """Have no job remove families of a store's any more: they are wanted again."""
     indexes = [index for index in (store["index_key"], store["next_key"]) if index is not None]
-    cancel(session, owner, DROP, [_drop_key(index, family) for index in indexes])
+    cancel(session, owner, DROP, [_drop_key(index, family) for index in indexes for family in families])
 
 
 def _drop_key(index: int, family: str | None) -> str:
