@@ -168,6 +168,21 @@ async def test_nothing_of_a_user_is_done_as_another_who_signs_in_after_them(open
     assert (await console.drsai.user("bob").list_threads()).items == []
 
 
+async def test_whom_the_application_signs_in_goes_on_once_it_has(console: Console) -> None:
+    page = await console.open("chat")
+    field = page.get_by_role("textbox", name="Message")
+    await field.fill("A long message")
+    refusal = {"error": {"message": "nobody is signed in", "code": "invalid_api_key"}}
+    await page.route("**/v1/**", lambda route: route.fulfill(status=401, json=refusal))
+    await expect(page.get_by_role("dialog", name="Sign in")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await page.unroute_all()
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.get_by_role("button", name="Sign in")).to_have_count(0)
+    await field.press("Enter")
+    await expect(page.get_by_role("article").first).to_contain_text("A long message")
+
+
 async def test_what_a_button_met_is_told_in_the_language_of_the_page(opened: Open) -> None:
     console = await opened(context={"locale": "zh-CN"})
     run = (await console.drsai.user("anonymous").run("assistant", "Hello!", thread_id="t")).run_id
