@@ -92,3 +92,14 @@ def test_a_file_that_is_no_database(commands: Commands, tmp_path: Path, content:
     assert command.wait() == 1
     assert command.stderr == f"Error: the file is not an SQLite database: sqlite:///{tmp_path}/drsai.db\n"
     assert (tmp_path / "drsai.db").read_bytes() == content
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize("words", [["agents", "schema"], ["--version"]])
+def test_a_disk_that_is_full(tmp_path: Path, words: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        command = [Path(sys.executable).parent / "drsai", *words]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=clean_environment(), stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (1, "Error: the output cannot be written: No space left on device\n")

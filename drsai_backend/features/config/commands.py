@@ -89,9 +89,17 @@ def history(
     as_json: AsJson = False,
 ) -> None:
     """List what was changed, when and by whom, the newest first."""
+    from drsai_backend.page import Page
+
     with opened(database_url) as drsai:
-        found = lists.read(lambda after, many: drsai.config.history(environment, after, many), after, limit)
-    lists.show(found, _print, as_json=as_json)
+        there = drsai.config.get(environment)
+        # The environment that is in use here is there before anything is stored for it.
+        if there.version == 0 and environment is None:
+            found: Page[ConfigInfo] = Page(items=[])
+        else:
+            found = lists.read(lambda after, many: drsai.config.history(environment, after, many), after, limit)
+    empty = f"nothing is stored for {in_line(there.environment)}"
+    lists.show(found, _print, as_json=as_json, empty=empty)
 
 
 @app.command()

@@ -542,7 +542,10 @@ def test_by_the_command_line(commands: Commands, database_url: str, tmp_path: Pa
         assert ran.wait() == code, ran.stderr
         return ran.stdout + ran.stderr
 
-    assert "nothing is stored for default" in run("get")
+    for word in ("get", "history"):
+        assert run(word) == "nothing is stored for default\n"
+    assert json.loads(run("history", "--json")) == []
+    assert "there is no environment 'test'" in run("history", "-e", "test", code=1)
     assert "version 1" in run("set", "max_turns", "40")
     run("set", "limit_user", "requests=60")
     assert run("get").splitlines() == ['limit_user = {"requests": 60}', "max_turns = 40"]
