@@ -103,7 +103,7 @@ async def test_a_swarm_member_who_asked_the_user_may_have_left(make: Make) -> No
 
     def swarm(*names: str) -> Swarm:
         members = [agent(name, True, asks if name == "clerk" else None, handoffs=["user"]) for name in names]
-        return Swarm(members, termination_condition=HandoffTermination("user"), max_turns=1)
+        return Swarm([*members], termination_condition=HandoffTermination("user"), max_turns=1)
 
     drsai = await make({"pair": lambda: swarm("clerk")})
     assert (await drsai.run("pair", "Help", thread_id="t")).status is RunStatus.AWAITING_INPUT
