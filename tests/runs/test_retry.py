@@ -9,6 +9,9 @@ from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.messages import MultiModalMessage
+from autogen_agentchat.teams import SelectorGroupChat
 from sqlalchemy.orm import Session
 
 from drsai_backend import DrSai, DrSaiAgent, RoundRobinGroupChat, RunContext, Thread, tool
@@ -16,6 +19,8 @@ from drsai_backend.datamodel import Run, RunStatus
 from drsai_backend.datamodel.base import table_of
 from drsai_backend.errors import IllegalTransition, RunFailed, ThreadBusy
 from tests.support.model_server import Failure, ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.scripted import ScriptedClient
+from tests.support.teams.foreign import tiny_image
 from tests.support.threads import QUICK, Make, ended, head_of, queued, request, run_of, settings, sources, thread_of
 
 
@@ -315,3 +320,26 @@ async def test_no_input_that_waits_is_rolled_over(make: Make, server: ModelServe
         await drsai.run("crew", "Rather go home.", thread_id="t", on_busy="rollback")
     assert (await thread_of(drsai)).status is RunStatus.RUNNING
     await drsai.stop("t")
+
+
+async def test_a_selector_that_has_seen_an_image_is_repeated(make: Make) -> None:
+    """AutoGen writes an image into its prompt as an object of this process."""
+    broken = [True]
+
+    def says(messages: Any, options: Any) -> Any:
+        return ValueError("no") if broken else "It is red."
+
+    def team() -> RoundRobinGroupChat:
+        members = [AssistantAgent(name, ScriptedClient(says, vision=True), description=name) for name in ("ann", "bob")]
+        chooser = ScriptedClient(lambda messages, options: "bob")
+        inner = SelectorGroupChat([*members], chooser, name="inner", selector_prompt="{history}", max_turns=1)
+        return RoundRobinGroupChat([inner], max_turns=1)
+
+    first = await make({"crew": team}, **QUICK)
+    with pytest.raises(RunFailed):
+        await first.run("crew", MultiModalMessage(content=["Look.", tiny_image()], source="user"), thread_id="t")
+    broken.clear()
+    other = await make({"crew": team}, **QUICK)
+    await other.retry("t")
+    thread = await ended(other)
+    assert (thread.status, thread.error_message) == (RunStatus.COMPLETED, None)

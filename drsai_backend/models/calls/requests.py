@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from autogen_core.models import CreateResult, LLMMessage
 from autogen_core.tools import Tool, ToolSchema
@@ -14,6 +15,8 @@ from autogen_core.tools import Tool, ToolSchema
 from drsai_backend.json_types import JsonObject
 
 _LAST = 32
+_IMAGE: Final = re.compile(r"(?<=<autogen_core\._image\.Image object) at 0x[0-9a-fA-F]+")
+"""An image in the text of a conversation that AutoGen's selector asks with: its address is this process's."""
 
 
 class OfferedTool(JsonObject):
@@ -103,7 +106,7 @@ def _dump(value: object) -> str:
 
 
 def _digest(text: str) -> str:
-    data = text.replace("\\u0000", "\ufffd").encode("utf-8", "replace")
+    data = _IMAGE.sub("", text).replace("\\u0000", "\ufffd").encode("utf-8", "replace")
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
