@@ -54,6 +54,9 @@ _FIELDS: Final = {
 }
 """Fields of the API and of Python that a command calls otherwise than they are called there."""
 
+_NO_TEXT: Final = re.compile("[\ud800-\udfff]")
+"""What Python makes of bytes of a command line that are not UTF-8."""
+
 
 class WrongWords(DrSaiError):
     """The words of a command cannot be, as where the parser refuses them: exit code 2. The text says which."""
@@ -80,6 +83,10 @@ class Words(TyperCommand):
         words = self._words()
         error.message = re.sub(r"`([\w\[\]]+)`", lambda found: f"`{words.get(found[1], found[1])}`", error.message)
         field = error.param or ""
+        if re.search("lone surrogate|cannot be stored in its column", error.message):
+            for name, value in given.items():
+                if isinstance(value, str) and _NO_TEXT.search(value):
+                    return WrongWords(f"{words[name]}: that is no text in UTF-8")
         # Subclasses tell what is stored or served. What is configured is wrong here only where it was typed here.
         is_typed = type(error) is InvalidRequest or given.get(_FIELDS.get(field, field)) is not None
         if field not in words or not is_typed or type(error) not in (InvalidRequest, ConfigurationError):

@@ -116,3 +116,17 @@ def test_a_database_that_is_not_reached_is_named(commands: Commands, here: Path,
     ended = commands.run(*typed.format("postgresql://me:hush@127.0.0.1:1/x").split(), cwd=here)
     assert ended.wait() == 1
     assert ended.stderr == "Error: the database cannot be reached: postgresql://me:***@127.0.0.1:1/x\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "word"),
+    [
+        ("threads show t\udcff", "THREAD"),
+        ("threads list --user a\udcff", "--user"),
+        ("keys add --user ann --name \udcff", "--name"),
+    ],
+)
+def test_bytes_that_are_no_text(commands: Commands, here: Path, typed: str, word: str) -> None:
+    """What was typed in another charset than UTF-8 comes as lone surrogates."""
+    ended = commands.run(*typed.split(" "), cwd=here)
+    assert (ended.wait(), ended.stderr) == (2, f"Error: {word}: that is no text in UTF-8\n")
