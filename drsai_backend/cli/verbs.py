@@ -96,7 +96,7 @@ class Words(TyperCommand):
         return WrongWords(text if word in text else f"{word}: {text}")
 
     def _words(self) -> dict[str, str]:
-        """What is typed, by the names of fields: `--older-than`, `NAME`."""
+        """Return what is typed, by the names of fields: `--older-than`, `NAME`."""
         found = dict[str, str]()
         for each in self.params:
             is_option = each.param_type_name == "option"

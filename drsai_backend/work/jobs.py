@@ -62,7 +62,7 @@ def enqueue(session: Session, owner: Owner, *jobs: NewJob) -> int:
 
 
 def _row(new: NewJob) -> JsonObject:
-    """What is stored of a job, and when it is due."""
+    """Return what is stored of a job, and when it is due."""
     payload, key = clean_json(new.payload, "payload"), clean_text(new.key, "key")
     if len(new.key) > MAX_KEY:
         raise InvalidRequest(f"the key of a job has at most {MAX_KEY} characters", param="key")

@@ -83,7 +83,7 @@ def _lines_of(page: PageObject, number: int) -> tuple[list[Line] | None, bool]:
 
 
 def _fields(page: PageObject, number: int) -> Iterator[Line]:
-    """What was filled into the fields of a form, and written on the page."""
+    """Return what was filled into the fields of a form, and written on the page."""
     for each in page.get("/Annots", ()):
         about: Any = each.get_object()
         if int(about.get("/F", 0)) & _HIDDEN:

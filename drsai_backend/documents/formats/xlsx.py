@@ -146,7 +146,7 @@ def _date(first: datetime, days: float) -> str:
 
 
 def _styles(package: Package) -> dict[str, _Shown]:
-    """What numbers are in cells, by the numbers of their styles."""
+    """Return what numbers are in cells, by the numbers of their styles."""
     formats: dict[str, _Shown] = {"9": "percent", "10": "percent", "46": "elapsed"}
     for date in _DATES:
         formats[str(date)] = "date"
@@ -164,7 +164,7 @@ def _styles(package: Package) -> dict[str, _Shown]:
 
 
 def _shown_by(code: str) -> _Shown | None:
-    """What a format makes of a number; None: a number."""
+    """Return what a format makes of a number; None: a number."""
     plain = _NO_FORMAT.sub("", code)
     if _ELAPSED.search(code):
         return "elapsed"

@@ -351,7 +351,7 @@ class AgentSteps:
         return number, result
 
     def known(self) -> JsonObject:
-        """What the model could that has given the answer which is asked for next, where that is recorded."""
+        """Return what the model could that has given the answer which is asked for next, where that is recorded."""
         value = self.turn.replay(self.path, f"m{self._asked}") or {}
         return {**value.get(INFO, {}), **({"vision": value[SEEN]} if SEEN in value else {})}
 
