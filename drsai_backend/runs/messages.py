@@ -289,8 +289,8 @@ def storable_dumps(messages: Sequence[BaseChatMessage], author: str | None) -> l
 
 
 def _handed_off_by(team: BaseGroupChat) -> str | None:
-    """Return who of a swarm is to take up the answer to its latest handoff, which left the team: the member that has made it;
-    where that is no member any more, the first one. A swarm refuses any other task."""
+    """Return who of a swarm is to take up the answer to its latest handoff, which left the team: the member that has
+    made it; where that is no member any more, the first one. A swarm refuses any other task."""
     if not is_a(team, Swarm):
         return None
     names = team._participant_names  # pyright: ignore[reportPrivateUsage]
