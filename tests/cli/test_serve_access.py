@@ -172,6 +172,6 @@ def test_a_proxy_over_a_socket_for_both_is_known_by_its_ipv4(commands: Commands,
 @pytest.mark.parametrize("named", ["*", "localhost", "10.1.2.3/16", "10.0.0.0/33", "10.0.0.1:80"])
 def test_proxies_that_are_no_addresses_are_refused(commands: Commands, tmp_path: Path, named: str) -> None:
     command = commands.run("serve", "--port", "0", "--forwarded-allow-ips", named, cwd=tmp_path)
-    assert command.wait() == 1
-    assert command.stderr.startswith("Error: DRSAI_TRUSTED_PROXIES: must be IP addresses or networks")
+    assert command.wait() == 2
+    assert command.stderr.startswith("Error: --forwarded-allow-ips: must be IP addresses or networks")
     assert command.stderr.count("\n") == 1

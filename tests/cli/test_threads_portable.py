@@ -158,12 +158,12 @@ def test_old_threads_are_pruned(threads: Threads, home: str) -> None:
         (["--older-than", "30"], "--older-than 30: a time is a number with m, h, d or w, such as 30d"),
         (["--older-than", "-1d"], "--older-than -1d: a time"),
         (["--older-than", "9999999999999w"], "--older-than 9999999999999w: a time"),
-        (["--older-than", "999999w"], "older_than reaches back before the first year"),
+        (["--older-than", "999999w"], "--older-than reaches back before the first year"),
         (["--older-than", "1d", "--status", "gone"], "--status 'gone': there is created, running, "),
     ],
 )
 def test_ages_and_statuses_that_are_none(threads: Threads, home: str, arguments: list[str], words: str) -> None:
     command = threads("prune", *arguments, "--yes")
-    assert command.wait() == 1
+    assert command.wait() == 2
     assert command.stderr.startswith(f"Error: {words}")
     assert command.stderr.count("\n") == 1
