@@ -18,7 +18,7 @@ from benchmarks.databases import sqlite
 from benchmarks.measure import Spent
 from benchmarks.report import Section
 from benchmarks.served import Served
-from drsai_backend.database.runs import statements, writes
+from drsai_backend.database.runs import commands, statements, writes
 
 _RUNS = 2000
 _AT_ONCE = 64
@@ -98,7 +98,8 @@ async def _steps(url: str, runs: int, *, stores: bool) -> list[float]:
                 # A run's writes are short; what is long is housekeeping.
                 return fn(SimpleNamespace(connection=lambda: nowhere)) if short else await really_write(fn)
 
-            database.write, writes.run_guarded = write, _nothing(count(1))
+            database.write, commands.run_guarded = write, _nothing(count(1))
+            writes.run_guarded = commands.run_guarded
         names = iter(range(runs))
 
         async def client() -> None:
@@ -118,7 +119,7 @@ async def _steps(url: str, runs: int, *, stores: bool) -> list[float]:
         try:
             await asyncio.gather(*(client() for _ in range(_AT_ONCE)))
         finally:
-            asyncio.Handle._run, writes.run_guarded = run, really
+            asyncio.Handle._run, commands.run_guarded, writes.run_guarded = run, really, really
             gc.enable()
     return sorted(found)
 
