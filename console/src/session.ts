@@ -13,7 +13,7 @@ export function may(...needed: Scope[]): boolean {
   return needed.every((scope) => scopes.value.has(scope));
 }
 
-/** Whether two are the same person: what one of them has begun, the other may go on with. */
+/** Whether two are the same person: what one of them has begun, the other may continue. */
 export const nameOf = (of: Me | null) => JSON.stringify([of?.tenant, of?.user]);
 
 async function load(token?: string, remembered = false): Promise<void> {

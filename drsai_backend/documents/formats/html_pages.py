@@ -209,7 +209,7 @@ class _Page(HTMLParser):
             self._end_table()
 
     def _fill(self) -> None:
-        """Put what cells above go on with before the next cell."""
+        """Put what reaches down from cells above before the next cell."""
         row = self._rows[-1]
         while below := self._below.pop(len(row), None):
             rows, text = below

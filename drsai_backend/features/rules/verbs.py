@@ -30,7 +30,7 @@ _REMEMBERED: Final = 10_000
 """Of so many users and threads it is remembered what bounds them."""
 KEPT: Final = timedelta(days=62)
 """For how long it is kept what was used, the month before this one being whole, and what was set for a key that was
-revoked: a run may go on with it, and its sums are told beside."""
+revoked: a run of it may continue, and its sums are told beside."""
 _HOUR: Final = 3_600.0
 """Between two looks for rows that say nothing any more."""
 
