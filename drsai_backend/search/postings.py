@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import orjson
 import sqlalchemy as sa
@@ -35,43 +36,57 @@ class Counted(NamedTuple):
     length: int
 
 
-Rows: TypeAlias = Sequence[tuple[int, int, bytes]]
-"""Terms, each with a block and the postings there: thousands for each text, so they are given with one statement, which
-holds the interpreter up no longer than it takes to write them down."""
-
-
 def add_postings(session: Session, index: int, entries: Sequence[Counted]) -> None:
     """Add the postings of entries whose numbers are higher than any that were given before, in their order."""
-    added: defaultdict[tuple[int, int], bytearray] = defaultdict(bytearray)
+    blocks: defaultdict[int, dict[int, bytes]] = defaultdict(dict)
     for number, terms, length in entries:
         block, at = divmod(number, BLOCK)
+        packed = {count: POSTING.pack(at, min(count, MOST), length) for count in {*terms.values()}}
+        added = blocks[block]
         for term, count in terms.items():
-            added[term, block] += POSTING.pack(at, min(count, MOST), length)
-    of_index = _of_index_sqlite if (dialect := session.get_bind().dialect.name) == "sqlite" else _of_index_postgresql
-    for part in batches(sorted(added), 10_000):
-        rows = of_index(index, [(*place, bytes(added[place])) for place in part])
-        statement = insert_into(_posting, dialect).from_select(["index_id", "term", "block", "postings"], rows)
-        # SQLite joins bytes to a text, whose bytes they are.
-        joined = sa.cast(_posting.c.postings.op("||")(statement.excluded.postings), sa.LargeBinary)
-        keys = ["index_id", "term", "block"]
-        session.connection().execute(statement.on_conflict_do_update(index_elements=keys, set_={"postings": joined}))
+            added[term] = added.get(term, b"") + packed[count]
+    dialect = session.get_bind().dialect.name
+    told = _told_to_sqlite if dialect == "sqlite" else _told_to_postgresql
+    for block, added in blocks.items():
+        for part in batches(sorted(added), 10_000):
+            values = {"index": index, "block": block, **told(part, [added[term] for term in part])}
+            session.connection().execute(_adding(dialect), values)
 
 
-def _of_index_sqlite(index: int, rows: Rows) -> sa.SelectBase:
-    ends = [0, *accumulate(len(packed) for *_, packed in rows)]
+# Terms come in thousands for each text, so they are given with one statement, which holds the interpreter up no longer
+# than it takes to write them down.
+
+
+def _told_to_sqlite(terms: Sequence[int], postings: Sequence[bytes]) -> dict[str, object]:
+    lengths = [*map(len, postings)]
     # Bytes are no JSON: each row says which of all of them are its own.
-    told = [[term, block, at + 1, len(packed)] for (term, block, packed), at in zip(rows, ends, strict=False)]
-    each = sa.func.json_each(orjson.dumps(told).decode()).table_valued("value").c.value
-    term, block, start, length = (each.op("->>")(number) for number in range(4))
-    packed = sa.func.substr(b"".join(packed for *_, packed in rows), start, length)
-    return sa.select(sa.literal(index), term, block, packed).where(sa.true())  # It does not parse without.
+    starts = accumulate(lengths, initial=1)
+    return {"rows": orjson.dumps([*zip(terms, starts, lengths, strict=False)]).decode(), "packed": b"".join(postings)}
 
 
-def _of_index_postgresql(index: int, rows: Rows) -> sa.SelectBase:
-    kinds = (sa.BigInteger, sa.Integer, sa.LargeBinary)
-    columns = [sa.cast([*of], sa.ARRAY(kind)) for of, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-    given = sa.func.unnest(*columns).table_valued("term", "block", "postings").render_derived()
-    return sa.select(sa.literal(index), *given.c)
+def _told_to_postgresql(terms: Sequence[int], postings: Sequence[bytes]) -> dict[str, object]:
+    return {"terms": [*terms], "packed": [*postings]}
+
+
+@lru_cache(maxsize=2)
+def _adding(dialect: str) -> sa.Insert:
+    """The statement that adds postings to a block, or makes it."""
+    index, block = sa.bindparam("index", type_=sa.Integer), sa.bindparam("block", type_=sa.Integer)
+    if dialect == "sqlite":
+        each = sa.func.json_each(sa.bindparam("rows", type_=sa.Text)).table_valued("value").c.value
+        term, start, length = (each.op("->>")(number) for number in range(3))
+        packed = sa.func.substr(sa.bindparam("packed", type_=sa.LargeBinary), start, length)
+        rows = sa.select(index, term, block, packed).where(sa.true())  # It does not parse without.
+    else:
+        arrays = (("terms", sa.BigInteger), ("packed", sa.LargeBinary))
+        given = sa.func.unnest(*(sa.bindparam(name, type_=sa.ARRAY(kind)) for name, kind in arrays))
+        of = given.table_valued("term", "postings").render_derived()
+        rows = sa.select(index, of.c.term, block, of.c.postings)
+    statement = insert_into(_posting, dialect).from_select(["index_id", "term", "block", "postings"], rows)
+    # SQLite joins bytes to a text, whose bytes they are.
+    joined = sa.cast(_posting.c.postings.op("||")(statement.excluded.postings), sa.LargeBinary)
+    keys = ["index_id", "term", "block"]
+    return statement.on_conflict_do_update(index_elements=keys, set_={"postings": joined})
 
 
 def remove_postings(session: Session, index: int, entries: Mapping[int, Sequence[int]]) -> None:

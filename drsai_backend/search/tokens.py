@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, Final
 
 FORM: Final = 1
@@ -25,9 +26,10 @@ _CJK: Final = (
     r"\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 """Characters that are written without spaces, as between brackets of an expression."""
-_PIECE: Final = re.compile(
-    rf"(?P<cjk>[{_CJK}]+)|(?P<number>\d+(?:[.,]\d+)+)|(?P<word>[^\W{_CJK}]+(?:['\u2019][^\W\d_{_CJK}]+)?)"
-)
+_FIRST_CJK: Final = "\u1100"
+"""The first of them: a piece that is less has none."""
+_RUN: Final = re.compile(f"[{_CJK}]")
+_PIECE: Final = re.compile(rf"[{_CJK}]+|\d+(?:[.,]\d+)+|[^\W{_CJK}]+(?:['\u2019][^\W\d_{_CJK}]+)?")
 """What a text has that is found: a run of characters that are written without spaces, a number, a word."""
 _PART: Final = re.compile(r"\d+|[^\W\d_]+")
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -44,15 +46,19 @@ STOP: Final = (
 
 def tokens(text: str) -> Iterator[str]:
     """The tokens of a text, in order, those of a part twice where it is an identifier: as a whole and by its parts."""
-    for piece in _PIECE.finditer(unicodedata.normalize("NFKC", text)):
-        found = piece.group()
-        match piece.lastgroup:
-            case "cjk":
-                yield from (found[at : at + 2] for at in range(max(1, len(found) - 1)))
-            case "number":
-                yield found.replace(",", "")[:_LONGEST]
-            case _:
-                yield from _words(found)
+    return chain.from_iterable(map(_tokens, _pieces(text)))
+
+
+def _pieces(text: str) -> list[str]:
+    return _PIECE.findall(unicodedata.normalize("NFKC", text))
+
+
+def _tokens(piece: str) -> Iterator[str]:
+    if _RUN.match(piece):
+        return (piece[at : at + 2] for at in range(max(1, len(piece) - 1)))
+    if "." in piece or "," in piece:
+        return iter([piece.replace(",", "")[:_LONGEST]])
+    return _words(piece)
 
 
 def _words(word: str) -> Iterator[str]:
@@ -69,7 +75,19 @@ def _words(word: str) -> Iterator[str]:
 
 def terms(text: str) -> Counter[int]:
     """The tokens of a text as they are stored, 64-bit digests, and how often each is in it."""
-    return Counter(map(_digest, tokens(text)))
+    return Counter(chain.from_iterable(map(_terms, _pieces(text))))
+
+
+def _terms(piece: str) -> tuple[int, ...]:
+    # Words come again, in whatever text; runs do not, and what is long would fill the memory.
+    return _known(piece) if piece < _FIRST_CJK and len(piece) <= _LONGEST else _digests(piece)
+
+
+def _digests(piece: str) -> tuple[int, ...]:
+    return tuple(map(_digest, _tokens(piece)))
+
+
+_known: Final = lru_cache(maxsize=20_000)(_digests)
 
 
 def asked(text: str, most: int) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -52,6 +53,12 @@ def test_a_long_word_is_cut() -> None:
 def test_any_text_has_tokens_that_find_it(text: str) -> None:
     assert set(asked(text, 1000)) <= set(terms(text))
     assert all(each and not each.isspace() for each in tokens(text))
+
+
+@given(st.lists(st.sampled_from(["Runs", "runs", "_", " ", "1,5", ".", "\u2019s", "HTTPGet", "学习", "x" * 65, "é"])))
+def test_each_token_counts_as_often_as_it_stands_there(parts: list[str]) -> None:
+    text = "".join(parts)
+    assert terms(text) == Counter(map(tested._digest, tokens(text)))
 
 
 def test_threads_stem_as_one_alone_does() -> None:
