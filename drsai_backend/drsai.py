@@ -132,7 +132,8 @@ class DrSai(Caller):
         self.models = ModelClientFactory(settings, model_provider, self.database)
         host = Host(self.db, settings, by, embeddings=self.models.embeddings, models=self.models)
         self._extensions = made = Extensions(kinds, host)
-        self.keys = ApiKeys(self.database)
+        hooks, sources = made.hooks(), made.sources()
+        self.keys = ApiKeys(self.database, hooks=hooks)
         self._tokens = None
         if worker and settings.jwt_issuer is not None:
             from drsai_backend.access.tokens import token_verifier  # Cryptography comes with it.
@@ -157,7 +158,6 @@ class DrSai(Caller):
             add_modes(teams, settings)
         self.mcp = McpHost.of(settings)
         own = made.tools()
-        hooks, sources = made.hooks(), made.sources()
         engine = Engine(
             teams,
             self.db,

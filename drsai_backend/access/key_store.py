@@ -21,6 +21,7 @@ from drsai_backend.access.principal import ROLES, Principal, Scope, check_roles,
 from drsai_backend.access.warm_keys import REVOKED, UNKNOWN, WarmKeys
 from drsai_backend.database import Database, api_keys
 from drsai_backend.database.api_keys import KeyInfo
+from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
@@ -49,6 +50,7 @@ class ApiKeys:
         stale_seconds: after which time what is remembered of a key is not believed any more. A poll every half of it
             renews that of the keys that were used lately; without any there is no poll.
         grace_seconds: for how much longer it is believed while the database does not answer.
+        hooks: what features do where keys are deleted.
 
     Attributes:
         stale_seconds: as given.
@@ -61,8 +63,9 @@ class ApiKeys:
         max_keys: int = 10_000,
         stale_seconds: float = 2.0,
         grace_seconds: float = 5.0,
+        hooks: Hooks = NO_HOOKS,
     ) -> None:
-        self._database = database
+        self._database, self._hooks = database, hooks
         self.stale_seconds = stale_seconds
         self._warm = WarmKeys(database, max_keys=max_keys, stale_seconds=stale_seconds, grace_seconds=grace_seconds)
         self._exist = False
@@ -175,7 +178,7 @@ class ApiKeys:
             Conflict: no key would be left. Nothing was deleted.
         """
         digests = await self._database.write(
-            partial(api_keys.delete_keys, owner=owner, actor=actor, may_be_last=may_be_last)
+            partial(api_keys.delete_keys, owner=owner, actor=actor, may_be_last=may_be_last, hooks=self._hooks)
         )
         for digest in digests:
             self._warm.refuse(digest, UNKNOWN)

@@ -13,11 +13,12 @@ from pydantic import BaseModel, Field, computed_field
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
+from drsai_backend.database.hooks import NO_HOOKS, Hooks
 from drsai_backend.database.locks import alone
 from drsai_backend.database.owned import owned_by
 from drsai_backend.database.pages import Cursor, given
 from drsai_backend.database.values import batches
-from drsai_backend.datamodel import ApiKey, BudgetRule, LimitRule, table_of, utcnow
+from drsai_backend.datamodel import ApiKey, table_of, utcnow
 from drsai_backend.datamodel.access import KeyDigest
 from drsai_backend.datamodel.audit import Action, Actor
 from drsai_backend.datamodel.owner import Owner
@@ -35,7 +36,6 @@ _LAST_KEYS: Final = (
 )
 
 _key = table_of(ApiKey)
-_rules: Final = (table_of(LimitRule), table_of(BudgetRule))
 _list: Final = Cursor((_key.c.id,))
 
 
@@ -182,8 +182,10 @@ def change_webhook(session: Session, tenant: str | None, key_id: str, url: str |
     return StoredKey(before.id, before.digest, before.info.model_copy(update={"webhook_url": url}))
 
 
-def delete_keys(session: Session, owner: Owner, actor: Actor, *, may_be_last: bool) -> list[KeyDigest]:
-    """Delete all keys of a user, with what was set for each as a limit or a budget. Returns their digests.
+def delete_keys(
+    session: Session, owner: Owner, actor: Actor, *, may_be_last: bool, hooks: Hooks = NO_HOOKS
+) -> list[KeyDigest]:
+    """Delete all keys of a user, with what `hooks` have of them. Returns their digests.
 
     Raises:
         Conflict: there would be no key any more, and that must not be.
@@ -193,10 +195,8 @@ def delete_keys(session: Session, owner: Owner, actor: Actor, *, may_be_last: bo
     gone = connection.execute(sa.delete(_key).where(*mine).returning(_key.c.digest, _key.c.key_id)).all()
     if not gone:
         return []
-    for rule in _rules:
-        for some in batches([row.key_id for row in gone]):
-            of_key = (rule.c.tenant == owner.tenant, rule.c.kind == "key", rule.c.name.in_(some))
-            connection.execute(sa.delete(rule).where(*of_key))
+    for hook in hooks.keys_deleted:
+        hook(session, owner, [row.key_id for row in gone])
     # Locked, so that of two who delete the last two keys one fails.
     other = connection.execute(sa.select(_key.c.id).limit(1).with_for_update(read=True)).first()
     if other is None and not may_be_last:

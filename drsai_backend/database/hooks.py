@@ -112,6 +112,7 @@ of the longest answer, None where nobody says. What it returns is called at the 
 an answer. Raises BudgetReached: it is not to be made."""
 Drawn: TypeAlias = Callable[[Owner, "str | None", ThreadName, str], "Draw | None"]
 UserDeleted: TypeAlias = Callable[[Session, Owner], int]
+KeysDeleted: TypeAlias = Callable[[Session, Owner, Sequence[str]], None]
 FileDeleted: TypeAlias = Callable[[Session, Owner, str], None]
 Wanting: TypeAlias = Callable[[str], bool]
 ToolGiven: TypeAlias = Callable[[Session, Owner, str, JsonObject], None]
@@ -132,6 +133,7 @@ class Hooks:
         charged: returns what a request is charged, if anything.
         exchanges: say of a team whether `calls_made` is to have what its models are sent and answer.
         drawn: returns what draws the model calls of a run, if anything. Features come and go in it.
+        keys_deleted: forget what there is of a user's API keys, by their ids.
         tables: tables of features whose rows belong to a user, by their columns `tenant` and `user_id`.
     """
 
@@ -145,6 +147,7 @@ class Hooks:
     charged: Mapping[str, Charged] = field(default_factory=dict[str, Charged])
     exchanges: Sequence[Wanting] = ()
     drawn: Mapping[str, Drawn] = field(default_factory=dict[str, Drawn])
+    keys_deleted: Sequence[KeysDeleted] = ()
 
     def charges(self, asked: Asked) -> Sequence[Charge]:
         """Return what a request is charged, by all. Raises what one does that refuses it."""

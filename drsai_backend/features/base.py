@@ -275,6 +275,10 @@ class Extension:
         be repeated: nobody is told that all is gone before it is."""
         return 0
 
+    def keys_deleted(self, session: Session, owner: Owner, key_ids: Sequence[str]) -> None:
+        """Forget what there is of API keys of a user's, all of which are deleted in this transaction: before the user
+        is, who may be nobody else's then. What it raises keeps the keys."""
+
     def file_deleted(self, session: Session, owner: Owner, file_id: str) -> None:
         """Forget what was made of a file of a user's, which is deleted in this transaction, by whomever or because its
         time is over. What it raises keeps the file."""

@@ -87,6 +87,7 @@ class Extensions:
             {each.name: each.charge for each in self._overriding("charge") if each.is_on},
             [each.wants_exchanges for each in self._overriding("wants_exchanges") if each.is_on],
             drawn,
+            [each.keys_deleted for each in self._overriding("keys_deleted")],
         )
 
     def on_requests(self) -> tuple[Sequence[Came], Sequence[Known], Sequence[Streams]]:

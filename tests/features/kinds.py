@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import sqlalchemy as sa
@@ -82,6 +82,9 @@ class Outside(Extension):
 
     name = "outside"
     kept: ClassVar[dict[Owner, int]] = {}
+    of_keys: ClassVar[dict[Owner, list[str]]] = {}
+    """Whose keys are gone, by their ids."""
+    keeps_keys: ClassVar[bool] = False
     is_away: ClassVar[bool] = False
     holds: ClassVar[set[str]] = set()
     """Files that are not to go."""
@@ -89,6 +92,11 @@ class Outside(Extension):
     def file_deleted(self, session: Session, owner: Owner, file_id: str) -> None:
         if file_id in self.holds:
             raise ConnectionError("it is away")
+
+    def keys_deleted(self, session: Session, owner: Owner, key_ids: Sequence[str]) -> None:
+        if self.keeps_keys:
+            raise ConnectionError("it is away")
+        self.of_keys[owner] = [*key_ids]
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
         if self.is_away:

@@ -247,6 +247,23 @@ async def test_what_is_kept_elsewhere_goes_though_a_deletion_was_cut_off_when_th
         await drsai.users.delete(ANN)
 
 
+async def test_an_extension_forgets_keys_in_the_transaction_that_deletes_them(
+    extended: Extended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drsai = await extended({"crew": Crew()}, Outside)
+    drsai.keys.stale_seconds = 0
+    await drsai.keys.create(Owner("acme", "boss"), ["user"])
+    made = [(await drsai.keys.create(ANN, ["user"])).info.key_id for _ in range(2)]
+    monkeypatch.setattr(Outside, "of_keys", {})
+    with monkeypatch.context() as cut:
+        cut.setattr(Outside, "keeps_keys", True)
+        with pytest.raises(ConnectionError):
+            await drsai.users.delete(ANN)
+    assert len((await drsai.keys.list("acme", "ann")).items) == 2, "none was deleted"
+    assert await drsai.users.delete(ANN) == {"api_keys": 2}
+    assert [(owner, sorted(keys)) for owner, keys in Outside.of_keys.items()] == [(ANN, sorted(made))]
+
+
 async def test_what_an_extension_exports_is_in_memory_a_piece_at_a_time(
     extended: Extended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

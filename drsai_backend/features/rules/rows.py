@@ -13,6 +13,7 @@ from drsai_backend.database.audit import audit
 from drsai_backend.database.backends.prepared import Prepared
 from drsai_backend.database.locks import alone
 from drsai_backend.database.pages import Cursor, given
+from drsai_backend.database.values import batches
 from drsai_backend.datamodel import ApiKey, table_of, utcnow
 from drsai_backend.datamodel.audit import Action, Actor, By
 from drsai_backend.datamodel.owner import Owner, ThreadName
@@ -89,6 +90,13 @@ class RuleRows(Generic[R]):
     def forget(self, session: Session, who: Who) -> int:
         """Delete what was set for somebody, without a word of it; returns how many rows."""
         return session.connection().execute(sa.delete(self._table).where(*self._of(who))).rowcount
+
+    def forget_keys(self, session: Session, owner: Owner, key_ids: Sequence[str]) -> None:
+        """Delete what was set for keys of a user's."""
+        c = self._table.c
+        for some in batches(key_ids):
+            gone = sa.delete(self._table).where(c.tenant == owner.tenant, c.kind == "key", c.name.in_(some))
+            session.connection().execute(gone)
 
     def forget_revoked(self, session: Session, before: datetime) -> int:
         """Delete what was set for keys that were revoked before a moment; returns how many rows."""

@@ -19,6 +19,8 @@ from drsai_backend.features.rules.base import KINDS, Kind, Who, everybody, of_th
 from drsai_backend.features.rules.rows import R
 
 if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
     from drsai_backend.datamodel.owner import Owner, ThreadName
     from drsai_backend.features.base import Host
     from drsai_backend.features.rules.rows import RuleRows
@@ -58,6 +60,9 @@ class FollowedRules(FollowedExtension, Generic[R]):
         self._changed()
         self._followed = Followed(host.database, self.stored.changed, self._hear, self.name, self._sweep_at_times)
         self._swept = time.monotonic()
+
+    def keys_deleted(self, session: Session, owner: Owner, key_ids: Sequence[str]) -> None:
+        self.stored.forget_keys(session, owner, key_ids)
 
     def _given(
         self, owner: Owner, key_id: str | None, thread: ThreadName | None = None
