@@ -15,9 +15,10 @@ from typing import Final, NamedTuple
 
 import orjson
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import Session
 
-from drsai_backend.database.upserts import insert_into
+from drsai_backend.database.upserts import Insert, insert_into
 from drsai_backend.database.values import batches
 from drsai_backend.datamodel import SearchPosting, table_of
 
@@ -45,44 +46,33 @@ def add_postings(session: Session, index: int, entries: Sequence[Counted]) -> No
         added = blocks[block]
         for term, count in terms.items():
             added[term] = added.get(term, b"") + packed[count]
-    dialect = session.get_bind().dialect.name
-    told = _told_to_sqlite if dialect == "sqlite" else _told_to_postgresql
+    adding = _adding(session.get_bind().dialect.name)
     for block, added in blocks.items():
         for part in batches(sorted(added), 10_000):
-            values = {"index": index, "block": block, **told(part, [added[term] for term in part])}
-            session.connection().execute(_adding(dialect), values)
-
-
-# Terms come in thousands for each text, so they are given with one statement, which holds the interpreter up no longer
-# than it takes to write them down.
-
-
-def _told_to_sqlite(terms: Sequence[int], postings: Sequence[bytes]) -> dict[str, object]:
-    lengths = [*map(len, postings)]
-    # Bytes are no JSON: each row says which of all of them are its own.
-    starts = accumulate(lengths, initial=1)
-    return {"rows": orjson.dumps([*zip(terms, starts, lengths, strict=False)]).decode(), "packed": b"".join(postings)}
-
-
-def _told_to_postgresql(terms: Sequence[int], postings: Sequence[bytes]) -> dict[str, object]:
-    return {"terms": [*terms], "packed": [*postings]}
+            postings = [added[term] for term in part]
+            lengths = [*map(len, postings)]
+            # Bytes are no JSON: each row says which of all of them are its own.
+            starts = accumulate(lengths, initial=1)
+            rows = orjson.dumps([*zip(part, starts, lengths, strict=False)]).decode()
+            values = {"index": index, "block": block, "rows": rows, "packed": b"".join(postings)}
+            session.connection().execute(adding, values)
 
 
 @lru_cache(maxsize=2)
-def _adding(dialect: str) -> sa.Insert:
-    """The statement that adds postings to a block, or makes it."""
-    index, block = sa.bindparam("index", type_=sa.Integer), sa.bindparam("block", type_=sa.Integer)
-    if dialect == "sqlite":
-        each = sa.func.json_each(sa.bindparam("rows", type_=sa.Text)).table_valued("value").c.value
-        term, start, length = (each.op("->>")(number) for number in range(3))
-        packed = sa.func.substr(sa.bindparam("packed", type_=sa.LargeBinary), start, length)
-        rows = sa.select(index, term, block, packed).where(sa.true())  # It does not parse without.
-    else:
-        arrays = (("terms", sa.BigInteger), ("packed", sa.LargeBinary))
-        given = sa.func.unnest(*(sa.bindparam(name, type_=sa.ARRAY(kind)) for name, kind in arrays))
-        of = given.table_valued("term", "postings").render_derived()
-        rows = sa.select(index, of.c.term, block, of.c.postings)
-    statement = insert_into(_posting, dialect).from_select(["index_id", "term", "block", "postings"], rows)
+def _adding(dialect: str) -> Insert:
+    """The statement that adds to a block: terms come in thousands for each text, and so it holds the interpreter up no
+    longer than it takes to write them down."""
+    index, block = (sa.bindparam(name, type_=sa.Integer) for name in ("index", "block"))
+    rows = sa.bindparam("rows", type_=sa.Text)
+    is_sqlite = dialect == "sqlite"
+    given = sa.func.json_each(rows) if is_sqlite else sa.func.jsonb_array_elements(sa.cast(rows, postgresql.JSONB))
+    each = given.table_valued("value").c.value
+    kinds = (sa.BigInteger, sa.Integer, sa.Integer)
+    term, start, length = (sa.cast(each.op("->>")(at), kind) for at, kind in enumerate(kinds))
+    packed = sa.func.substr(sa.bindparam("packed", type_=sa.LargeBinary), start, length)
+    # SQLite does not parse it without a WHERE.
+    chosen = sa.select(index, term, block, packed).where(sa.true())
+    statement = insert_into(_posting, dialect).from_select(["index_id", "term", "block", "postings"], chosen)
     # SQLite joins bytes to a text, whose bytes they are.
     joined = sa.cast(_posting.c.postings.op("||")(statement.excluded.postings), sa.LargeBinary)
     keys = ["index_id", "term", "block"]
