@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
 import autogen_agentchat.teams
+from autogen_agentchat.base import TaskResult
+from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
+from autogen_core import CancellationToken
 
 from drsai_backend.agents import RunBound
 
@@ -23,6 +27,20 @@ class DrSaiGroupChat(RunBound, autogen_agentchat.teams.BaseGroupChat):
     """
 
     has_one_turn: bool = False
+
+    def run_stream(
+        self,
+        *,
+        task: str | BaseChatMessage | Sequence[BaseChatMessage] | None = None,
+        cancellation_token: CancellationToken | None = None,
+        output_task_messages: bool = True,
+    ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | TaskResult]:
+        """Run on a task; without one, or with an empty list, continue."""
+        # AutoGen gives an inner team that has heard nothing since its last turn an empty list, and refuses it.
+        task = None if task == [] else task
+        return super().run_stream(
+            task=task, cancellation_token=cancellation_token, output_task_messages=output_task_messages
+        )
 
 
 class RoundRobinGroupChat(DrSaiGroupChat, autogen_agentchat.teams.RoundRobinGroupChat):

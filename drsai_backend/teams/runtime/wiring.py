@@ -118,8 +118,12 @@ async def wire(
         TeamBuildError: the team, or one inside it, has run before, or a participant has its manager's name.
     """
     runtime.tree = tree = tree_of(team) if known is None else known
-    if any(each._initialized or each._is_running for each in tree.teams):
-        raise TeamBuildError("a team factory must build a fresh team for every run, inner teams included", param="team")
+    for each in tree.teams:
+        if each._initialized or each._is_running:
+            text = "a team factory must build a fresh team for every run, inner teams included"
+            raise TeamBuildError(text, param="team")
+        if each._group_chat_manager_topic_type in each._participant_topic_types:
+            raise TeamBuildError(f"no participant may be called {each._group_chat_manager_name!r}", param="team")
     runtime.outermost = team._team_id
     runtime.sink = sink
     if sink is not None:
@@ -133,8 +137,6 @@ async def wire(
                 param="team",
             )
     for each in tree.teams:
-        if each._group_chat_manager_topic_type in each._participant_topic_types:
-            raise TeamBuildError(f"no participant may be called {each._group_chat_manager_name!r}", param="team")
         each._runtime = runtime
         each._embedded_runtime = False
         if type(each)._init is BaseGroupChat._init:
