@@ -2,9 +2,9 @@
 read besides.
 
 An entry has OpenAI's fields; `name` (Open WebUI); `context_length`, `architecture` and `supported_parameters`, as
-OpenRouter has them and LibreChat and LobeChat read them; `type`, `display_name`, `created_at`, `max_input_tokens` and
-`capabilities` as Anthropic's API has them. What a model can do is that of the server's own, which teams get from
-`RunContext.model_client()`; nothing is said where it is not known.
+OpenRouter has them and LibreChat and LobeChat read them; `type`, `display_name`, `created_at`, `lifecycle`,
+`max_input_tokens` and `capabilities` as Anthropic's API has them. What a model can do is that of the server's own,
+which teams get from `RunContext.model_client()`; nothing is said where it is not known.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ def model_routes(engine: Engine, models: ModelClientFactory | None = None) -> AP
             "description": offer.description,
             "type": "model",
             "display_name": name,
+            "lifecycle": "active",
             "created_at": datetime.fromtimestamp(created, UTC).isoformat().replace("+00:00", "Z"),
         }
         facts = None if models is None else models.facts()

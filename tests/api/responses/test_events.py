@@ -184,7 +184,8 @@ def test_how_a_response_ends(ended: RunEnded, status: str, kind: str, reason: st
     check(last["response"], RESPONSE)
     assert (last["type"], last["response"]["status"]) == (f"response.{kind}", status)
     assert (last["response"]["incomplete_details"] or {}).get("reason") == reason
-    assert (last["response"]["error"] or {}).get("code") == ended.error_code
+    assert last["response"]["drsai"]["error_code"] == ended.error_code
+    assert (last["response"]["error"] or {}).get("code") == (ended.error_code and "server_error")
     assert last["response"]["output"] == []  # It was not stored.
 
 

@@ -206,7 +206,8 @@ class Responses:
             text = "`approval_request_id` is none that was given out here"
             raise InvalidRequest(text, param="input")
         answer = items.answer_of(given, found[1])
-        item = {**given.model_dump(mode="json"), "id": f"mcpa_{found[1]}", "reason": given.reason or ""}
+        question, reason = given.approval_request_id, given.reason
+        item = items.approval_answer_item(f"mcpa_{found[1]}", question, approve=given.approve, reason=reason)
         record = record_of(call.asked, place.conversation, (place.record or {}).get("system"), ())
         # What waits for the conversation is for its next message.
         storing = _Storing(replace(place, waiting=()), record, lambda _: [item])

@@ -2,7 +2,7 @@
 
 Fields that OpenAI does not have, for programs: `drsai`, with `run_id`, `thread_id` and, once it is over, `status`,
 `stop_reason`, `stop_code`, `duration` (seconds), `input_request` and `queued_behind`, as in an answer of Chat
-Completions.
+Completions, and `error_code`, why it failed: `error.code` is one of OpenAI's.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _STATUS: Final = {
     RunStatus.RUNNING: "in_progress",
     RunStatus.CREATED: "queued",
 }
+_ERRORS: Final = {"model_rate_limit": "rate_limit_exceeded"}
+"""The code of a response's error, by this server's. OpenAI has no other that fits, so all others are `server_error`."""
 _ECHOED: Final[JsonObject] = {
     "background": False,
     "conversation": None,
@@ -124,7 +126,11 @@ def response_object(
             "duration": round(ended.duration, 3),
             "input_request": ended.input_request,
             "queued_behind": ended.queued_behind,
+            "error_code": ended.error_code,
         }
+    told = {name: record.get(name, default) for name, default in _ECHOED.items()}
+    if ended is not None and ended.service_tier:
+        told["service_tier"] = ended.service_tier
     return {
         "id": subject.id,
         "object": "response",
@@ -136,13 +142,14 @@ def response_object(
         "model": subject.model,
         "output": list(output),
         "usage": None if ended is None else usage_of(ended.used),
-        **{name: record.get(name, default) for name, default in _ECHOED.items()},
+        **told,
         "drsai": details,
     }
 
 
 def _error(ended: RunEnded) -> JsonObject:
-    return {"code": ended.error_code or "server_error", "message": ended.error_message or "the run failed"}
+    code = _ERRORS.get(ended.error_code or "", "server_error")
+    return {"code": code, "message": ended.error_message or "the run failed"}
 
 
 def usage_of(used: dict[str, int]) -> JsonObject:

@@ -6,7 +6,7 @@ Pure functions; who looks items up that are only named (`item_reference`, `compa
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
@@ -250,13 +250,12 @@ def approval_item(run_id: str, asked: JsonObject, arguments: str) -> JsonObject:
     }
 
 
-def approval_answer_item(run_id: str, asked: Mapping[str, object], *, approve: bool, reason: str | None) -> JsonObject:
-    """The answer to such a question, as the conversation keeps it."""
-    question = str(asked["id"])
+def approval_answer_item(item_id: str, question: str, *, approve: bool, reason: str | None) -> JsonObject:
+    """The answer to the question of that id, as the conversation keeps it."""
     return {
         "type": "mcp_approval_response",
-        "id": f"mcpa_{question}",
-        "approval_request_id": approval_id(run_id, question),
+        "id": item_id,
+        "approval_request_id": question,
         "approve": approve,
         "reason": reason or "",
     }

@@ -155,7 +155,7 @@ class StoredResponse:
             if role is None:
                 break
             if role != "system":
-                found.append(item_of(done, f"msg_{part}_i{place}", self.request.run["run_id"]))
+                found += items_of(done, f"{part}_i{place}", self.request.run["run_id"])
         return found
 
 
@@ -190,7 +190,7 @@ def items_of(done: MessageDone, place: str, run_id: str) -> list[JsonObject]:
         return found + [call_item(place, number, {"type": "function", **each}) for number, each in made]
     calls = calls_of(message.input_request) if isinstance(message, UserInputReceivedEvent) else []
     if not calls or not isinstance(message, UserInputReceivedEvent):
-        return [item_of(done, f"msg_{place}", run_id)]
+        return [_item_of(done, place, run_id)]
     beside: object = message.input_request.get("content")
     found = [items.message_item(f"msg_{place}", beside)] if isinstance(beside, str) and beside.strip() else []
     found += [call_item(place, number, call) for number, call in enumerate(calls)]
@@ -202,15 +202,16 @@ def items_of(done: MessageDone, place: str, run_id: str) -> list[JsonObject]:
     ]
 
 
-def item_of(done: MessageDone, item_id: str, run_id: str) -> JsonObject:
-    """A stored message as an item."""
-    message = done.message
+def _item_of(done: MessageDone, place: str, run_id: str) -> JsonObject:
+    """A stored message as one item."""
+    message, item_id = done.message, f"msg_{place}"
     if isinstance(message, ThoughtEvent):
-        return items.reasoning_item(item_id, message.content)
+        return items.reasoning_item(f"rs_{place}", message.content)
     if isinstance(message, UserInputReceivedEvent):
         approve = message.decision in ("approve", "edit")
         if approve or message.decision in ("deny", "expired"):
-            return items.approval_answer_item(run_id, message.input_request, approve=approve, reason=message.reason)
+            question = items.approval_id(run_id, str(message.input_request["id"]))
+            return items.approval_answer_item(f"mcpa_{place}", question, approve=approve, reason=message.reason)
         return items.given_item(item_id, "user", message.content)
     role = role_of(done)
     if role is None:
