@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.messages import TextMessage
-from autogen_agentchat.teams import BaseGroupChat, RoundRobinGroupChat
+from autogen_agentchat.teams import BaseGroupChat, DiGraphBuilder, GraphFlow, RoundRobinGroupChat
 from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResultMessage, UserMessage
 from autogen_core.tools import BaseTool, FunctionTool, StaticWorkbench
@@ -241,6 +241,42 @@ async def test_a_workbench_gets_its_state_back() -> None:
         story = Story(lambda: build(World()), answer=lambda _: "run", crash_at=crash_at, durable=True)
         await story.run()
         assert story.said == expected.said
+
+
+async def test_a_workbench_gets_its_state_back_after_two_crashes_in_a_turn() -> None:
+    def build(world: World) -> BaseGroupChat:
+        return RoundRobinGroupChat([world.agent("ann", *[["tick"]] * 3, workbench=Ticker())], max_turns=2)
+
+    _, expected = await uncut(build)
+    for crash_at in range(1, expected.writes + 1):
+        story = Story(lambda: build(World()), answer=lambda _: "run", crash_at=crash_at, durable=True)
+        await story.attempt()
+        # Behind the answer that calls the tool again, and that call.
+        story.crash_at = crash_at + 2
+        await story.run()
+        assert story.said == expected.said
+
+
+async def test_agents_beside_each_other_get_the_state_of_their_workbench_back() -> None:
+    """Ann's call was the later one, and comes first when the turn is repeated: what she waited for is recorded."""
+
+    def build(world: World) -> BaseGroupChat:
+        world.delays = {"wait": 0.05, "ann": 0.02}
+        ticker, tools = Ticker(), [world.tool("wait"), world.tool("look")]
+        ann = world.agent("ann", ["wait"], ["tick"], ["tick"], workbench=[StaticWorkbench(tools), ticker])
+        bob = world.agent("bob", ["look"], ["look"], ["look"], ["tick"], workbench=[StaticWorkbench(tools), ticker])
+        graph = DiGraphBuilder().add_node(ann).add_node(bob).build()
+        return GraphFlow([ann, bob], graph=graph)
+
+    _, expected = await uncut(build)
+    story = Story(lambda: build(World()))
+    while "m1:ttick0" not in story.cut:
+        assert story.writes < expected.writes
+        story = Story(lambda: build(World()), crash_at=story.writes + 1, durable=True)
+        await story.attempt()
+    assert await story.attempt()
+    assert "tick 3" in str(expected.said)
+    assert "tick 3" in str(story.said)
 
 
 async def test_agents_that_share_a_client_do_not_share_answers() -> None:

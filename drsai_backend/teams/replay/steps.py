@@ -160,7 +160,9 @@ class TurnSteps:
                 if step.step == RECALLED:
                     self.note_recalled(step.agent.rpartition("/")[2], read_value(step.value))
         self.saved = len(self._recorded)
-        """Numbers the states of tools, so that the latest is known."""
+        """Numbers the states of tools in the turn, so that the latest is known."""
+        self.states: dict[int, int] = {}
+        """By the `id` of a tool or a workbench, which several agents may have, the number of its state."""
 
     @property
     def repeats(self) -> bool:
@@ -275,7 +277,8 @@ class TurnSteps:
         self._any_stored = False
         self._recorded.clear()
         self._kept.clear()
-        for shown in (self.passages, self.recalled, self.files):
+        self.saved = 0
+        for shown in (self.passages, self.recalled, self.files, self.states):
             if shown:
                 shown.clear()
         for agent in self._agents.values():

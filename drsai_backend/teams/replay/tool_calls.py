@@ -76,7 +76,6 @@ class ToolCalls:
         self._busy: set[asyncio.Task[None]] = set()
         self._asking: list[asyncio.Task[None]] = []
         self._changed: asyncio.Future[None] | None = None
-        self._states: dict[int, int] = {}
 
     async def stream(self, call: Call) -> AsyncGenerator[object, None]:
         """Yield what the tool shows, then its `ToolResult`, which is recorded by then; or the recorded one alone.
@@ -155,8 +154,8 @@ class ToolCalls:
         if "state" in value and call.keeper is not None:
             # It was not called in this process: bring it to where it was. The latest of several calls counts.
             owner = id(call.keeper.owner)
-            if self._states.get(owner, -1) < value["number"]:
-                self._states[owner] = value["number"]
+            if self._turn.states.get(owner, -1) < value["number"]:
+                self._turn.states[owner] = value["number"]
                 await call.keeper.load_state(value["state"])
         if files := files_of(value):
             self._turn.files[self.steps.source, call.id] = files
@@ -188,6 +187,7 @@ class ToolCalls:
             value["metadata"] = to_note(files)  # As the message will have them.
         if call.keeper is not None:
             self._turn.saved += 1
+            self._turn.states[id(call.keeper.owner)] = self._turn.saved
             value |= {"state": dict(await call.keeper.save_state()), "number": self._turn.saved}
         await self._turn.save(Step(self.steps.path, name.step, call.digest(), value))
 
