@@ -13,6 +13,7 @@ import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_core.model_context import UnboundedChatCompletionContext
 from autogen_core.models import UserMessage
+from openai.types.responses import ResponseStreamEvent
 
 from drsai_backend import DrSai, DrSaiKnowledge, RunContext, Thread
 from drsai_backend.datamodel.citations import DATA, cited_in, mark_of, passages_in, shown_passages
@@ -22,6 +23,7 @@ from drsai_backend.features.knowledge.base import Findings, Passage, Question
 from drsai_backend.features.knowledge.extension import Knowledge
 from tests.api.conftest import openai_client
 from tests.support.model_server import ModelRequest, ModelServer, Reply, ToolCall
+from tests.support.official import strictly
 from tests.support.threads import LATE, settings
 
 YEAR = {"type": "eq", "key": "year", "value": 2024}
@@ -178,6 +180,8 @@ async def test_file_search_of_responses(opened: Opened, model: ModelServer, stre
         assert "output_text.annotation.added" in kinds
         numbers = [each.sequence_number for each in events]
         assert numbers == sorted(set(numbers))
+        for each in events:
+            strictly(ResponseStreamEvent, each.to_dict())
         stream = await client.responses.retrieve(response.id, stream=True)
         assert [each.sequence_number async for each in stream if "delta" not in each.type] == [
             each.sequence_number for each in events if "delta" not in each.type

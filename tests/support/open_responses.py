@@ -7,6 +7,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import jsonschema
+from openai.types.responses import ResponseStreamEvent
+
+from tests.support.official import strictly
 
 TEXT, NUMBER, WHOLE, FLAG = {"type": "string"}, {"type": "number"}, {"type": "integer"}, {"type": "boolean"}
 ANY: dict[str, Any] = {}
@@ -146,6 +149,12 @@ def check(value: Any, schema: dict[str, Any]) -> Any:
     return value
 
 
+def _known(event: Any) -> Any:
+    """An event without the reasons that OpenAI does not have."""
+    response = event.get("response")
+    return event if response is None else {**event, "response": {**response, "incomplete_details": None}}
+
+
 def check_events(events: list[Any]) -> Any:
     """The response that a stream ends with. Fails where its events are not those of the grammar: each of its shape,
     numbers that grow, items and parts that are opened, filled and closed, and an end that tells what was streamed."""
@@ -161,6 +170,7 @@ def check_events(events: list[Any]) -> Any:
     for event in events:
         kind = event["type"]
         check(event, EVENTS[kind])
+        strictly(ResponseStreamEvent, _known(event))
         if kind == "response.output_item.added":
             assert event["output_index"] not in opened
             assert event["item"]["id"] not in opened.values()
