@@ -12,11 +12,13 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from drsai_backend.database.calls import Calls
 from drsai_backend.datamodel.audit import By
-from drsai_backend.errors import DrSaiError
+from drsai_backend.errors import DrSaiError, TeamBuildError
 from drsai_backend.work.kinds import Kind
 from drsai_backend.work.workers import Workers
 
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     from drsai_backend.tools.options import ToolOptions
     from drsai_backend.work.kinds import JobOptions
 
+M = TypeVar("M", bound=BaseModel)
+
 
 async def each_hour(act: Callable[[], Awaitable[int]], log: logging.Logger, what: str) -> None:
     """Do something now, and each hour again. The log says of how many calls it was done, or that the database cannot do
@@ -66,6 +70,14 @@ async def end(task: asyncio.Task[None] | None) -> None:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+def read_options(form: type[M], source: str, given: Mapping[str, object]) -> M:
+    """Return the options that an agent gives to the feature `source`. Raises TeamBuildError where they cannot be."""
+    try:
+        return form.model_validate({name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        raise TeamBuildError(f"{source}: {error.errors()[0]['msg']}") from None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from openai.types.responses import ResponseStreamEvent
 from drsai_backend import DrSai, DrSaiKnowledge, RunContext, Thread
 from drsai_backend.datamodel.citations import DATA, cited_in, mark_of, passages_in, shown_passages
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.errors import ConfigurationError, NotFound
+from drsai_backend.errors import ConfigurationError, NotFound, TeamBuildError
 from drsai_backend.features.knowledge.base import Findings, Passage, Question
 from drsai_backend.features.knowledge.extension import Knowledge
 from tests.api.conftest import openai_client
@@ -349,3 +349,16 @@ async def test_it_is_a_memory_of_stock_agents(
     assert DrSaiKnowledge.component_provider_override == memory.dump_component().provider
     with pytest.raises(ConfigurationError, match="made in the factory"):
         DrSaiKnowledge(["handbook"])
+
+
+@pytest.mark.parametrize("options", [{"stores": ["handbook"], "topk": 1}, {"stores": ["handbook"], "top_k": 51}, {}])
+async def test_options_that_cannot_be_are_told_when_the_team_is_built(options: dict[str, Any], tmp_path: Path) -> None:
+    def ann(context: RunContext) -> AssistantAgent:
+        agent = AssistantAgent("ann", context.model_client())
+        context.recall(agent, "knowledge", options)
+        return agent
+
+    given = settings(**LATE, OPENAI_BASE_URL="http://127.0.0.1:9", OPENAI_API_KEY="k")
+    async with DrSai({"ann": ann}, f"sqlite:///{tmp_path / 'a.db'}", settings=given) as drsai:
+        with pytest.raises(TeamBuildError, match="knowledge: "):
+            await drsai.run("ann", "How long?")

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from pydantic import BaseModel, Field, SkipValidation, model_validator
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.datamodel.citations import mark_of, shown_passages
+from drsai_backend.datamodel.knowledge import AgentStore
 from drsai_backend.datamodel.owner import Owner
 from drsai_backend.errors import DrSaiError, InvalidRequest, NotFound, ToolError
 from drsai_backend.estimates import estimate_text
-from drsai_backend.features.base import Extension
+from drsai_backend.features.base import Extension, read_options
 from drsai_backend.features.knowledge.base import Findings, Passage, Question
 from drsai_backend.json_types import JsonObject, as_object
 from drsai_backend.search.base import Mode
@@ -29,19 +32,17 @@ _log = logging.getLogger("drsai.knowledge")
 
 MOST_SHOWN: Final = 40_000
 """Characters of the passages that a tool returns."""
-MOST_TOKENS: Final = 2_000
-"""Tokens of the passages that are put before a question, where nothing else is said."""
 _LONGEST_QUESTION: Final = 4_000
 """Characters of a question that passages are looked for with."""
 _TOOL: Final = ToolOptions(idempotent=True, max_output=3 * MOST_SHOWN, cites=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lookup:
+class Lookup(BaseModel, frozen=True, extra="forbid"):
     """How passages are looked for beside each question.
 
     Attributes:
         stores: their names or ids.
+        agent: one whose definition has `files`: these, too.
         top_k: how many passages at most.
         retrieval: by what.
         min_score: the lowest cosine.
@@ -50,13 +51,25 @@ class Lookup:
         ranker: the profile of a model that puts passages in order; None: none does.
     """
 
-    stores: Sequence[str]
-    top_k: int = 5
+    stores: list[SkipValidation[str]]  # A definition gives an `AgentStore`, of which a check would make a plain text.
+    agent: str | None = None
+    top_k: int = Field(default=5, ge=1, le=50)
     retrieval: Mode = "hybrid"
-    min_score: float | None = None
-    filters: object = None
-    max_tokens: int = MOST_TOKENS
-    ranker: str | None = None
+    min_score: float | None = Field(default=None, ge=0, le=1)
+    filters: Any = None
+    max_tokens: int = Field(default=2_000, ge=100)
+    ranker: str | None = Field(default=None, min_length=1, max_length=255)
+
+    @model_validator(mode="after")
+    def _of_some(self) -> Lookup:
+        if not self.names:
+            raise ValueError("`stores` must have at least 1, or `agent` be an agent")
+        return self
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all of its stores."""
+        return self.stores if self.agent is None else [*self.stores, AgentStore(self.agent)]
 
     def question(self, text: str) -> Question:
         """Return what the stores are searched for."""
@@ -68,6 +81,10 @@ class Lookup:
             score_threshold=self.min_score,
             ranker=self.ranker,
         )
+
+    def shown(self, passages: Sequence[Passage]) -> str:
+        """Return the message in which an agent is shown passages."""
+        return shown_passages(map(told, passages), (), self.max_tokens, estimate_text)
 
 
 class ForAgents(Extension):
@@ -110,12 +127,11 @@ class ForAgents(Extension):
             min_score: the lowest similarity, 0 to 1
             ranker: the model that puts passages in order; leave it out
         """
-        how = Lookup(
-            stores=stores, top_k=top_k, retrieval=retrieval, min_score=min_score, filters=filters, ranker=ranker
+        question = Question(
+            queries=[query], top_k=top_k, mode=retrieval, filters=filters, score_threshold=min_score, ranker=ranker
         )
         run = current_tool_run()
-        whose = _whose(who.owner, run and run.thread and run.thread.owner)
-        return await self._looked_up(who, stores, replace(how.question(""), queries=[query]), whose)
+        return await self._looked_up(who, stores, question, _whose(who.owner, run and run.thread and run.thread.owner))
 
     async def file_search(
         self,
@@ -164,7 +180,7 @@ class ForAgents(Extension):
     def recall_for(self, run: RunContext, options: Mapping[str, object]) -> Recall:
         """Return what finds passages for a question of the user's: see `Extension.recall_for`. `options` are those of
         a `Lookup`."""
-        owner, lookup = run.principal.owner, Lookup(**cast("dict[str, Any]", options))
+        owner, lookup = run.principal.owner, read_options(Lookup, self.name, options)
         return partial(self.recalled, owner, lookup, whose=_whose(owner, run.owner))
 
     async def recalled(self, owner: Owner, lookup: Lookup, question: str, *, whose: Owner | None = None) -> str | None:
@@ -173,13 +189,13 @@ class ForAgents(Extension):
         if not question.strip():
             return None
         try:
-            found = await self.search(owner, lookup.stores, lookup.question(question), whose=whose)
+            found = await self.search(owner, lookup.names, lookup.question(question), whose=whose)
         except DrSaiError as error:
             _log.warning("nothing could be looked up for a question: %s", error.message)
             return shown_passages((), [f"Nothing could be looked up: {error.message}."], 0)
         if not found.passages:
             return None
-        return shown_passages(map(told, found.passages), (), lookup.max_tokens, estimate_text)
+        return lookup.shown(found.passages)
 
 
 def _whose(asker: Owner, of_thread: Owner | None) -> Owner | None:

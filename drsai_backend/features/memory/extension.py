@@ -13,7 +13,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.database.locks import alone
 from drsai_backend.datamodel.owner import Owner, ThreadName
 from drsai_backend.errors import Conflict, DrSaiError, InvalidRequest, NotFound, TeamBuildError, UnknownModel
-from drsai_backend.features.base import Extension
+from drsai_backend.features.base import Extension, read_options
 from drsai_backend.features.memory.base import (
     KIND,
     FoundMemories,
@@ -253,7 +253,7 @@ class Memory(Extension):
     # --- recall -------------------------------------------------------------------------------------------------------
 
     def recall_for(self, run: RunContext, options: Mapping[str, object]) -> Recall:
-        given, who = recall.RecallOptions.of(options), run.principal
+        given, who = read_options(recall.RecallOptions, self.name, options), run.principal
         whose: dict[Owner, Sequence[str]] = {}
         # On another one's thread, they would read what is remembered of whoever asks.
         if who.is_one_person and run.owner in (None, who.owner):

@@ -12,11 +12,11 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.owner import Owner, ThreadName
-from drsai_backend.errors import DrSaiError, TeamBuildError
+from drsai_backend.errors import DrSaiError
 from drsai_backend.estimates import estimate_text
 from drsai_backend.features.memory import rows
 from drsai_backend.features.memory.base import FoundMemories, Level, MemoryInfo, Remembered, ScopeName
@@ -64,14 +64,6 @@ class RecallOptions(BaseModel):
     min_score: float | None = Field(default=None, ge=0, le=1)
     scope: ScopeName = ""
     shared: Level | None = None
-
-    @classmethod
-    def of(cls, given: Mapping[str, object]) -> RecallOptions:
-        """Return what an agent says. Raises TeamBuildError where it cannot be."""
-        try:
-            return cls.model_validate({name: value for name, value in given.items() if value is not None})
-        except ValidationError as error:
-            raise TeamBuildError(f"memory: {error.errors()[0]['msg']}") from None
 
 
 def weight(memory: MemoryInfo, place: int, now: datetime) -> float:
