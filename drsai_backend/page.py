@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import typing_extensions
@@ -39,6 +39,17 @@ def cut(found: Sequence[T], limit: int, place: Callable[[T], N]) -> Page[T, N]:
     next page is asked with, after an item."""
     items = found[:limit]
     return _Page(items=[*items], next=place(items[-1]) if len(found) > limit else None)
+
+
+async def every(read: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIterator[T]:
+    """Yield all items of a list. `read` reads the page after a place; None: the first one."""
+    after: str | None = None
+    while True:
+        page = await read(after)
+        for item in page.items:
+            yield item
+        if (after := page.next) is None:
+            return
 
 
 def read_cursor(pattern: str, after: str) -> re.Match[str]:

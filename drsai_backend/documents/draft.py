@@ -12,6 +12,8 @@ from drsai_backend.errors import DocumentTooLarge
 _LONGEST_TITLE: Final = 500
 """Characters of a value of the metadata."""
 _MOST_NOTES: Final = 20
+_MOST_REPEATED: Final = 200
+"""Characters of a merged cell that are told again in each of its rows."""
 # Neither database and no JSON takes a NUL or half a pair of surrogates; other controls are of printers and terminals.
 # A soft hyphen is shown at the end of a line alone; a word with one in it would not be found.
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\xad\ufeff\ufffe\uffff]|[\ud800-\udfff]")
@@ -32,6 +34,11 @@ def one_line(text: str) -> str:
 def cell(text: str) -> str:
     """Return a text as a cell of a Markdown table."""
     return one_line(text).replace("|", "\\|")
+
+
+def repeated(text: str) -> str:
+    """Return what further rows tell of a cell that goes over them: its text, unless that is long."""
+    return text if len(text) <= _MOST_REPEATED else ""
 
 
 @dataclass(slots=True)
@@ -63,8 +70,7 @@ class Draft:
         if not text.strip():
             return
         self._characters += len(text)
-        if self._characters > self.limits.text:
-            raise DocumentTooLarge(f"the file has more than {self.limits.text} characters of text; split it")
+        self.allow_text(self._characters)
         self.blocks.append(Block(kind, text, min(max(level, 1), 6) if kind == "heading" else 0, page))
 
     def table(self, rows: list[list[str]], *, page: int | None = None) -> None:
@@ -75,9 +81,9 @@ class Draft:
             heads = len(next(row for row in cells if any(row)))
             self.add("table", "\n".join([lines[0], "|" + " --- |" * heads, *lines[1:]]), page=page)
 
-    def allow_cells(self, cells: int) -> None:
-        """Refuse a table before it is made that has more cells than a document may have characters."""
-        if cells > self.limits.text:
+    def allow_text(self, characters: int) -> None:
+        """Refuse a document before more of it is made: it has so many characters, or cells. Raises DocumentTooLarge."""
+        if characters > self.limits.text:
             raise DocumentTooLarge(f"the file has more than {self.limits.text} characters of text; split it")
 
     def name_it(self, **metadata: object) -> None:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from cachetools import LRUCache
 
@@ -77,13 +77,6 @@ class Excerpt:
         return f"The file is longer than what is shown: about {missing} tokens are left out{where}. {REST}"
 
 
-class _Key(NamedTuple):
-    owner: Owner
-    name: str
-    media_type: str | None
-    content: bytes
-
-
 class Excerpts:
     """Makes excerpts of files, each read in a process of its own. What was read is kept for a while, for its sender.
 
@@ -93,7 +86,7 @@ class Excerpts:
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
-        self._kept: LRUCache[_Key, Excerpt] = LRUCache(
+        self._kept: LRUCache[tuple[Owner, str, str | None, bytes], Excerpt] = LRUCache(
             _KEPT, lambda kept: 1 + sum(len(each.text) for each in kept.blocks)
         )
 
@@ -110,7 +103,7 @@ class Excerpts:
             DocumentUnreadable and its kinds: it cannot be read; the text is for who has sent it.
         """
         digest = await asyncio.to_thread(lambda: hashlib.sha256(content).digest())
-        key = _Key(owner, name, media_type, digest)
+        key = (owner, name, media_type, digest)
         if (known := self._kept.get(key)) is not None:
             return known
         reader = await asyncio.to_thread(lambda: self._reader)  # To import it takes half a second.
@@ -122,15 +115,15 @@ class Excerpts:
 
     def of_text(self, name: str, text: str) -> Excerpt:
         """The excerpt of a text as it is."""
-        return self._cut(
-            name, Document(name, "text/plain", tuple(Block("paragraph", each) for each in _paragraphs(text)))
-        )
+        paragraphs = filter(None, re.split(r"\n{2,}", text))
+        return self._cut(name, Document(name, "text/plain", tuple(Block("paragraph", each) for each in paragraphs)))
 
     def _cut(self, name: str, read: Document) -> Excerpt:
         sizes = [estimate_text(block.markdown) for block in read.blocks]
         kept, together = list[Block](), 0
         for block, size in zip(read.blocks, sizes, strict=True):
-            kept.append(_bounded(block, 8 * (self.budget + 1)) if size > 2 * self.budget else block)
+            # One that is far too long is kept as far as it is still too long to be shown whole.
+            kept.append(replace(block, text=block.text[: 8 * (self.budget + 1)]) if size > 2 * self.budget else block)
             together += size
             if together > self.budget:
                 break
@@ -157,12 +150,3 @@ def beginning(text: str, tokens: int) -> str:
 def name_of(name: str) -> str:
     """The name of a file as it may stand in a mark."""
     return _ODD.sub("_", name)[:255]
-
-
-def _paragraphs(text: str) -> Iterable[str]:
-    return filter(None, re.split(r"\n{2,}", text))
-
-
-def _bounded(block: Block, characters: int) -> Block:
-    """A block of a size that may be kept, still too long to be shown whole."""
-    return Block(block.kind, block.text[:characters], block.level, block.page)

@@ -69,7 +69,8 @@ def kind_of(name: str, content: bytes, media_type: str | None = None) -> Kind:
         if "EncryptedPackage".encode("utf-16-le") in content:
             raise DocumentProtected("the file has a password; remove it and upload the file again")
         raise DocumentUnsupported("the file is of Office before 2007; save it as DOCX, XLSX, PPTX or PDF")
-    return _BY_ENDING.get(ending) or _by_type(media_type) or _by_look(head)
+    named = _BY_ENDING.get(ending) or _BY_TYPE.get((media_type or "").partition(";")[0].strip().lower())
+    return named or (_HTML if head.lstrip().lower().startswith((b"<!doctype html", b"<html")) else _TEXT)
 
 
 def _packed(content: bytes) -> Kind:
@@ -82,12 +83,3 @@ def _packed(content: bytes) -> Kind:
         if any(re.fullmatch(part, name) for name in names):
             return kind
     raise DocumentUnsupported("the file is an archive; upload the files in it")
-
-
-def _by_type(media_type: str | None) -> Kind | None:
-    return _BY_TYPE.get((media_type or "").partition(";")[0].strip().lower())
-
-
-def _by_look(head: bytes) -> Kind:
-    start = head.lstrip().lower()
-    return _HTML if start.startswith((b"<!doctype html", b"<html")) else _TEXT

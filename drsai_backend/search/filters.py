@@ -39,6 +39,7 @@ _ORDERS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "lt": operator.lt,
     "lte": operator.le,
 }
+_KINDS: Final[Mapping[type, str]] = {bool: "boolean", int: "number", float: "number", str: "text"}
 
 
 class _Strict(BaseModel):
@@ -113,23 +114,16 @@ def passes(each: Filter, attributes: JsonObject) -> bool:
             assert isinstance(given, list)
             return any(_equal(held, one) for one in given) == (each.type == "in")
         case _:
-            return _kind(held) == _kind(given) != "none" and _ORDERS[each.type](held, given)
+            return _kind(held) == _kind(given) is not None and _ORDERS[each.type](held, given)
 
 
 def _equal(held: object, given: object) -> bool:
     return _kind(held) == _kind(given) and held == given
 
 
-def _kind(value: object) -> str:
-    match value:
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case str():
-            return "text"
-        case _:
-            return "none"
+def _kind(value: object) -> str | None:
+    """Return what a value of JSON is compared as; None: it is not compared."""
+    return _KINDS.get(type(value))
 
 
 def _size(each: Filter) -> int:

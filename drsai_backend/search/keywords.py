@@ -11,6 +11,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from drsai_backend.search.base import MAX_TERMS
 from drsai_backend.search.frequent import Array, Frequent, OfTerm, having
 from drsai_backend.search.postings import BLOCK
 from drsai_backend.search.tokens import asked
@@ -20,8 +21,6 @@ B: Final = 0.75
 """Chosen by the recall on questions in English and Chinese; see docs/benchmarks.md."""
 _GROUP: Final = 64
 """Entries of which the highest score is compared first."""
-MAX_TERMS: Final = 256
-"""Terms of a query that are looked for."""
 DIGITS: Final = 6
 """Of scores: those that differ less are equal, whatever the order in which numbers were added."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from drsai_backend.documents.draft import Draft
+from drsai_backend.documents.draft import Draft, repeated
 from drsai_backend.documents.formats.package import FALLBACK, MATH_TEXT, Package, word
 
 _TEXTS: Final = {
@@ -21,14 +21,14 @@ _TEXTS: Final = {
 }
 """What stands for text in a run; None: its own."""
 _BOX: Final = word("txbxContent")
-_SKIPPED: Final = frozenset((word("del"), word("pPr"), word("moveFrom"), FALLBACK))
+_ABOUT: Final = word("pPr")
+"""What is said of a paragraph, or of those of a style."""
+_SKIPPED: Final = frozenset((word("del"), _ABOUT, word("moveFrom"), FALLBACK))
 """What is deleted or there a second time."""
 _HEADING: Final = re.compile(r"(?:heading|标题|標題) ?([1-9])", re.IGNORECASE)
 _TITLES: Final = ("title", "标题", "標題")
 _VALUE: Final = word("val")
 _NOTES: Final = {word("footnoteReference"): "footnote", word("endnoteReference"): "endnote"}
-_MOST_REPEATED: Final = 200
-"""Characters of a merged cell that are told again in each of its rows."""
 _DEEPEST: Final = 5
 """Styles that are based on each other."""
 _WIDEST: Final = 100
@@ -100,12 +100,9 @@ class _Text:
 
     def _paragraph(self, paragraph: Element) -> None:
         text = "".join(_texts(paragraph, boxes=False)).strip()
-        about = paragraph.find(word("pPr"))
-        level = self._level(about)
-        item = None if about is None else about.find(word("numPr"))
+        level, item = self._level(paragraph), paragraph.find(f"{_ABOUT}/{word('numPr')}")
         if item is not None and text and not level:
-            depth = item.find(word("ilvl"))
-            indent = int("0" if depth is None else depth.get(_VALUE, "0"))
+            indent = int(_value(item, word("ilvl"), "0"))
             self._items.append(f"{'  ' * min(indent, 9)}- {text}")
             self._find(paragraph)
             return
@@ -114,13 +111,10 @@ class _Text:
         self._find(paragraph)
         self._read_later()
 
-    def _level(self, about: Element | None) -> int:
+    def _level(self, paragraph: Element) -> int:
         """The level of a heading, by its own outline or by its style; 0: it is none."""
-        if about is None:
-            return 0
-        style, outline = about.find(word("pStyle")), about.find(word("outlineLvl"))
-        own = 0 if outline is None else int(outline.get(_VALUE, "9")) + 1
-        return own if 0 < own < 10 else self._levels.get("" if style is None else style.get(_VALUE, ""), 0)
+        own = int(_value(paragraph, f"{_ABOUT}/{word('outlineLvl')}", "9")) + 1
+        return own if 0 < own < 10 else self._levels.get(_value(paragraph, f"{_ABOUT}/{word('pStyle')}"), 0)
 
     def _find(self, element: Element, *, boxes: bool = True) -> None:
         """Keep the boxes in an element, and the notes to which it refers."""
@@ -148,16 +142,13 @@ def _rows(table: Element, draft: Draft) -> list[list[str]]:
         above, texts = rows[-1] if rows else [], list[str]()
         for cell in _own(row, word("tc")):
             text = "".join(_texts(cell))
-            about = cell.find(word("tcPr"))
-            merged = None if about is None else about.find(word("vMerge"))
-            span = None if about is None else about.find(word("gridSpan"))
+            merged = cell.find(f"{word('tcPr')}/{word('vMerge')}")
             if merged is not None and merged.get(_VALUE) != "restart" and not text.strip() and len(texts) < len(above):
-                text = above[len(texts)][: _MOST_REPEATED + 1]
-                text = text if len(text) <= _MOST_REPEATED else ""
-            columns = 1 if span is None else int(span.get(_VALUE, "1"))
+                text = repeated(above[len(texts)])
+            columns = int(_value(cell, f"{word('tcPr')}/{word('gridSpan')}", "1"))
             texts += [text, *[""] * min(columns - 1, _WIDEST)]
         cells += len(texts)
-        draft.allow_cells(cells)
+        draft.allow_text(cells)
         rows.append(texts)
     return rows
 
@@ -167,9 +158,7 @@ def _levels(package: Package) -> dict[str, int]:
     levels: dict[str, int] = {}
     based: list[tuple[str, str]] = []
     for style in package.xml("word/styles.xml"):
-        name, outline = style.find(word("name")), style.find(f"{word('pPr')}/{word('outlineLvl')}")
-        named = "" if name is None else name.get(_VALUE, "")
-        before = style.find(word("basedOn"))
+        named, outline = _value(style, word("name")), style.find(f"{_ABOUT}/{word('outlineLvl')}")
         if found := _HEADING.match(named):
             level = int(found[1])
         elif named.lower() in _TITLES:
@@ -177,12 +166,18 @@ def _levels(package: Package) -> dict[str, int]:
         elif outline is not None:
             level = int(outline.get(_VALUE, "9")) + 1
         else:
-            based.append((style.get(word("styleId"), ""), "" if before is None else before.get(_VALUE, "")))
+            based.append((style.get(word("styleId"), ""), _value(style, word("basedOn"))))
             continue
         levels[style.get(word("styleId"), "")] = level
     for _ in range(_DEEPEST):
         levels |= {style: levels[before] for style, before in based if before in levels}
-    return {style: level for style, level in levels.items() if 0 < level < 10}
+    return {style: level for style, level in levels.items() if style and 0 < level < 10}
+
+
+def _value(element: Element, path: str, default: str = "") -> str:
+    """Return the value of an element within another one; `default` where it is not there."""
+    found = element.find(path)
+    return default if found is None else found.get(_VALUE, default)
 
 
 def _own(element: Element, tag: str) -> Iterator[Element]:

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import Final
 
 from drsai_backend.documents.base import BlockKind
-from drsai_backend.documents.draft import Draft
+from drsai_backend.documents.draft import Draft, repeated
 from drsai_backend.documents.formats.encodings import decode
 
 _DECLARED: Final = re.compile(rb"(?:charset|encoding)\s*=\s*[\"']?([\w.:-]{2,40})", re.ASCII)
@@ -41,8 +41,8 @@ _LISTS: Final = frozenset(("ul", "ol", "menu"))
 _CELLS: Final = frozenset(("td", "th"))
 _BREAKS: Final = _BLOCKS | _HEADINGS | _LISTS | _CELLS | {"br", "li", "option", "pre", "table", "tr"}
 """Within a cell, what parts words."""
-_WIDEST, _LONGEST, _MOST_REPEATED = 100, 1_000, 200
-"""Columns and rows over which a cell may go, and the characters that are repeated in each row."""
+_WIDEST, _LONGEST = 100, 1_000
+"""Columns and rows over which a cell may go."""
 _NUMBER: Final = re.compile(r"\s*(\d{1,6})")
 _DEEPEST: Final = 10
 """Lists in each other whose items are indented more."""
@@ -220,7 +220,7 @@ class _Page(HTMLParser):
 
     def _count(self, cells: int) -> None:
         self._cells += cells
-        self._draft.allow_cells(self._cells)
+        self._draft.allow_text(self._cells)
 
     def _end_cell(self) -> None:
         """Keep the text of a cell. What stands before the first one is the table's caption."""
@@ -231,8 +231,7 @@ class _Page(HTMLParser):
             first = len(row) - 1
             row += [""] * (columns - 1)
             if rows > 1:
-                # What is long is not told again in each row.
-                text = row[first] if len(row[first]) <= _MOST_REPEATED else ""
+                text = repeated(row[first])
                 self._below |= {place: (rows - 1, "" if place > first else text) for place in range(first, len(row))}
             self._parts, self._span = [], (1, 1)
             self._count(columns)

@@ -12,7 +12,7 @@ from pypdf.errors import DependencyError, PyPdfError
 
 from drsai_backend.documents.draft import Draft, one_line
 from drsai_backend.documents.formats.pdf_lines import Line, Lines, add_blocks, title_key
-from drsai_backend.errors import DocumentProtected, DocumentTooLarge, DocumentUnreadable
+from drsai_backend.errors import DocumentProtected, DocumentUnreadable
 
 _DEEPEST: Final = 6
 """Levels of an outline that are headings."""
@@ -42,15 +42,14 @@ def read(content: bytes, draft: Draft) -> None:
     silent: list[int] = []
     broken: list[int] = []
     unknown: list[int] = []
-    room = draft.limits.text
+    characters = 0
     for number, page in enumerate(reader.pages, 1):
         found, is_unknown = _lines_of(page, number)
         unknown += [number] * is_unknown
-        room -= sum(len(line.text) for line in found or ())
+        characters += sum(len(line.text) for line in found or ())
+        draft.allow_text(characters)
         if found is None or not found:
             (broken if found is None else silent).append(number)
-        if room < 0:
-            raise DocumentTooLarge(f"the file has more than {draft.limits.text} characters of text; split it")
         lines += found or ()
     add_blocks(lines, _outline(reader), draft)
     _name_it(reader, draft)

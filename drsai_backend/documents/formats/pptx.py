@@ -11,6 +11,8 @@ from drsai_backend.documents.draft import Draft
 from drsai_backend.documents.formats.package import FALLBACK, MATH_TEXT, RELATION_ID, Package, drawing, slide
 
 _PRESENTATION: Final = "ppt/presentation.xml"
+_SAID: Final = (drawing("t"), drawing("br"), MATH_TEXT)
+"""What of a paragraph is text."""
 _TITLES: Final = ("title", "ctrTitle")
 _ASIDE: Final = ("sldNum", "dt", "ftr", "hdr", "sldImg")
 """Placeholders that are no text of the slide: its number, dates, a picture of it in its notes."""
@@ -83,10 +85,7 @@ def _read_shape(shape: Element, number: int, draft: Draft) -> None:
 def _lines(element: Element) -> Iterator[str]:
     """The paragraphs in an element."""
     for paragraph in element.iter(drawing("p")):
-        texts = ("\n" if each.tag == drawing("br") else each.text or "" for each in paragraph.iter() if _says(each))
+        said = (each for each in paragraph.iter() if each.tag in _SAID)
+        texts = ("\n" if each.tag == drawing("br") else each.text or "" for each in said)
         if text := "".join(texts).strip():
             yield text
-
-
-def _says(element: Element) -> bool:
-    return element.tag in (drawing("t"), drawing("br"), MATH_TEXT)

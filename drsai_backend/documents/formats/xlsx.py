@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
 from xml.etree.ElementTree import Element
 
-from drsai_backend.documents.draft import Draft
+from drsai_backend.documents.draft import Draft, repeated
 from drsai_backend.documents.formats.package import RELATION_ID, Package, Tree, sheet
 
 _Shown: TypeAlias = Literal["date", "elapsed", "percent"]
@@ -25,8 +25,6 @@ _NO_FORMAT: Final = re.compile(r'"[^"]*"|\[[^\]]*\]|\\.')
 _LONGEST_FORMAT: Final = 200
 _ESCAPED: Final = re.compile("_x([0-9A-Fa-f]{4})_")
 _MERGED: Final = re.compile(r"([A-Z]{1,3})(\d{1,7}):[A-Z]{1,3}(\d{1,7})")
-_MOST_REPEATED: Final = 200
-"""Characters of a merged cell that are told again in each of its rows."""
 _COLUMN: Final = re.compile(r"[A-Z]{1,3}")
 
 
@@ -78,10 +76,9 @@ class _Rows:
         cells = 0
         for found in filter(None, map(_MERGED.fullmatch, merged)):
             first, last = int(found[2]), int(found[3])
-            text = rows.get(first, {}).get(found[1], "")
-            if text and len(text) <= _MOST_REPEATED:
+            if text := repeated(rows.get(first, {}).get(found[1], "")):
                 cells += min(last - first, len(rows))
-                self._draft.allow_cells(cells)
+                self._draft.allow_text(cells)
                 for number in range(first + 1, last + 1) if last - first < len(rows) else [*rows]:
                     if first < number <= last and number in rows:
                         rows[number].setdefault(found[1], text)
@@ -94,7 +91,7 @@ class _Rows:
 
     def _add(self, rows: Sequence[dict[str, str]]) -> None:
         columns = sorted({column for row in rows for column in row}, key=lambda each: (len(each), each))
-        self._draft.allow_cells(len(columns) * len(rows))
+        self._draft.allow_text(len(columns) * len(rows))
         self._draft.table([[row.get(column, "") for column in columns] for row in rows])
 
     def _value(self, cell: Element) -> str:

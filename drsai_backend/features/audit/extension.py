@@ -11,7 +11,7 @@ from drsai_backend.database.audit import AuditRecord, list_audit, prune_audit
 from drsai_backend.database.retention import time_before
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.features.base import Extension
-from drsai_backend.page import Page
+from drsai_backend.page import Page, every
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -49,18 +49,11 @@ class Audit(Extension):
             partial(list_audit, tenant=tenant, user_id=user_id, action=action, after=after, limit=limit, **only)
         )
 
-    async def entries(
+    def entries(
         self, tenant: str | None = None, user_id: str | None = None, action: str | None = None
     ) -> AsyncIterator[AuditRecord]:
         """Yield all entries, newest first, a page at a time. Arguments and errors as those of `list_audit`."""
-        after: str | None = None
-        while True:
-            page = await self.list(tenant, user_id, action, after, _PAGE)
-            for item in page.items:
-                yield item
-            if page.next is None:
-                return
-            after = page.next
+        return every(lambda after: self.list(tenant, user_id, action, after, _PAGE))
 
     async def prune(self, older_than: timedelta, *, tenant: str | None = None, actor: Actor = PROGRAM) -> int:
         """Delete the entries that are older, in batches, and return how many. Entries say that it was done.

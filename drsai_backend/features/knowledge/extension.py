@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import orjson
 
+from drsai_backend.database.pages import Listing
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.features.base import kinds_of_jobs
-from drsai_backend.features.knowledge import rows
+from drsai_backend.features.base import end, kinds_of_jobs
 from drsai_backend.features.knowledge.agents import ForAgents
 from drsai_backend.features.knowledge.base import (
     Attributes,
@@ -28,7 +28,8 @@ from drsai_backend.features.knowledge.base import (
     StoreInfo,
 )
 from drsai_backend.json_types import JsonObject, as_object
-from drsai_backend.page import Page
+from drsai_backend.lazily import later
+from drsai_backend.page import Page, every
 from drsai_backend.work.kinds import Job, JobOptions
 
 if TYPE_CHECKING:
@@ -37,7 +38,14 @@ if TYPE_CHECKING:
 
     from drsai_backend.api.joining import Web
     from drsai_backend.features.knowledge.ingestion import Ingestion
+    from drsai_backend.features.knowledge.rows import files as file_rows
+    from drsai_backend.features.knowledge.rows import indexing as index_rows
+    from drsai_backend.features.knowledge.rows import stores as store_rows
     from drsai_backend.runs import Engine
+else:
+    file_rows, index_rows, store_rows = (
+        later(f"drsai_backend.features.knowledge.rows.{each}") for each in ("files", "indexing", "stores")
+    )
 
 T = TypeVar("T")
 
@@ -76,9 +84,7 @@ class Knowledge(ForAgents):
 
     async def close(self) -> None:
         """End that: what is not stored by then, the next process stores."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.wait([self._keeping])
+        await end(self._keeping)
 
     # --- stores ------------------------------------------------------------------------------------------------------
 
@@ -89,40 +95,39 @@ class Knowledge(ForAgents):
             Conflict: the owner has as many stores as they may.
             NotFound: there is no such file.
         """
-        return await self._act(partial(rows.create_with, owner=owner, new=new, files=files))
+        return await self._act(partial(file_rows.create_with, owner=owner, new=new, files=files))
 
     async def ensure(self, owner: Owner, new: NewStore) -> StoreInfo:
         """Return an owner's own store by its name or id, which is made where there is none. Raises Conflict as
         `create`, and InvalidRequest: there are several of the name."""
-        return await self._act(partial(rows.ensure_store, owner=owner, new=new))
+        return await self._act(partial(store_rows.ensure_store, owner=owner, new=new))
 
     async def get(self, owner: Owner, store_id: str) -> StoreInfo:
         """A store by its id. Raises NotFound."""
-        return await self._read(partial(rows.read_store, owner=owner, store_id=store_id))
+        return await self._read(partial(store_rows.read_store, owner=owner, store_id=store_id))
 
-    async def list(self, owner: Owner, listing: rows.Listing | None = None) -> Page[StoreInfo]:
+    async def list(self, owner: Owner, listing: Listing | None = None) -> Page[StoreInfo]:
         """A page of an owner's stores, newest first. Raises InvalidRequest: `after` or `before` is none of them."""
-        part = listing or rows.Listing()
-        return await self._read(partial(rows.list_stores, owner=owner, listing=part))
+        return await self._read(partial(store_rows.list_stores, owner=owner, listing=listing or Listing()))
 
     async def update(self, owner: Owner, store_id: str, changes: Mapping[str, object]) -> StoreInfo:
         """Change a store: `name`, `description`, `metadata`, `expires_days`. Raises NotFound, and InvalidRequest: its
         time is over."""
-        return await self._act(partial(rows.update_store, owner=owner, store_id=store_id, changes=changes))
+        return await self._act(partial(store_rows.update_store, owner=owner, store_id=store_id, changes=changes))
 
     async def delete(self, owner: Owner, store_id: str, *, actor: Actor = PROGRAM) -> None:
         """Delete a store; its files stay. Raises NotFound."""
-        await self._act(partial(rows.delete_store, owner=owner, store_id=store_id, actor=actor))
+        await self._act(partial(store_rows.delete_store, owner=owner, store_id=store_id, actor=actor))
 
     async def reindex(self, owner: Owner, store_id: str) -> StoreInfo:
         """Embed a store anew, in the background, by the model of the server; meanwhile what it has is searched. Raises
         NotFound, and InvalidRequest: its time is over."""
-        return await self._act(partial(rows.reindex, owner=owner, store_id=store_id))
+        return await self._act(partial(index_rows.reindex, owner=owner, store_id=store_id))
 
     async def reindexing(self, owner: Owner, store_id: str) -> Reindexing | None:
         """Return how far a store is embedded anew, and why the last attempt failed; None: it is not. Raises
         NotFound."""
-        return await self._read(partial(rows.reindexing, owner=owner, store_id=store_id))
+        return await self._read(partial(index_rows.reindexing, owner=owner, store_id=store_id))
 
     # --- files -------------------------------------------------------------------------------------------------------
 
@@ -134,7 +139,7 @@ class Knowledge(ForAgents):
             Conflict: the store has as many files as it may.
             InvalidRequest: its time is over, or a number among the attributes is not exact (beyond 2**53 - 1).
         """
-        return await self._act(partial(rows.attach, owner=owner, store_id=store_id, files=files))
+        return await self._act(partial(file_rows.attach, owner=owner, store_id=store_id, files=files))
 
     async def put(self, owner: Owner, store_id: str, new: NewFile) -> tuple[bool, str | None]:
         """Attach a file that has a path (attribute `drsai.path`) in the place of the one that had it, of which it is a
@@ -146,63 +151,60 @@ class Knowledge(ForAgents):
         Raises:
             NotFound, Conflict, InvalidRequest: as `attach`.
         """
-        return await self._act(partial(rows.put, owner=owner, store_id=store_id, new=new))
+        return await self._act(partial(file_rows.put, owner=owner, store_id=store_id, new=new))
 
     async def attach_batch(self, owner: Owner, store_id: str, files: Sequence[NewFile]) -> FileBatch:
         """Attach files at once, as a batch that can be asked about and cancelled. Raises as `attach`."""
-        return await self._act(partial(rows.attach_batch, owner=owner, store_id=store_id, files=files))
+        return await self._act(partial(file_rows.attach_batch, owner=owner, store_id=store_id, files=files))
 
     async def get_file(self, owner: Owner, store_id: str, file_id: str) -> StoreFile:
         """A file of a store. Raises NotFound."""
-        return await self._read(partial(rows.read_file, owner=owner, store_id=store_id, file_id=file_id))
+        return await self._read(partial(file_rows.read_file, owner=owner, store_id=store_id, file_id=file_id))
 
     async def list_files(
         self,
         owner: Owner,
         store_id: str,
-        listing: rows.Listing | None = None,
+        listing: Listing | None = None,
         *,
         status: FileStatus | None = None,
         batch_id: str | None = None,
     ) -> Page[StoreFile]:
         """A page of the files of a store, or of a batch, newest first. Raises NotFound, and InvalidRequest as `list`
         does."""
-        part = listing or rows.Listing()
-        read = partial(rows.list_files, owner=owner, store_id=store_id, listing=part, status=status, batch_id=batch_id)
+        part = listing or Listing()
+        read = partial(
+            file_rows.list_files, owner=owner, store_id=store_id, listing=part, status=status, batch_id=batch_id
+        )
         return await self._read(read)
 
     async def every_file(self, owner: Owner, store_id: str) -> Sequence[StoreFile]:
         """Return all files of a store, newest first. Raises NotFound."""
-        found: list[StoreFile] = []
-        after: str | None = None
-        while True:
-            page = await self.list_files(owner, store_id, rows.Listing(after=after, limit=500))
-            found += page.items
-            if (after := page.next) is None:
-                return found
+        pages = every(lambda after: self.list_files(owner, store_id, Listing(after=after, limit=500)))
+        return [each async for each in pages]
 
     async def set_attributes(self, owner: Owner, store_id: str, file_id: str, attributes: Attributes) -> StoreFile:
         """Change what filters look at. Raises NotFound, and InvalidRequest as `attach`."""
-        change = partial(rows.set_file_attributes, owner=owner, store_id=store_id, file_id=file_id)
+        change = partial(file_rows.set_file_attributes, owner=owner, store_id=store_id, file_id=file_id)
         return await self._act(partial(change, attributes=attributes))
 
     async def detach(self, owner: Owner, store_id: str, file_id: str) -> None:
         """Take a file out of a store; it stays a file of the user's. Raises NotFound."""
-        await self._act(partial(rows.detach, owner=owner, store_id=store_id, file_id=file_id))
+        await self._act(partial(file_rows.detach, owner=owner, store_id=store_id, file_id=file_id))
 
     async def content(self, owner: Owner, store_id: str, file_id: str) -> tuple[StoreFile, Sequence[Part]]:
         """A file, and the text that was read of it, in parts that follow each other. Raises NotFound."""
-        file, entries = await self._read(partial(rows.content_of, owner=owner, store_id=store_id, file_id=file_id))
+        file, entries = await self._read(partial(file_rows.content_of, owner=owner, store_id=store_id, file_id=file_id))
         # What a chunk repeats of the one before stands there.
         return file, [Part(each.place["order"], each.text[-int(each.place["new"]) :]) for each in entries]
 
     async def get_batch(self, owner: Owner, store_id: str, batch_id: str) -> FileBatch:
         """A batch of files. Raises NotFound."""
-        return await self._read(partial(rows.read_batch, owner=owner, store_id=store_id, batch_id=batch_id))
+        return await self._read(partial(file_rows.read_batch, owner=owner, store_id=store_id, batch_id=batch_id))
 
     async def cancel_batch(self, owner: Owner, store_id: str, batch_id: str) -> FileBatch:
         """Read no more of the files of a batch. Raises NotFound."""
-        return await self._act(partial(rows.cancel_batch, owner=owner, store_id=store_id, batch_id=batch_id))
+        return await self._act(partial(file_rows.cancel_batch, owner=owner, store_id=store_id, batch_id=batch_id))
 
     # --- searching ---------------------------------------------------------------------------------------------------
 
@@ -214,7 +216,7 @@ class Knowledge(ForAgents):
                 (`AgentStore`) is left out where it is not there yet.
             InvalidRequest: there are several of the same name; the text has their ids.
         """
-        return await self._read(lambda session: rows.shown(session, rows.resolve(session, owner, names)))
+        return await self._read(lambda session: store_rows.shown(session, store_rows.resolve(session, owner, names)))
 
     async def search(
         self, owner: Owner, stores: Sequence[str], question: Question, *, whose: Owner | None = None
@@ -248,11 +250,11 @@ class Knowledge(ForAgents):
 
     def ingest_failed(self, session: Session, job: Job, reason: str) -> None:
         """Say of a file why it was not read."""
-        rows.failed_for_good(session, job, reason)
+        index_rows.failed_for_good(session, job, reason)
 
     def ingest_lock(self, session: Session, job: Job) -> None:
         """Lock the store of a file."""
-        rows.lock_store_of(session, job)
+        index_rows.lock_store_of(session, job)
 
     async def embed_anew(self, job: Job) -> None:
         """Embed a store anew, in the background."""
@@ -271,14 +273,14 @@ class Knowledge(ForAgents):
 
     async def expire(self, job: Job) -> None:
         """Empty a store whose time is over."""
-        await self.host.database.write(partial(rows.expire, job=job))
+        await self.host.database.write(partial(store_rows.expire, job=job))
         self.host.work.wake()
 
     # --- hooks -------------------------------------------------------------------------------------------------------
 
     def file_deleted(self, session: Session, owner: Owner, file_id: str) -> None:
         """Take the file out of all stores, with its chunks."""
-        rows.forget_file(session, owner, file_id)
+        file_rows.forget_file(session, owner, file_id)
 
     def tool_given(self, session: Session, owner: Owner, tool: str, arguments: JsonObject) -> None:
         """Raise NotFound: there is no such store; of `file_search`, as OpenAI does. InvalidRequest: no such ranker, or
@@ -287,17 +289,17 @@ class Knowledge(ForAgents):
         from drsai_backend.search import parse_filter
 
         if (field := {"file_search": "vector_store_ids", "knowledge_search": "stores"}.get(tool)) is not None:
-            rows.resolve(session, owner, arguments[field])
+            store_rows.resolve(session, owner, arguments[field])
             check_ranker(self.host.models, as_object(arguments.get("ranking_options")).get("ranker"))
             parse_filter(arguments.get("filters"))
 
     def user_deleted(self, session: Session, owner: Owner) -> int:
         """Delete chunks in parts, which one statement would take minutes for, and stores."""
-        return rows.delete_part(session, owner)
+        return store_rows.delete_part(session, owner)
 
     def export_user(self, session: Session, owner: Owner) -> Iterator[tuple[str, bytes]]:
         """The stores, each with its files. The files themselves are in the archive."""
-        for store, files in rows.all_of(session, owner):
+        for store, files in file_rows.all_of(session, owner):
             told = {**store.model_dump(mode="json"), "files": [each.model_dump(mode="json") for each in files]}
             yield f"{store.store_id}.json", orjson.dumps(told, option=orjson.OPT_INDENT_2)
 

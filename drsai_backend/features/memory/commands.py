@@ -12,6 +12,7 @@ from drsai_backend.cli.database import elsewhere, missing, opened, owner_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, Yes
 from drsai_backend.cli.screen import confirm, in_line, make_console, print_below, print_json, tell, when, whose_name
 from drsai_backend.cli.verbs import Verbs
+from drsai_backend.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -110,8 +111,6 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Forget a memory with all of its versions, or all of them."""
-    from drsai_backend.errors import InvalidRequest
-
     owner = _owner(tenant, user, shared=shared)
     if everything is (memory_id is not None):
         raise InvalidRequest("name one memory, or say --all", param="memory_id")
@@ -136,9 +135,8 @@ def export(
     owner = _owner(tenant, user, shared=shared)
     with opened(database_url) as drsai:
         memory = _of(drsai)
-        found = lists.read(lambda after, many: drsai.wait_for(lambda: memory.list(owner, None, after, many)), None)
-    for each in found.items:
-        sys.stdout.write(each.model_dump_json() + "\n")
+        for each in drsai.iterate(lambda: memory.every(owner)):
+            sys.stdout.write(each.model_dump_json() + "\n")
 
 
 def _of(drsai: SyncDrSai) -> Memory:
@@ -149,8 +147,6 @@ def _of(drsai: SyncDrSai) -> Memory:
 
 def _owner(tenant: str, user: str, *, shared: bool) -> Owner:
     """Return whose memories are meant. Raises InvalidRequest: not one of the two is named."""
-    from drsai_backend.errors import InvalidRequest
-
     if shared is bool(user):
         raise InvalidRequest("name a user, or say --shared", param="user")
     return owner_of(tenant, user)

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Final
 
 from fastapi import APIRouter, Depends, Path, Query
@@ -171,16 +172,12 @@ def _of_engine(memory: Memory, web: Web) -> APIRouter:
             "conversation_id": name,
             "short_term": short,
             "long_term": long,
-            "combined": sorted(both, key=_score, reverse=True)[:limit],
+            "combined": sorted(both, key=itemgetter("score"), reverse=True)[:limit],
             "errors": errors,
         }
         return json_response({**body, "updated_at": detail})
 
     return router
-
-
-def _score(entry: JsonObject) -> float:
-    return entry["score"]
 
 
 async def _conversation(web: Web, who: Principal, name: str) -> str:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from drsai_backend.access.principal import Principal, Scope
@@ -26,6 +26,7 @@ from drsai_backend.features.memory.base import (
 )
 from drsai_backend.features.memory.checks import check_text, share_of_words
 from drsai_backend.lazily import later
+from drsai_backend.page import Page, every
 from drsai_backend.tools.options import ToolOptions
 from drsai_backend.tools.running import current_tool_run
 from drsai_backend.work.jobs import cancel, enqueue, finish
@@ -40,10 +41,9 @@ if TYPE_CHECKING:
     from drsai_backend.database import users
     from drsai_backend.database.hooks import EndedRun
     from drsai_backend.features.memory import extraction, recall, rows
-    from drsai_backend.features.memory.extraction import Change, Extractor
-    from drsai_backend.features.memory.recall import Recaller, RecallOptions
+    from drsai_backend.features.memory.extraction import Change
+    from drsai_backend.features.memory.recall import RecallOptions
     from drsai_backend.features.memory.rows import Listed, Vectors
-    from drsai_backend.page import Page
     from drsai_backend.runs import Engine
     from drsai_backend.teams.context import RunContext
     from drsai_backend.teams.recall import Recall
@@ -136,16 +136,9 @@ class Memory(Extension):
             partial(rows.list_memories, owner=owner, only=only or rows.Listed(), after=after, limit=limit)
         )
 
-    async def every(self, owner: Owner) -> AsyncIterator[MemoryInfo]:
+    def every(self, owner: Owner) -> AsyncIterator[MemoryInfo]:
         """Yield all current memories, the newest first."""
-        after: str | None = None
-        while True:
-            page = await self.list(owner, None, after, 500)
-            for each in page.items:
-                yield each
-            after = page.next
-            if after is None:
-                return
+        return every(lambda after: self.list(owner, None, after, 500))
 
     async def search(
         self,
@@ -173,7 +166,7 @@ class Memory(Extension):
         given = options or recall.RecallOptions()
         # Of what is shared, each team has a scope of its own.
         scopes = None if all_scopes or not (owner.user_id or given.scope) else ("", given.scope)
-        return await self._recaller.find({owner: scopes}, question, given, on=on, thread=thread)
+        return await recall.find(self.host, {owner: scopes}, question, given, on=on, thread=thread)
 
     async def history(self, owner: Owner, memory_id: str) -> Sequence[MemoryInfo]:
         """Return all versions of a memory, the newest first. Raises NotFound."""
@@ -233,7 +226,7 @@ class Memory(Extension):
         # What is being learnt may be what is to be forgotten.
         await self.host.database.act(lambda session: cancel(session, who.owner, KIND))
         owners = [who.owner, *([shared_by(who.tenant)] if self.host.settings.memory_shared else [])]
-        found, *_ = await self._recaller.matching(dict.fromkeys(owners), text, 20)
+        found, *_ = await recall.matching(self.host, dict.fromkeys(owners), text, 20)
         fits = [
             each
             for each in found
@@ -262,7 +255,7 @@ class Memory(Extension):
             whose[shared_by(who.tenant)] = ("", _shared_scope(level, run.team))
         if not whose or not who.may(Scope.MEMORY_READ):
             return _nothing
-        return partial(self._recaller.shown, whose, given, (run.owner or who.owner).thread(run.thread_id))
+        return partial(recall.shown, self.host, whose, given, (run.owner or who.owner).thread(run.thread_id))
 
     def _level(self, team: str, asked: Level | None) -> Level | None:
         """Return what is shared of a team's runs, and shown in them, where one of its agents asks for a level; None:
@@ -290,11 +283,6 @@ class Memory(Extension):
         except TeamBuildError:
             pass
         return None
-
-    @cached_property
-    def _recaller(self) -> Recaller:
-        host = self.host
-        return recall.Recaller(host.database, lambda: host.search, lambda: host.embedder, host.settings.memory_tokens)
 
     async def _vectors(self, owner: Owner, texts: Sequence[str]) -> Vectors | None:
         """Return vectors of texts; None: there is no endpoint, or it gives none now: keywords find them. Where the
@@ -363,23 +351,17 @@ class Memory(Extension):
             if (level := await self._level_of_run(team, where["definition"])) is None:
                 return
             owner, scope, source.said_by = shared_by(owner.tenant), _shared_scope(level, team), owner.user_id
-        found = await self._extractor.candidates(job.owner, said, source, scope)
+        found = await extraction.candidates(self.host, job.owner, said, source, scope)
         if not found:
             return
         vectors = await self._vectors(owner, [each.text for each in found])
         near: list[tuple[NewMemory, Sequence[MemoryInfo]]] = []
         for each in found:
-            known, *_ = await self._recaller.matching({owner: [scope]}, each.text, extraction.NEAREST)
+            known, *_ = await recall.matching(self.host, {owner: [scope]}, each.text, extraction.NEAREST)
             near.append((each, known))
-        changes = await self._extractor.decide(job.owner, near)
+        changes = await extraction.decide(self.host, job.owner, near)
         if changes:
             await self.host.database.write(partial(store, job=job, changes=changes, vectors=vectors, owner=owner))
-
-    @cached_property
-    def _extractor(self) -> Extractor:
-        models = self.host.models
-        assert models is not None, "a DrSai makes its extensions with models"
-        return extraction.Extractor(models, self.host.settings.memory_model, self.host.calls)
 
     # --- routes -------------------------------------------------------------------------------------------------------
 

@@ -34,9 +34,8 @@ from drsai_backend.models.calls.json_answers import answer_json
 from drsai_backend.models.fallback.asker import Asker
 
 if TYPE_CHECKING:
-    from drsai_backend.database.calls import Calls
     from drsai_backend.datamodel.owner import Owner
-    from drsai_backend.models import ModelClientFactory
+    from drsai_backend.features.base import Host
 
 log = logging.getLogger("drsai.memory")
 
@@ -148,81 +147,76 @@ _FORMS: Final[Mapping[type[BaseModel], Mapping[str, Mapping[str, object]]]] = {
 }
 
 
-class Extractor:
-    """Asks the model that learns.
+async def candidates(
+    host: Host, owner: Owner, said: Sequence[Said], source: Source, scope: str = ""
+) -> list[NewMemory]:
+    """Return what is worth remembering of what somebody has said, and is held by it.
 
     Args:
-        models: makes its client.
-        model: its profile or name; None: the default.
-        calls: stores its calls, for whoever counts.
+        host: has the model that learns.
+        owner: who they are.
+        said: their messages in a run.
+        source: names the run and its thread; of what is to be shared, who has said it, too.
+        scope: in which it is kept.
+
+    Raises:
+        Exception: what the model client raises.
     """
+    messages = _shortened(said)
+    listed = "\n\n".join(f"Message {at}:\n{each.text}" for at, each in enumerate(messages, 1))
+    about = _ABOUT_THEM if source.said_by is None else _ABOUT_WORK
+    found = await _asked(host, owner, about + _FIND, listed, _Facts)
+    made: dict[str, NewMemory] = {}
+    for each in _each(Candidate, found.facts)[:MAX_CANDIDATES]:
+        new = checked(each, messages, source)
+        if new is not None:
+            made.setdefault(digest_of(new.text), replace(new, scope=scope))
+    return [*made.values()]
 
-    def __init__(self, models: ModelClientFactory, model: str | None, calls: Calls) -> None:
-        self._models, self._model, self._calls = models, model, calls
 
-    async def candidates(self, owner: Owner, said: Sequence[Said], source: Source, scope: str = "") -> list[NewMemory]:
-        """Return what is worth remembering of what somebody has said, and is held by it.
+async def decide(host: Host, owner: Owner, found: Sequence[tuple[NewMemory, Sequence[MemoryInfo]]]) -> list[Change]:
+    """Return what is to be done with candidates, each given with the memories nearest to it. What is near to
+    nothing is added, and what is known word for word is not, without asking.
 
-        Args:
-            owner: who they are.
-            said: their messages in a run.
-            source: names the run and its thread; of what is to be shared, who has said it, too.
-            scope: in which it is kept.
+    Raises:
+        Exception: what the model client raises.
+    """
+    changes = {at: Change("add", new) for at, (new, near) in enumerate(found) if not near}
+    asked = {
+        at: near
+        for at, (new, near) in enumerate(found)
+        if near and not any(digest_of(each.text) == digest_of(new.text) for each in near)
+    }
+    if asked:
+        memories = list({each.memory_id: each for near in asked.values() for each in near}.values())
+        numbers = {each.memory_id: number for number, each in enumerate(memories, 1)}
+        known = "\n".join(f"Memory {numbers[each.memory_id]}: {each.text}" for each in memories)
+        items = "\n".join(
+            f"Item {at}: {found[at][0].text} (nearest: {', '.join(str(numbers[each.memory_id]) for each in near)})"
+            for at, near in asked.items()
+        )
+        answer = await _asked(host, owner, _DECIDE, f"{known}\n\n{items}", _Decisions)
+        for each in _each(_Decision, answer.decisions):
+            if each.item in asked and each.item not in changes:
+                named = memories[each.memory - 1] if each.memory and 0 < each.memory <= len(memories) else None
+                if (change := _change(each.action, found[each.item][0], named)) is not None:
+                    changes[each.item] = change
+    return [changes[at] for at in sorted(changes)]
 
-        Raises:
-            Exception: what the model client raises.
-        """
-        messages = _shortened(said)
-        listed = "\n\n".join(f"Message {at}:\n{each.text}" for at, each in enumerate(messages, 1))
-        about = _ABOUT_THEM if source.said_by is None else _ABOUT_WORK
-        found = await self._asked(owner, about + _FIND, listed, _Facts)
-        made: dict[str, NewMemory] = {}
-        for each in _each(Candidate, found.facts)[:MAX_CANDIDATES]:
-            new = checked(each, messages, source)
-            if new is not None:
-                made.setdefault(digest_of(new.text), replace(new, scope=scope))
-        return [*made.values()]
 
-    async def decide(self, owner: Owner, found: Sequence[tuple[NewMemory, Sequence[MemoryInfo]]]) -> list[Change]:
-        """Return what is to be done with candidates, each given with the memories nearest to it. What is near to
-        nothing is added, and what is known word for word is not, without asking.
-
-        Raises:
-            Exception: what the model client raises.
-        """
-        changes = {at: Change("add", new) for at, (new, near) in enumerate(found) if not near}
-        asked = {
-            at: near
-            for at, (new, near) in enumerate(found)
-            if near and not any(digest_of(each.text) == digest_of(new.text) for each in near)
-        }
-        if asked:
-            memories = list({each.memory_id: each for near in asked.values() for each in near}.values())
-            numbers = {each.memory_id: number for number, each in enumerate(memories, 1)}
-            known = "\n".join(f"Memory {numbers[each.memory_id]}: {each.text}" for each in memories)
-            items = "\n".join(
-                f"Item {at}: {found[at][0].text} (nearest: {', '.join(str(numbers[each.memory_id]) for each in near)})"
-                for at, near in asked.items()
-            )
-            answer = await self._asked(owner, _DECIDE, f"{known}\n\n{items}", _Decisions)
-            for each in _each(_Decision, answer.decisions):
-                if each.item in asked and each.item not in changes:
-                    named = memories[each.memory - 1] if each.memory and 0 < each.memory <= len(memories) else None
-                    if (change := _change(each.action, found[each.item][0], named)) is not None:
-                        changes[each.item] = change
-        return [changes[at] for at in sorted(changes)]
-
-    async def _asked(self, owner: Owner, prompt: str, text: str, form: type[M]) -> M:
-        """Ask for JSON. What is none has nothing in it."""
-        [(name, fields)] = _FORMS[form].items()
-        each = {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
-        properties: JsonObject = {name: {"type": "array", "items": each}}
-        client, count = self._models.create(self._model), partial(self._calls.store, owner, KIND)
-        asker = Asker(owner, rules=self._models.rules, caches=False)
-        answer = await answer_json(client, asker, count, prompt, text, (form, properties))
-        if answer is None:
-            log.warning("what the model has said of memories is no JSON: nothing is learnt")
-        return answer or form()
+async def _asked(host: Host, owner: Owner, prompt: str, text: str, form: type[M]) -> M:
+    """Ask for JSON. What is none has nothing in it."""
+    [(name, fields)] = _FORMS[form].items()
+    each = {"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False}
+    properties: JsonObject = {name: {"type": "array", "items": each}}
+    models, count = host.models, partial(host.calls.store, owner, KIND)
+    assert models is not None, "a DrSai makes its extensions with models"
+    asker = Asker(owner, rules=models.rules, caches=False)
+    client = models.create(host.settings.memory_model)
+    answer = await answer_json(client, asker, count, prompt, text, (form, properties))
+    if answer is None:
+        log.warning("what the model has said of memories is no JSON: nothing is learnt")
+    return answer or form()
 
 
 def _each(kind: type[M], given: Sequence[Any]) -> list[M]:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date, datetime
 from functools import partial
 from operator import itemgetter
@@ -28,9 +28,8 @@ from drsai_backend.teams.recall import Recalled
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-    from drsai_backend.database import Database
     from drsai_backend.database.runs.paths import Span
-    from drsai_backend.search import Embedder, Search
+    from drsai_backend.features.base import Host
 
 log = logging.getLogger("drsai.memory")
 
@@ -80,120 +79,109 @@ def weight(memory: MemoryInfo, place: int, now: datetime) -> float:
     return min(recency * memory.importance * use / place**0.5, 1.0)
 
 
-class Recaller:
-    """Finds memories.
+async def find(
+    host: Host,
+    whose: Whose,
+    question: str,
+    options: RecallOptions,
+    *,
+    on: date | None = None,
+    thread: ThreadName | None = None,
+) -> FoundMemories:
+    """Return the memories that fit a question, the best first, of current ones. Without vectors it is by keywords
+    alone, and the notes say so.
 
     Args:
-        database: has them.
-        search: finds them.
-        embedder: makes vectors of questions, where there is an endpoint.
-        tokens: how many the message may have.
+        host: has them, and what finds them.
+        whose: are looked at.
+        question: what they are to be about.
+        options: how many, and which.
+        on: the day on which it is asked, from which `last week` is seen; None: today.
+        thread: in which it is asked: what was said in times that this leaves out is not found, and what was over
+            then is. None: in none.
     """
+    most = options.top_k * _LOOKED_AT
+    found, notes, left_out = await matching(host, whose, question, most, on=on, thread=thread)
+    now = utcnow()
+    scored = [
+        Remembered(memory=each, score=round(weight(each, place, now), 6), days_ago=(now - each.created_at).days)
+        for place, each in enumerate(found, 1)
+    ]
+    scored.sort(key=lambda each: (-each.score, each.memory.memory_id))
+    kept = [each for each in scored if options.min_score is None or each.score >= options.min_score]
+    return FoundMemories(items=kept[: options.top_k], notes=notes, left_out=left_out)
 
-    def __init__(
-        self, database: Database, search: Callable[[], Search], embedder: Callable[[], Embedder], tokens: int
-    ) -> None:
-        self._database, self._search, self._embedder, self._tokens = database, search, embedder, tokens
 
-    async def find(
-        self,
-        whose: Whose,
-        question: str,
-        options: RecallOptions,
-        *,
-        on: date | None = None,
-        thread: ThreadName | None = None,
-    ) -> FoundMemories:
-        """Return the memories that fit a question, the best first, of current ones. Without vectors it is by keywords
-        alone, and the notes say so.
+async def matching(
+    host: Host, whose: Whose, question: str, most: int, *, on: date | None = None, thread: ThreadName | None = None
+) -> tuple[list[MemoryInfo], list[str], list[Span]]:
+    """Return memories by how well their texts fit a question, what could not be done for it, and the times that
+    were left out. See `find`."""
 
-        Args:
-            whose: are looked at.
-            question: what they are to be about.
-            options: how many, and which.
-            on: the day on which it is asked, from which `last week` is seen; None: today.
-            thread: in which it is asked: what was said in times that this leaves out is not found, and what was over
-                then is. None: in none.
-        """
-        most = options.top_k * _LOOKED_AT
-        found, notes, left_out = await self.matching(whose, question, most, on=on, thread=thread)
-        now = utcnow()
-        scored = [
-            Remembered(memory=each, score=round(weight(each, place, now), 6), days_ago=(now - each.created_at).days)
-            for place, each in enumerate(found, 1)
-        ]
-        scored.sort(key=lambda each: (-each.score, each.memory.memory_id))
-        kept = [each for each in scored if options.min_score is None or each.score >= options.min_score]
-        return FoundMemories(items=kept[: options.top_k], notes=notes, left_out=left_out)
+    def read(session: Session) -> tuple[list[rows.Person], list[Span]]:
+        persons = [rows.person_of(session, each) for each in whose]
+        return persons, [] if thread is None else rows.left_out_of(session, thread)
 
-    async def matching(
-        self, whose: Whose, question: str, most: int, *, on: date | None = None, thread: ThreadName | None = None
-    ) -> tuple[list[MemoryInfo], list[str], list[Span]]:
-        """Return memories by how well their texts fit a question, what could not be done for it, and the times that
-        were left out. See `find`."""
+    persons, left_out = await host.database.read(read)
+    by_model: dict[str | None, list[int]] = defaultdict(list)
+    for each in persons:
+        if each.index is not None:
+            by_model[each.model].append(each.index)
+    if not by_model or not question.strip():
+        return [], [], left_out
+    filters = None
+    if None not in whose.values():
+        scopes = {scope for given in whose.values() for scope in given or ()}
+        filters = Comparison(type="in", key="scope", value=[*sorted(scopes)])
+    # Of what is found, some may be left out.
+    most = MAX_FOUND if left_out else min(most, MAX_FOUND)
+    notes, hits = list[str](), list[tuple[int, str]]()
+    for model, indexes in by_model.items():
+        vector = await _vector(host, model, indexes[0], next(iter(whose)), question, notes)
+        query = Query(question, vector, top_k=most, filters=filters, on=on)
+        found = await host.search.find(indexes, query)
+        hits += enumerate(hit.ref for hit in found.hits)
+        notes += found.notes
+    # Of several models, the places in the answers are what can be compared.
+    names = [name for _, name in sorted(hits, key=itemgetter(0))]
+    known = await host.database.read(lambda session: known_in(session, whose, names, left_out))
+    ranked = [known.pop(name) for name in names if name in known]
+    for at, each in enumerate(_fitting(question, known.values())):
+        ranked.insert(2 * at, each)
+    return ranked, notes, left_out
 
-        def read(session: Session) -> tuple[list[rows.Person], list[Span]]:
-            persons = [rows.person_of(session, each) for each in whose]
-            return persons, [] if thread is None else rows.left_out_of(session, thread)
 
-        persons, left_out = await self._database.read(read)
-        by_model: dict[str | None, list[int]] = defaultdict(list)
-        for each in persons:
-            if each.index is not None:
-                by_model[each.model].append(each.index)
-        if not by_model or not question.strip():
-            return [], [], left_out
-        filters = None
-        if None not in whose.values():
-            scopes = {scope for given in whose.values() for scope in given or ()}
-            filters = Comparison(type="in", key="scope", value=[*sorted(scopes)])
-        # Of what is found, some may be left out.
-        most = MAX_FOUND if left_out else min(most, MAX_FOUND)
-        notes, hits = list[str](), list[tuple[int, str]]()
-        for model, indexes in by_model.items():
-            vector = await self._vector(model, indexes[0], next(iter(whose)), question, notes)
-            query = Query(question, vector, top_k=most, filters=filters, on=on)
-            found = await self._search().find(indexes, query)
-            hits += enumerate(hit.ref for hit in found.hits)
-            notes += found.notes
-        # Of several models, the places in the answers are what can be compared.
-        names = [name for _, name in sorted(hits, key=itemgetter(0))]
-        known = await self._database.read(lambda session: known_in(session, whose, names, left_out))
-        ranked = [known.pop(name) for name in names if name in known]
-        for at, each in enumerate(_fitting(question, known.values())):
-            ranked.insert(2 * at, each)
-        return ranked, notes, left_out
-
-    async def _vector(
-        self, model: str | None, index: int, owner: Owner, question: str, notes: list[str]
-    ) -> bytes | None:
-        """Return the vector of a question by the model of an index, also by an earlier one while the endpoint has that;
-        None: there is none."""
-        embedder = self._embedder()
-        if model is None or not embedder.available:
-            return None
-        sample = partial(self._database.read, partial(rows.sample_of, index=index))
-        try:
-            return next(iter(await embedder.embed_by(model, owner, [question], sample) or ()), None)
-        except DrSaiError as error:
-            notes.append(f"It was searched by keywords alone: {error.message}")
+async def _vector(
+    host: Host, model: str | None, index: int, owner: Owner, question: str, notes: list[str]
+) -> bytes | None:
+    """Return the vector of a question by the model of an index, also by an earlier one while the endpoint has that;
+    None: there is none."""
+    embedder = host.embedder
+    if model is None or not embedder.available:
         return None
+    sample = partial(host.database.read, partial(rows.sample_of, index=index))
+    try:
+        return next(iter(await embedder.embed_by(model, owner, [question], sample) or ()), None)
+    except DrSaiError as error:
+        notes.append(f"It was searched by keywords alone: {error.message}")
+    return None
 
-    async def shown(self, whose: Whose, options: RecallOptions, thread: ThreadName, question: str) -> Recalled | None:
-        """Return the message in which an agent of a run on a thread is shown memories, and count that it was; None:
-        there are none. What fails is logged: the agent answers without."""
-        try:
-            async with asyncio.timeout(_SECONDS):
-                found = await self.find(whose, question, options, thread=thread)
-                message, shown = written([each.memory for each in found.items], self._tokens, found.left_out)
-                names = [each.version_id for each in shown]
-                if names:
-                    tenant = next(iter(whose)).tenant
-                    await self._database.write(partial(rows.count_use, tenant=tenant, version_ids=names))
-        except (DrSaiError, TimeoutError) as error:
-            log.warning("memories of a user were not recalled: %s", type(error).__name__, exc_info=error)
-            return None
-        return None if message is None else Recalled(message, names)
+
+async def shown(host: Host, whose: Whose, options: RecallOptions, thread: ThreadName, question: str) -> Recalled | None:
+    """Return the message in which an agent of a run on a thread is shown memories, and count that it was; None:
+    there are none. What fails is logged: the agent answers without."""
+    try:
+        async with asyncio.timeout(_SECONDS):
+            found = await find(host, whose, question, options, thread=thread)
+            message, shown = written([each.memory for each in found.items], host.settings.memory_tokens, found.left_out)
+            names = [each.version_id for each in shown]
+            if names:
+                tenant = next(iter(whose)).tenant
+                await host.database.write(partial(rows.count_use, tenant=tenant, version_ids=names))
+    except (DrSaiError, TimeoutError) as error:
+        log.warning("memories of a user were not recalled: %s", type(error).__name__, exc_info=error)
+        return None
+    return None if message is None else Recalled(message, names)
 
 
 def known_in(session: Session, whose: Whose, names: Sequence[str], left_out: Sequence[Span]) -> dict[str, MemoryInfo]:

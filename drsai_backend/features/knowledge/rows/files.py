@@ -47,6 +47,7 @@ from drsai_backend.features.knowledge.rows.stores import (
     create_store,
     drop_later,
     find_store,
+    held_by,
     keep,
     open_store,
     read_store,
@@ -263,9 +264,8 @@ def set_file_attributes(
     now = _changed(row, attributes)
     change = sa.update(_file).where(_file.c.id == row["id"]).values(attributes=now)
     changed = session.connection().execute(change.returning(_file)).mappings().one()
-    for index in (store["index_key"], store["next_key"]):
-        if index is not None:
-            set_attributes(session, index, str(row["id"]), now)
+    for index in held_by(store):
+        set_attributes(session, index, str(row["id"]), now)
     return _shown(store_id, changed)
 
 
@@ -294,18 +294,17 @@ def _remove(session: Session, owner: Owner, store: Row, key: int, most: int = _A
 def forget_chunks(session: Session, owner: Owner, store: Row, key: int, most: int = _AT_ONCE) -> int:
     """Remove up to so many chunks of a file, the rest by a job; return how many are gone."""
     gone = 0
-    for index in (store["index_key"], store["next_key"]):
-        if index is not None:
-            gone += remove_family(session, index, str(key), limit=most - gone)
-            if gone == most:
-                drop_later(session, owner, index, str(key))
+    for index in held_by(store):
+        gone += remove_family(session, index, str(key), limit=most - gone)
+        if gone == most:
+            drop_later(session, owner, index, str(key))
     return gone
 
 
-def families_of(session: Session, index: int | None, families: Sequence[str]) -> list[str]:
+def _families_of(session: Session, index: int, families: Sequence[str]) -> list[str]:
     """Return those families of which an index has chunks."""
     c, found = table_of(SearchEntry).c, list[str]()
-    for some in () if index is None else batches(families):
+    for some in batches(families):
         query = sa.select(c.family).distinct().where(c.index_id == index, c.family.in_(some))
         found += session.connection().execute(query).scalars()
     return found
@@ -330,11 +329,6 @@ def all_of(session: Session, owner: Owner) -> Iterator[tuple[StoreInfo, list[Sto
             shown(session, [row])[0],
             [_shown(row["store_id"], file) for file in session.connection().execute(files).mappings()],
         )
-
-
-def chunks_in_order(session: Session, index: int | None, key: int) -> list[Entry]:
-    """Return the chunks of a file as they stand in it."""
-    return sorted(known_entries(session, index, key).values(), key=lambda each: int(each.place["order"]))
 
 
 def known_entries(session: Session, index: int | None, key: int) -> dict[str, Entry]:
@@ -364,7 +358,8 @@ def content_of(session: Session, owner: Owner, store_id: str, file_id: str) -> t
     """Return a file, and its chunks as they stand in it. Raises NotFound."""
     store = find_store(session, owner, store_id)
     row = file_row(session, store, file_id)
-    return _shown(store_id, row), chunks_in_order(session, store["index_key"], row["id"])
+    chunks = known_entries(session, store["index_key"], row["id"]).values()
+    return _shown(store_id, row), sorted(chunks, key=lambda each: int(each.place["order"]))
 
 
 def read_batch(session: Session, owner: Owner, store_id: str, batch_id: str) -> FileBatch:
@@ -383,9 +378,9 @@ def cancel_batch(session: Session, owner: Owner, store_id: str, batch_id: str) -
     connection.execute(sa.update(_batch).where(_batch.c.id == batch["id"]).values(cancelled=True))
     for some in batches([*keys]):
         cancel(session, owner, INGEST, [str(key) for key in some])
-    for index in (store["index_key"], store["next_key"]):
+    for index in held_by(store):
         # Not here: of all of its files that would be minutes.
-        for family in families_of(session, index, [str(key) for key in keys]):
+        for family in _families_of(session, index, [str(key) for key in keys]):
             drop_later(session, owner, index, family)
     return _shown_batch(session, store_id, {**batch, "cancelled": True})
 

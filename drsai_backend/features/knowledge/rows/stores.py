@@ -165,7 +165,7 @@ def delete_store(session: Session, owner: Owner, store_id: str, actor: Actor) ->
     row = find_store(session, owner, store_id, shared=False, lock=True)
     session.connection().execute(sa.delete(_store).where(_store.c.id == row["id"]))
     cancel(session, owner, EXPIRE, [store_id])
-    for index in (row["index_key"], row["next_key"]):
+    for index in held_by(row):
         drop_later(session, owner, index)
     audit(session, actor, Action.KNOWLEDGE_DELETED, store_id, owner if owner.user_id else owner.tenant, {})
 
@@ -184,6 +184,11 @@ def indexes_of(session: Session, keys: Collection[int]) -> dict[int, int | None]
     """Return the indexes of stores by their keys."""
     query = sa.select(_store.c.id, _store.c.index_key).where(_store.c.id.in_(keys))
     return {row.id: row.index_key for row in session.connection().execute(query)}
+
+
+def held_by(store: Row) -> list[int]:
+    """Return the indexes that a store has: the one that is searched, and the one that is being made."""
+    return [index for index in (store["index_key"], store["next_key"]) if index is not None]
 
 
 def is_stale(row: Row) -> bool:
@@ -215,7 +220,7 @@ def expire(session: Session, job: Job) -> None:
     if not is_over(row):
         _expire_later(session, row)
         return
-    for index in (row["index_key"], row["next_key"]):
+    for index in held_by(row):
         drop_later(session, owner, index)
     c, failed = _file.c, {"status": "failed", "error_code": "server_error", "error": _EXPIRED}
     unread = sa.update(_file).where(c.store_key == row["id"], c.status == "in_progress")
@@ -234,8 +239,7 @@ def drop_later(session: Session, owner: Owner, index: int | None, family: str | 
 
 def keep(session: Session, owner: Owner, store: Row, families: Sequence[str]) -> None:
     """Have no job remove families of a store's any more: they are wanted again."""
-    indexes = [index for index in (store["index_key"], store["next_key"]) if index is not None]
-    cancel(session, owner, DROP, [_drop_key(index, family) for index in indexes for family in families])
+    cancel(session, owner, DROP, [_drop_key(index, family) for index in held_by(store) for family in families])
 
 
 def _drop_key(index: int, family: str | None) -> str:
@@ -255,8 +259,8 @@ def delete_part(session: Session, owner: Owner) -> int:
         kept = sa.select(_index.c.id).where(*owned_by(_index, owner), _index.c.kind == KIND).limit(1)
         rest = connection.execute(kept).scalar()
         return 0 if rest is None else drop_index(session, rest, limit=1_000) or 1
-    for index in (row["index_key"], row["next_key"]):
-        if index is not None and (gone := drop_index(session, index, limit=1_000)):
+    for index in held_by(row):
+        if gone := drop_index(session, index, limit=1_000):
             return gone
     connection.execute(sa.delete(_store).where(_store.c.id == row["id"]))
     return 1
