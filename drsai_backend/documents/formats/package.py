@@ -8,6 +8,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -112,21 +113,13 @@ class Package:
         return _STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006/\2", data)
 
 
-def word(tag: str) -> str:
-    """Return the full name of an element of a document, by its short one."""
-    return f"{{http://schemas.openxmlformats.org/wordprocessingml/2006/main}}{tag}"
+def _full_name(of: str, tag: str) -> str:
+    """Return the full name of an element, by its short one."""
+    return f"{{http://schemas.openxmlformats.org/{of}/2006/main}}{tag}"
 
 
-def drawing(tag: str) -> str:
-    """Return the full name of an element of a drawing."""
-    return f"{{http://schemas.openxmlformats.org/drawingml/2006/main}}{tag}"
-
-
-def slide(tag: str) -> str:
-    """Return the full name of an element of a presentation."""
-    return f"{{http://schemas.openxmlformats.org/presentationml/2006/main}}{tag}"
-
-
-def sheet(tag: str) -> str:
-    """Return the full name of an element of a workbook."""
-    return f"{{http://schemas.openxmlformats.org/spreadsheetml/2006/main}}{tag}"
+word = partial(_full_name, "wordprocessingml")
+drawing = partial(_full_name, "drawingml")
+slide = partial(_full_name, "presentationml")
+sheet = partial(_full_name, "spreadsheetml")
+"""Full names of elements of documents, drawings, presentations and workbooks."""

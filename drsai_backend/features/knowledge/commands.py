@@ -27,6 +27,7 @@ from drsai_backend.cli.screen import (
 )
 from drsai_backend.cli.verbs import Verbs
 from drsai_backend.errors import InvalidRequest, NotFound
+from drsai_backend.lazily import later
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,10 +38,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from drsai_backend.datamodel.owner import Owner
+    from drsai_backend.features.knowledge import base, keeping
     from drsai_backend.features.knowledge.base import Passage, StoreFile, StoreInfo
     from drsai_backend.features.knowledge.extension import Knowledge
     from drsai_backend.features.knowledge.keeping import Keeper
     from drsai_backend.sync import SyncDrSai
+else:
+    base, keeping = (later(f"drsai_backend.features.knowledge.{each}") for each in ("base", "keeping"))
 
 app = typer.Typer(cls=Verbs, help="Keep documents that agents search.", no_args_is_help=True)
 
@@ -66,12 +70,11 @@ def add(
 
     Files that are there already and have not changed are left alone; of one that has, what changed is stored anew.
     """
-    from drsai_backend.features.knowledge.base import NewStore
 
     owner, files = owner_of(tenant, "" if shared else user), _files_in(paths)
     with opened(database_url, must_exist=False) as drsai:
         knowledge = _working(drsai)
-        there = drsai.wait_for(lambda: knowledge.ensure(owner, NewStore(name=store)))
+        there = drsai.wait_for(lambda: knowledge.ensure(owner, base.NewStore(name=store)))
         keeper = _keeper(drsai, owner, there)
         with _progress() as bar:
             task = bar.add_task("storing", total=len(files))
@@ -129,11 +132,10 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Search a store."""
-    from drsai_backend.features.knowledge.base import Question
 
     owner = owner_of(tenant, "" if shared else user)
     with opened(database_url) as drsai, _missing(owner):
-        knowledge, question = _knowledge(drsai), Question(queries=[query], top_k=limit)
+        knowledge, question = _knowledge(drsai), base.Question(queries=[query], top_k=limit)
         found = drsai.wait_for(lambda: knowledge.search(owner, [store], question))
     if as_json:
         print_json(found)
@@ -194,7 +196,6 @@ def remove(
 ) -> None:
     """Delete a store, or take files out of it. What `add` has stored of them is deleted, too."""
     from drsai_backend.datamodel.audit import CLI
-    from drsai_backend.features.knowledge.base import PATH
 
     owner = owner_of(tenant, "" if shared else user)
     with opened(database_url) as drsai, _missing(owner):
@@ -209,7 +210,7 @@ def remove(
         )
         confirm(f"Delete {what}, of {_whose(owner)}?", yes=yes)
         for file in chosen or all_files:
-            if files or PATH in file.attributes:
+            if files or base.PATH in file.attributes:
                 drsai.wait_for(partial(keeper.remove, file))
         if not files:
             drsai.wait_for(lambda: knowledge.delete(owner, there.store_id, actor=CLI))
@@ -271,18 +272,15 @@ def _files(drsai: SyncDrSai, owner: Owner, store: StoreInfo) -> Sequence[StoreFi
 
 def _keeper(drsai: SyncDrSai, owner: Owner, store: StoreInfo) -> Keeper:
     from drsai_backend.datamodel.audit import CLI
-    from drsai_backend.features.knowledge.keeping import Keeper
 
     knowledge, files = _knowledge(drsai), drsai.drsai.files
-    return Keeper(knowledge=knowledge, files=files, owner=owner, store_id=store.store_id, actor=CLI)
+    return keeping.Keeper(knowledge=knowledge, files=files, owner=owner, store_id=store.store_id, actor=CLI)
 
 
 def _files_in(paths: Sequence[str]) -> dict[str, Path]:
     """The files that paths mean, by their names below these. Raises InvalidRequest: two have the same one there."""
-    from drsai_backend.features.knowledge.keeping import files_of
-
     found: dict[str, Path] = {}
-    for name, path in chain.from_iterable(files_of(each).items() for each in paths):
+    for name, path in chain.from_iterable(keeping.files_of(each).items() for each in paths):
         if found.setdefault(name, path).resolve() != path.resolve():
             raise InvalidRequest(f"{found[name]} and {path} have the same name: add them one by one", param="paths")
     return found
@@ -314,9 +312,8 @@ def _wait(drsai: SyncDrSai, owner: Owner, store: StoreInfo, bar: Progress) -> No
 
 
 def _named(files: Sequence[StoreFile], name: str) -> StoreFile:
-    from drsai_backend.features.knowledge.base import PATH
 
-    found = [each for each in files if name in (each.file_id, each.attributes.get(PATH))]
+    found = [each for each in files if name in (each.file_id, each.attributes.get(base.PATH))]
     found = found or [each for each in files if each.filename == name]
     if len(found) != 1:
         text = (
@@ -332,19 +329,17 @@ def _print(console: Console, store: StoreInfo) -> None:
 
 
 def _print_file(console: Console, file: StoreFile) -> None:
-    from drsai_backend.features.knowledge.base import PATH
 
     of = f"{file.done} of {file.chunks} chunks" if file.status == "in_progress" else f"{file.chunks} chunks"
-    name = in_line(str(file.attributes.get(PATH, file.filename)))
+    name = in_line(str(file.attributes.get(base.PATH, file.filename)))
     console.print(f"[bold]{file.file_id}[/]  {file.status:<11}  {of:>14}  {name}", soft_wrap=True)
     for text in filter(None, (file.error, *file.notes)):
         print_below(console, f"[dim]{in_line(text)}[/]")
 
 
 def _print_passage(console: Console, passage: Passage) -> None:
-    from drsai_backend.features.knowledge.base import PATH
 
-    place = [in_line(str(passage.attributes.get(PATH, passage.filename)))]
+    place = [in_line(str(passage.attributes.get(base.PATH, passage.filename)))]
     place += [] if passage.page is None else [f"page {passage.page}"]
     place += [in_line(" / ".join(passage.headings))] if passage.headings else []
     console.print(f"[bold]{', '.join(place)}[/]  [dim]{passage.score:.3f}[/]", soft_wrap=True)
