@@ -16,7 +16,7 @@ from drsai_backend.api.http.parameters import FileId, Limit, new_router
 from drsai_backend.database.hooks import Asked
 from drsai_backend.database.pages import Listing
 from drsai_backend.datamodel.thread import NAME_SCHEMA
-from drsai_backend.features.knowledge.base import NO_RANKERS, FileStatus, NewStore, Question
+from drsai_backend.features.knowledge.base import NO_RANKERS, FileStatus, NewStore, Question, StoreFile
 from drsai_backend.features.knowledge.reranking import check_on, check_ranker
 from drsai_backend.features.knowledge.wire import (
     BATCH,
@@ -144,8 +144,7 @@ def _file_routes(knowledge: Knowledge, bodies: Bodies) -> APIRouter:
         """Attach a file to a vector store. It is read in the background; one that is there already is read anew."""
         body = await read_fields(bodies, request, FileBody)
         new = [body.new()]
-        first = plain(lambda made: file_object(made[0]))
-        return await once(who, body, lambda: knowledge.attach(who.owner, vector_store_id, new), first)
+        return await once(who, body, lambda: knowledge.attach(who.owner, vector_store_id, new), plain(_first))
 
     @router.get("", responses=answers(200, page_of(FILE)))
     async def list_vector_store_files(
@@ -191,6 +190,10 @@ def _file_routes(knowledge: Knowledge, bodies: Bodies) -> APIRouter:
         )
 
     return router
+
+
+def _first(made: list[StoreFile]) -> JsonObject:
+    return file_object(made[0])
 
 
 def _batch_routes(knowledge: Knowledge, bodies: Bodies) -> APIRouter:
