@@ -21,8 +21,8 @@ TWINS = {
     "SyncUsage": ["features.usage.reports.Reports"],
     "SyncBudgets": ["features.budgets.rules.Rules", "features.rules.verbs.RuleVerbs"],
     "SyncLimits": ["features.limits.rules.Rules", "features.rules.verbs.RuleVerbs"],
-    "SyncSwitches": ["features.switches.switching.Switching"],
-    "SyncConfig": ["features.config.configuring.Configuring"],
+    "SyncSwitches": ["features.switches.extension.Switches"],
+    "SyncConfig": ["features.config.extension.Config"],
     "SyncAllRuns": ["features.all_runs.all_runs.AllRuns"],
     "SyncDrSai": ["drsai.DrSai"],
 }
@@ -50,7 +50,7 @@ TYPES = {
     "AsyncGenerator": "Iterator",
 }
 ALSO = {
-    "SyncCaller": "engine: Engine",
+    "SyncCaller": "engine: Engine; who: Principal",
     "SyncDrSai": "drsai: DrSai; files: SyncFiles; usage: SyncUsage; budgets: SyncBudgets; limits: SyncLimits; "
     "switches: SyncSwitches; config: SyncConfig",
     "SyncHandle": "thread_id: str; user_id: str; imported: bool",

@@ -171,6 +171,7 @@ class DrSai(Caller):
             calls=host.calls,
             is_worker=worker,
         )
+        host.on_settings.append(lambda _: engine.catalog.settings_changed())
         super().__init__(engine, Principal(by=by))
         self.audit = made.get(Audit)
         self.usage = made.get(Usage)

@@ -30,11 +30,11 @@ from drsai_backend.drsai import DrSai
 from drsai_backend.errors import ConfigurationError, NotOpened
 from drsai_backend.features.all_runs.all_runs import AllRuns
 from drsai_backend.features.budgets.rules import Rules as BudgetRules
-from drsai_backend.features.config.configuring import Configuring
+from drsai_backend.features.config.extension import Config
 from drsai_backend.features.limits.rules import Rules
 from drsai_backend.features.registered_tools.calls import ToolCalls
 from drsai_backend.features.stored_definitions.calls import AgentCalls
-from drsai_backend.features.switches.switching import Switching
+from drsai_backend.features.switches.extension import Switches
 from drsai_backend.features.usage.reports import Reports
 from drsai_backend.files import Files
 from drsai_backend.runs import Handle, MessageDone, RunEvent
@@ -290,8 +290,8 @@ _TWINS: Final[dict[type, Callable[[Any, SyncDrSai], _Twin]]] = {
     Reports: SyncUsage,
     BudgetRules: SyncBudgets,
     Rules: SyncLimits,
-    Switching: SyncSwitches,
-    Configuring: SyncConfig,
+    Switches: SyncSwitches,
+    Config: SyncConfig,
     AllRuns: SyncAllRuns,
 }
 

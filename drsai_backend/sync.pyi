@@ -8,6 +8,7 @@ from autogen_agentchat.base import TaskResult
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_core.tools import ToolResult
 
+from drsai_backend.access.principal import Principal
 from drsai_backend.access.switchboard import SwitchKind
 from drsai_backend.caller import RunOptions
 from drsai_backend.database import SyncDatabaseManager
@@ -52,6 +53,7 @@ class SyncCaller:
     """The calls of a `Caller`, for threads."""
 
     engine: Engine
+    who: Principal
 
     def user(
         self, user_id: str, *, tenant: str = DEFAULT_TENANT, roles: Collection[str] = (), owner: str | None = None

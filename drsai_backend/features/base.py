@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from drsai_backend.database.calls import Calls
 from drsai_backend.datamodel.audit import By
 from drsai_backend.errors import DrSaiError, TeamBuildError
+from drsai_backend.lazily import imported
 from drsai_backend.work.kinds import Kind
 from drsai_backend.work.workers import Workers
 
@@ -306,7 +307,15 @@ class Extension:
         return ()
 
 
-class FollowedExtension(Extension):
+class RoutedExtension(Extension):
+    """A feature of this package with the module `routes` in its folder: its function of that name takes the feature,
+    and what routes are made of. Imported when it is asked for."""
+
+    def routes(self, web: Web) -> APIRouter | None:
+        return imported(f"drsai_backend.features.{self.name}.routes:routes")(self, web)
+
+
+class FollowedExtension(RoutedExtension):
     """A feature whose rows are `_followed`: all processes go by them, and learn of changes while they are open."""
 
     _followed: Followed[Any]

@@ -75,13 +75,11 @@ def prune(
     as_json: AsJson = False,
 ) -> None:
     """Delete old entries. New ones say how many are gone."""
-    from drsai_backend.datamodel.audit import CLI
-
     age = read_duration(older_than, "older_than")
     with opened(database_url) as drsai:
         whose = "all tenants" if tenant is None else f"tenant {tenant}"
         confirm(f"Delete the entries of the audit log of {whose} that are older than {older_than}?", yes=yes)
-        gone = drsai.wait_for(lambda: drsai.drsai.audit.prune(age, tenant=tenant, actor=CLI))
+        gone = drsai.wait_for(lambda: drsai.drsai.audit.prune(age, tenant=tenant, actor=drsai.who.actor))
     tell(f"deleted {gone} {'entry' if gone == 1 else 'entries'}", {"deleted": gone}, as_json=as_json)
 
 

@@ -5,31 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from drsai_backend.database.audit import AuditRecord, list_audit, prune_audit
 from drsai_backend.database.retention import time_before
 from drsai_backend.datamodel.audit import PROGRAM, Actor
-from drsai_backend.features.base import Extension
+from drsai_backend.features.base import RoutedExtension
 from drsai_backend.page import Page, every
-
-if TYPE_CHECKING:
-    from fastapi import APIRouter
-
-    from drsai_backend.api.joining import Web
 
 _PAGE: Final = 500
 
 
-class Audit(Extension):
+class Audit(RoutedExtension):
     """The audit log: who did what that others may ask about."""
 
     name = "audit"
-
-    def routes(self, web: Web) -> APIRouter:
-        from drsai_backend.features.audit.routes import audit_routes
-
-        return audit_routes(self)
 
     async def list(  # noqa: PLR0913 - what programs filter by
         self,

@@ -13,6 +13,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed, user_of
 from drsai_backend.api.http.json import answers, page_of, page_response
 from drsai_backend.api.http.parameters import AfterNumber, Limit, new_router
+from drsai_backend.api.joining import Web
 from drsai_backend.database.audit import AuditRecord
 from drsai_backend.datamodel.audit import Action, By
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
@@ -70,7 +71,7 @@ _ENTRY: Final = {
 }
 
 
-def audit_routes(log: Audit) -> APIRouter:
+def routes(log: Audit, web: Web) -> APIRouter:
     """Return the routes. Whoever asks here sees the log of their own tenant only."""
     router = new_router("/v1/audit", tags=["audit"])
 

@@ -69,8 +69,6 @@ def set_budget(
     Servers go by it within two seconds. What was used before stays used; runs that are paused for it are resumed where
     there is more now.
     """
-    from drsai_backend.datamodel.audit import CLI
-
     with opened(database_url, must_exist=False) as drsai:
         made = drsai.budgets.set(
             cast("Kind", kind),
@@ -80,7 +78,7 @@ def set_budget(
             tokens_month=tokens_month,
             cost_day=cost_day,
             cost_month=cost_month,
-            actor=CLI,
+            actor=drsai.who.actor,
         )
     tell(f"{whose(made)}: {_said(made)}", made, as_json=as_json)
 

@@ -22,10 +22,8 @@ from drsai_backend.features.rules.verbs import KEPT
 
 if TYPE_CHECKING:
     from cachetools import LRUCache
-    from fastapi import APIRouter
     from sqlalchemy.orm import Session
 
-    from drsai_backend.api.joining import Web
     from drsai_backend.database.backends.prepared import Charge, Step
     from drsai_backend.database.hooks import Asked, CallsOf, Draw, MadeCall
     from drsai_backend.datamodel.owner import Owner, ThreadName
@@ -256,11 +254,6 @@ class Budgets(Rules):
         before = periods(utcnow() - KEPT)["day"]
         while await self.host.database.write(partial(rows.forget_before, period=before)):
             pass
-
-    def routes(self, web: Web) -> APIRouter:
-        from drsai_backend.features.budgets.routes import budget_routes
-
-        return budget_routes(self, web)
 
 
 class Resuming:

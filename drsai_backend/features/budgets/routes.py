@@ -77,7 +77,7 @@ class BudgetBody(RuleBody):
         return named({"user": self.user, "key": self.key, "thread": self.thread})
 
 
-def budget_routes(budgets: Budgets, web: Web) -> APIRouter:
+def routes(budgets: Budgets, web: Web) -> APIRouter:
     """Return the routes. What a tenant and all together may spend, the command line sets: an admin here is a
     tenant's."""
     router = new_router("/v1/budgets", tags=["budgets"])

@@ -110,10 +110,8 @@ def rollback(
     as_json: AsJson = False,
 ) -> None:
     """Have all settings of an older version hold again, as a new version."""
-    from drsai_backend.datamodel.audit import CLI
-
     with opened(database_url) as drsai:
-        made = drsai.config.roll_back(to, environment, actor=CLI)
+        made = drsai.config.roll_back(to, environment, actor=drsai.who.actor)
     tell(f"{in_line(made.environment)} is version {made.version}, equal to {to}", made, as_json=as_json)
 
 
@@ -124,10 +122,8 @@ def remove(
     as_json: AsJson = False,
 ) -> None:
     """Delete all that was stored for an environment, its history included."""
-    from drsai_backend.datamodel.audit import CLI
-
     with opened(database_url) as drsai:
-        drsai.config.delete(environment, actor=CLI)
+        drsai.config.delete(environment, actor=drsai.who.actor)
     tell(f"{in_line(environment)} is removed", {"environment": environment, "deleted": True}, as_json=as_json)
 
 
@@ -141,10 +137,8 @@ def _typed(*settings: str) -> Generator[None]:
 
 
 def _change(values: dict[str, str | None], environment: str | None, database_url: str | None, *, as_json: bool) -> None:
-    from drsai_backend.datamodel.audit import CLI
-
     with opened(database_url) as drsai, _typed(*values):
-        made = drsai.config.set(values, environment, actor=CLI)
+        made = drsai.config.set(values, environment, actor=drsai.who.actor)
     text = f"{in_line(made.environment)} is version {made.version}; servers go by it within two seconds"
     tell(text if made.version else f"nothing is stored for {in_line(made.environment)}", made, as_json=as_json)
 

@@ -57,7 +57,7 @@ class RollbackBody(Body):
     version: int | None = Field(default=None, ge=0, le=2**31 - 1, description=_EXPECTED)
 
 
-def config_routes(config: Config, web: Web) -> APIRouter:
+def routes(config: Config, web: Web) -> APIRouter:
     """Return the routes. Settings are of all tenants, and so is the scope, which no role has."""
     router = new_router("/v1/config", tags=["config"])
 

@@ -72,18 +72,16 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it, this one time: only its SHA-256 is stored. What it is goes to stderr."""
-    from drsai_backend.datamodel.audit import CLI
-
     scopes, roles, secret, owner = scope or ["user"], role or [], None, owner_of(tenant, user)
     expires_in = None if expires is None else read_duration(expires, "expires")
     with opened(database_url, must_exist=False) as drsai:
         keys, webhooks = drsai.drsai.keys, drsai.drsai.webhooks
         url = None if webhook_url is None else webhooks.check_url(webhook_url)
         made = drsai.wait_for(
-            lambda: keys.create(owner, scopes, name, expires_in, roles=roles, webhook_url=url, actor=CLI)
+            lambda: keys.create(owner, scopes, name, expires_in, roles=roles, webhook_url=url, actor=drsai.who.actor)
         )
         if url is not None:
-            secret = drsai.wait_for(lambda: webhooks.ensure_secret(owner, actor=CLI))
+            secret = drsai.wait_for(lambda: webhooks.ensure_secret(owner, actor=drsai.who.actor))
     info = made.info
     if as_json:
         print_json({**_object(info, secret), "key": made.key.get_secret_value()})
@@ -133,10 +131,8 @@ def show(key_id: KeyId, database_url: DatabaseUrl = None, as_json: AsJson = Fals
 @app.command()
 def remove(key_id: KeyId, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
     """End a key. It stops working within two seconds, in all servers. It stays in the list, as revoked."""
-    from drsai_backend.datamodel.audit import CLI
-
     with opened(database_url) as drsai, missing(after=_ELSEWHERE):
-        info = drsai.wait_for(lambda: drsai.drsai.keys.revoke(None, key_id, actor=CLI))
+        info = drsai.wait_for(lambda: drsai.drsai.keys.revoke(None, key_id, actor=drsai.who.actor))
     tell(f"revoked {info.key_id} of {_whose(info)}", info, as_json=as_json)
 
 
@@ -151,12 +147,12 @@ def edit(
     as_json: AsJson = False,
 ) -> None:
     """Change where the background runs of a key are told of."""
-    from drsai_backend.datamodel.audit import CLI
-
     if no_webhook == (webhook_url is not None):
         raise InvalidRequest("say what to change: --webhook-url URL, or --no-webhook", param="webhook_url")
     with opened(database_url) as drsai, missing(after=_ELSEWHERE):
-        info, secret = drsai.wait_for(lambda: drsai.drsai.webhooks.change_key(None, key_id, webhook_url, actor=CLI))
+        info, secret = drsai.wait_for(
+            lambda: drsai.drsai.webhooks.change_key(None, key_id, webhook_url, actor=drsai.who.actor)
+        )
     if as_json:
         print_json(_object(info, secret))
         return
@@ -184,7 +180,6 @@ def rotate_secret(database_url: DatabaseUrl = None, as_json: AsJson = False) -> 
     file beside an SQLite database gets a new one by itself. After an interruption, run it once more.
     """
     from drsai_backend.database.manager.rotation import rotate
-    from drsai_backend.datamodel.audit import CLI
 
     console = make_console(stderr=as_json)
 
@@ -193,7 +188,7 @@ def rotate_secret(database_url: DatabaseUrl = None, as_json: AsJson = False) -> 
 
     with opened(database_url) as drsai:
         db, old = drsai.drsai.db, drsai.drsai.settings.secret_key_old
-        result = drsai.wait_for(lambda: rotate(db.database, db.secrets, on_wait=say_wait, actor=CLI))
+        result = drsai.wait_for(lambda: rotate(db.database, db.secrets, on_wait=say_wait, actor=drsai.who.actor))
     console.print(f"{result.done} stored secrets re-encrypted, {result.left} left", soft_wrap=True)
     if result.unreadable:
         raise ConfigurationError(

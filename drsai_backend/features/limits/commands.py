@@ -64,11 +64,9 @@ def set_limit(
 
     Servers go by it within two seconds.
     """
-    from drsai_backend.datamodel.audit import CLI
-
     with opened(database_url, must_exist=False) as drsai:
         said = {"requests": requests, "tokens": tokens, "runs": runs, "streams": streams}
-        made = drsai.limits.set(cast("Kind", kind), name, tenant=tenant, **said, actor=CLI)
+        made = drsai.limits.set(cast("Kind", kind), name, tenant=tenant, **said, actor=drsai.who.actor)
     tell(f"{whose(made)}: {_said(made)}", made, as_json=as_json)
 
 

@@ -17,11 +17,9 @@ from drsai_backend.features.limits.rules import Rules
 from drsai_backend.features.rules.base import KINDS, Who
 
 if TYPE_CHECKING:
-    from fastapi import APIRouter
     from sqlalchemy.orm import Session
 
     from drsai_backend.access.principal import Principal
-    from drsai_backend.api.joining import Web
     from drsai_backend.database.backends.prepared import Charge, Step
     from drsai_backend.database.hooks import Asked, CallsOf, MadeCall
     from drsai_backend.datamodel.owner import Owner
@@ -131,11 +129,6 @@ class Limits(Rules):
         """Say what is left, as far as this process knows."""
         if (bounds := self._bounds(who.owner, who.key_id)) is not None and bounds.buckets:
             self._buckets.show(bounds.buckets, headers)
-
-    def routes(self, web: Web) -> APIRouter:
-        from drsai_backend.features.limits.routes import limit_routes
-
-        return limit_routes(self, web)
 
     # --- what others change -------------------------------------------------------------------------------------------
 

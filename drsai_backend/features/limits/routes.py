@@ -54,7 +54,7 @@ class LimitBody(RuleBody):
     streams: int | None = _most("At once, in each process.")
 
 
-def limit_routes(limits: Limits, web: Web) -> APIRouter:
+def routes(limits: Limits, web: Web) -> APIRouter:
     """Return the routes. What a tenant and all together may do, the command line sets: an admin here is a tenant's."""
     router = new_router("/v1/limits", tags=["limits"])
 

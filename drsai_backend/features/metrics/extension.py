@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from drsai_backend import __version__
 from drsai_backend.errors import DatabaseUnavailable, DrSaiError
-from drsai_backend.features.base import Extension, end
+from drsai_backend.features.base import RoutedExtension, end
 
 if TYPE_CHECKING:
-    from fastapi import APIRouter
     from starlette.types import ASGIApp
 
-    from drsai_backend.api.joining import Web
     from drsai_backend.config import Settings
     from drsai_backend.database.backends.prepared import Step
     from drsai_backend.database.hooks import CallsOf, MadeCall
@@ -39,7 +37,7 @@ _LOOKS: Final = 10
 """The database is timed once in so many pulses."""
 
 
-class Metrics(Extension):
+class Metrics(RoutedExtension):
     """Metrics of a process, and of those that share its folder (`DRSAI_METRICS_FOLDER`)."""
 
     name = "metrics"
@@ -129,11 +127,6 @@ class Metrics(Extension):
             log.warning("the database cannot be read for metrics: %s", error.message)
             is_up = 0.0
         return {**found, ("drsai_database_up",): is_up, ("drsai_build_info", __version__): 1.0}
-
-    def routes(self, web: Web) -> APIRouter:
-        from drsai_backend.features.metrics.routes import metrics_routes
-
-        return metrics_routes(self)
 
     # --- in the background --------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from drsai_backend.access.principal import Scope
 from drsai_backend.api.auth import caller_of
 from drsai_backend.api.http.json import ERROR_CONTENT
 from drsai_backend.api.http.parameters import new_router
+from drsai_backend.api.joining import Web
 from drsai_backend.errors import NotFound
 from drsai_backend.features.metrics.base import OTHER
 
@@ -26,7 +27,7 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 _TEXT: Final = {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")}
 
 
-def metrics_routes(metrics: Metrics) -> APIRouter:
+def routes(metrics: Metrics, web: Web) -> APIRouter:
     """Return the route."""
     router = new_router(tags=["metrics"])
 

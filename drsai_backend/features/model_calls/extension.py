@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING
 
 from drsai_backend.database.retention import time_before
 from drsai_backend.errors import ConfigurationError, DrSaiError, InvalidRequest, RunFailed
-from drsai_backend.features.base import Extension, Host, each_hour, end
+from drsai_backend.features.base import Host, RoutedExtension, each_hour, end
 
 if TYPE_CHECKING:
-    from fastapi import APIRouter
     from sqlalchemy.orm import Session
 
-    from drsai_backend.api.joining import Web
     from drsai_backend.database.backends.prepared import Step
     from drsai_backend.database.hooks import CallsOf, MadeCall
     from drsai_backend.datamodel.owner import Owner
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("drsai.calls")
 
 
-class ModelCalls(Extension):
+class ModelCalls(RoutedExtension):
     """Model calls of runs, with what the models were sent and have answered where that is kept."""
 
     name = "model_calls"
@@ -163,8 +161,3 @@ class ModelCalls(Extension):
 
     async def close(self) -> None:
         await end(self._pruning)
-
-    def routes(self, web: Web) -> APIRouter:
-        from drsai_backend.features.model_calls.routes import call_routes
-
-        return call_routes(self)

@@ -12,6 +12,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.parameters import CallId, Limit, RunId, after_of, new_router
+from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of, schema_of
 from drsai_backend.features.model_calls.base import PLACE, CallDetail, ModelCall
 from drsai_backend.features.model_calls.extension import ModelCalls
@@ -22,7 +23,7 @@ AfterCall = Annotated[str | None, after_of(PLACE)]
 _KIND: Final = "thread.run.call"
 
 
-def call_routes(calls: ModelCalls) -> APIRouter:
+def routes(calls: ModelCalls, web: Web) -> APIRouter:
     """Return the routes."""
     router = new_router("/v1/runs", tags=["runs"])
 

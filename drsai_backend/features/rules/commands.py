@@ -60,10 +60,8 @@ def remove_rule(
     as_json: bool,
 ) -> None:
     """Have the settings hold again, and tell it."""
-    from drsai_backend.datamodel.audit import CLI
-
     with opened(database_url) as drsai:
-        removed = verbs(drsai).remove(cast("Kind", kind), name, tenant=tenant, actor=CLI)
+        removed = verbs(drsai).remove(cast("Kind", kind), name, tenant=tenant, actor=drsai.who.actor)
     text = "the settings hold again" if removed else "nothing was set"
     tell(f"{in_line(f'{kind} {name}'.strip())}: {text}", {"removed": removed}, as_json=as_json)
 

@@ -61,13 +61,12 @@ def off(
 
     Servers go by it within two seconds. Runs under way are left alone, and what waits in queues runs in its turn.
     """
-    from drsai_backend.datamodel.audit import CLI
     from drsai_backend.runs.recovery.leases import shown_worker
 
     end = None if until is None else _ahead(until)
     with opened(database_url) as drsai:
         of = cast("SwitchKind", kind)
-        made = drsai.switches.off(of, name, message=message, tenant=tenant, until=end, actor=CLI)
+        made = drsai.switches.off(of, name, message=message, tenant=tenant, until=end, actor=drsai.who.actor)
         known = {shown_worker(each.worker) for each in drsai.all_runs.board(1).workers} if kind == "worker" else {name}
     if name not in known:  # It may come, or come back.
         near = did_you_mean(name, known) or "; `drsai top` shows those there are"
@@ -84,10 +83,8 @@ def on(
     as_json: AsJson = False,
 ) -> None:
     """Switch something on again, as it was switched off: with the same --tenant, if any."""
-    from drsai_backend.datamodel.audit import CLI
-
     with opened(database_url) as drsai:
-        done = drsai.switches.on(cast("SwitchKind", kind), name, tenant=tenant, actor=CLI)
+        done = drsai.switches.on(cast("SwitchKind", kind), name, tenant=tenant, actor=drsai.who.actor)
     text = "is on again" if done else "was not off"
     tell(f"{in_line(f'{kind} {name}'.strip())} {text}", {"switched_on": done}, as_json=as_json)
 

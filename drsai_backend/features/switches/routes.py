@@ -58,7 +58,7 @@ OfName = Annotated[
 ]
 
 
-def switch_routes(switches: Switches, web: Web) -> APIRouter:
+def routes(switches: Switches, web: Web) -> APIRouter:
     """Return the routes. What is off in all tenants, the command line switches: an operator here is a tenant's."""
     router = new_router("/v1/switches", tags=["switches"])
 

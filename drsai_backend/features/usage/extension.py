@@ -16,10 +16,8 @@ from drsai_backend.features.usage import rows
 from drsai_backend.features.usage.reports import Reports
 
 if TYPE_CHECKING:
-    from fastapi import APIRouter
     from sqlalchemy.orm import Session
 
-    from drsai_backend.api.joining import Web
     from drsai_backend.database.backends.prepared import Step
     from drsai_backend.database.hooks import CallsOf, MadeCall
     from drsai_backend.datamodel.owner import Owner
@@ -90,10 +88,3 @@ class Usage(Reports):
 
     async def close(self) -> None:
         await end(self._folding)
-
-    # --- routes -------------------------------------------------------------------------------------------------------
-
-    def routes(self, web: Web) -> APIRouter:
-        from drsai_backend.features.usage.routes import usage_routes
-
-        return usage_routes(self)

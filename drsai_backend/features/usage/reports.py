@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from drsai_backend.database.retention import time_before
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.features.base import Extension
+from drsai_backend.features.base import RoutedExtension
 from drsai_backend.features.usage import rows
 from drsai_backend.features.usage.base import GROUPS, Counted, GroupBy, UsageSum
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from drsai_backend.page import Page
 
 
-class Reports(Extension):
+class Reports(RoutedExtension):
     """What model calls have used and cost, of runs and beside them."""
 
     name = "usage"

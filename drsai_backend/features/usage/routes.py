@@ -13,6 +13,7 @@ from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed, user_of
 from drsai_backend.api.http.json import answers, page_of, page_response
 from drsai_backend.api.http.parameters import Limit, after_of, new_router
+from drsai_backend.api.joining import Web
 from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.usage.base import GROUPS, Counted, GroupBy, UsageSum
@@ -71,7 +72,7 @@ _SUM: Final[JsonObject] = {
 }
 
 
-def usage_routes(usage: Usage) -> APIRouter:
+def routes(usage: Usage, web: Web) -> APIRouter:
     """Return the routes. With `usage:read` they show what all users of the tenant have used, and else one's own."""
     router = new_router("/v1/usage", tags=["usage"])
 

@@ -58,7 +58,6 @@ def remove(
     """
     import asyncio
 
-    from drsai_backend.datamodel.audit import CLI
     from drsai_backend.state.portable.archive import export_user
 
     # What was exported is said before anything is deleted; for programs, on stderr.
@@ -71,10 +70,12 @@ def remove(
         confirm(f"Delete all that belongs to {whose}: threads, keys, agents?", yes=yes)
 
         async def write() -> None:
-            threads = await asyncio.to_thread(export_user, files, owner, Path(export or ""), CLI, hooks)
+            threads = await asyncio.to_thread(export_user, files, owner, Path(export or ""), drsai.who.actor, hooks)
             console.print(f"exported {_many(threads, 'threads')} to {in_line(export or '')}", soft_wrap=True)
 
-        counts = drsai.wait_for(lambda: users.delete(owner, actor=CLI, export=None if export is None else write))
+        counts = drsai.wait_for(
+            lambda: users.delete(owner, actor=drsai.who.actor, export=None if export is None else write)
+        )
     kinds = ", ".join(_many(count, kind) for kind, count in counts.items())
     tell(f"deleted {in_line(whose)}: {kinds}", {**owner._asdict(), "deleted": counts}, as_json=as_json)
 

@@ -204,8 +204,6 @@ def steer_all(
 
     It can be repeated: what was done is not done again.
     """
-    from drsai_backend.datamodel.audit import CLI
-
     only = {"status": status, "team": team, "error_code": error_code, "error": error, "slower_than": slower_than}
     of = _wanted(since, until, user=user, thread=thread, **only)
     with opened(database_url) as drsai:
@@ -213,7 +211,7 @@ def steer_all(
         done = every.steer_all(verb, of, tenant=tenant, limit=limit, dry_run=True)
         if not dry_run and done.found:
             confirm(f"{verb.capitalize()} {min(limit, done.found)} of {done.found} runs?", yes=yes)
-            done = every.steer_all(verb, of, tenant=tenant, limit=limit, actor=CLI)
+            done = every.steer_all(verb, of, tenant=tenant, limit=limit, actor=drsai.who.actor)
     if as_json:
         print_json(done)
         return

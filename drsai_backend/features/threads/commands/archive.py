@@ -39,7 +39,7 @@ def export(
 ) -> None:
     """Write a thread to a file, for `import` into another database. API keys are left out."""
     from drsai_backend.database.audit import audit
-    from drsai_backend.datamodel.audit import CLI, Action
+    from drsai_backend.datamodel.audit import Action
     from drsai_backend.state.portable import export_thread
 
     check_output(output, "an exported thread is no text", as_json=as_json)
@@ -50,7 +50,9 @@ def export(
         data = database.read_sync(lambda session: export_thread(session, owner.thread(thread)))
         # Before anybody has it. A read cannot write, and a write would hold up others for as long as the export takes.
         database.write_sync(
-            partial(audit, actor=CLI, action=Action.THREAD_EXPORTED, subject=thread, owner=owner.thread(thread))
+            partial(
+                audit, actor=caller.who.actor, action=Action.THREAD_EXPORTED, subject=thread, owner=owner.thread(thread)
+            )
         )
     if output == "-":
         sys.stdout.buffer.write(data)
@@ -87,7 +89,6 @@ def import_(
     as_json: AsJson = False,
 ) -> None:
     """Store an exported thread. It continues here exactly where it stood."""
-    from drsai_backend.datamodel.audit import CLI
     from drsai_backend.state.portable import MAX_FILE_BYTES, import_thread
 
     limit = MAX_FILE_BYTES if max_size is None else _bytes(max_size)
@@ -101,7 +102,7 @@ def import_(
     with opened(database_url, must_exist=False) as drsai:
         name = drsai.drsai.database.write_sync(
             lambda session: import_thread(
-                session, data, tenant=tenant, user_id=user, thread_id=thread_id, max_bytes=limit, actor=CLI
+                session, data, tenant=tenant, user_id=user, thread_id=thread_id, max_bytes=limit, actor=drsai.who.actor
             )
         )
         thread = drsai.user(name.user_id, tenant=tenant).get_thread(name.thread_id)
@@ -125,7 +126,6 @@ def prune(
 ) -> None:
     """Delete threads that have not changed for long. One on which a run is live is never deleted."""
     from drsai_backend.database import retention
-    from drsai_backend.datamodel.audit import CLI
 
     chosen = {
         "older_than": read_duration(older_than, "older_than"),
@@ -145,7 +145,7 @@ def prune(
         confirm(f"Delete {_count(count)} of {whose}?", yes=yes)
         deleted, after = 0, 0  # in batches, each in a transaction of its own
         while after is not None:
-            batch, after = database.write_sync(partial(retention.prune, **chosen, after=after, actor=CLI))
+            batch, after = database.write_sync(partial(retention.prune, **chosen, after=after, actor=drsai.who.actor))
             deleted += batch
     tell(f"deleted {_count(deleted)} of {in_line(whose)}", {"deleted": deleted}, as_json=as_json)
 
