@@ -9,10 +9,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar
 
+import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.database.engine import Database
 from drsai_backend.errors import DrSaiError
+from drsai_backend.json_types import JsonObject
 
 T = TypeVar("T")
 log = logging.getLogger("drsai.database")
@@ -22,6 +24,18 @@ _EVERY: Final = 1.0
 
 
 async def _nothing() -> None: ...
+
+
+def changed(
+    session: Session, known: object, table: sa.Table, *only: sa.ColumnElement[bool]
+) -> tuple[object, list[JsonObject] | None]:
+    """Return all rows of a table, none of which is ever changed, with what tells whether others are there; None: they
+    are as they were `known`."""
+    connection = session.connection()
+    version = tuple(connection.execute(sa.select(sa.func.count(), sa.func.sum(table.c.id)).where(*only)).one())
+    if version == known:
+        return version, None
+    return version, [dict(row) for row in connection.execute(sa.select(table).where(*only)).mappings()]
 
 
 class Followed(Generic[T]):

@@ -119,11 +119,6 @@ def json_response(body: object, status: int = 200, headers: Mapping[str, str] | 
     return Response(dumps(body), status, headers, "application/json")
 
 
-def list_response(data: list[JsonObject], following: str | int | None) -> Response:
-    """A page. `following` is the `after` of the next one; None: there is none."""
-    return page_response(Page[JsonObject, str | int](items=data, next=following))
-
-
 def page_response(page: Page[T, N], shown: Callable[[T], JsonObject] = dict) -> Response:
     """A page, each of its items as it is shown."""
     return json_response({**listed(page.map(shown)), "next": page.next})
@@ -161,15 +156,16 @@ def answers(
     return {status: {"description": description, "content": {"application/json": {"schema": schema}}}}
 
 
-def deletion(kind: str) -> JsonObject:
-    """The JSON schema of what `deleted` says."""
-    properties = {"id": {"type": "string"}, "object": {"const": kind}, "deleted": {"const": True}}
+def deletion(kind: str, *, always: bool = True) -> JsonObject:
+    """The JSON schema of what `deleted` says; `always`: what was not there is a 404."""
+    is_gone = {"const": True} if always else {"type": "boolean"}
+    properties = {"id": {"type": "string"}, "object": {"const": kind}, "deleted": is_gone}
     return {"type": "object", "required": [*properties], "properties": properties}
 
 
-def deleted(name: str, kind: str) -> Response:
-    """The answer that something is gone."""
-    return json_response({"id": name, "object": kind, "deleted": True})
+def deleted(name: str, kind: str, *, was_there: bool = True) -> Response:
+    """The answer that something is gone, or was not there."""
+    return json_response({"id": name, "object": kind, "deleted": was_there})
 
 
 def install_document(app: FastAPI, *, needs_key: bool) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -36,14 +37,23 @@ def after_of(pattern: str, description: str = "`next` of the page before.") -> o
     return Query(description=description, json_schema_extra=shape)
 
 
+def name_of(param: str, description: str) -> tuple[object, AfterValidator]:
+    """Return what annotates the parameter of a query that names something."""
+    return Query(description=description, json_schema_extra={"anyOf": [NAME_SCHEMA]}), _name(param)
+
+
+LAST_MOMENT: Final = 253_402_300_799
+"""In Unix seconds: the end of the last year that both databases know."""
+
+
+def moment_of(seconds: int | None) -> datetime | None:
+    """Return the moment that Unix seconds name; None: there is none."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
 ThreadId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("thread_id")]
 ThreadOwner = Annotated[
-    str | None,
-    Query(
-        description="Whose thread it is, where another user of the tenant shares it.",
-        json_schema_extra={"anyOf": [NAME_SCHEMA]},
-    ),
-    _name("owner"),
+    str | None, *name_of("owner", "Whose thread it is, where another user of the tenant shares it.")
 ]
 KeyId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("key_id")]
 UserId = Annotated[str, Path(json_schema_extra=NAME_SCHEMA), _name("user_id")]

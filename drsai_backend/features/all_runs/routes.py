@@ -4,7 +4,7 @@ and retry them; they show nothing of what was said."""
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -15,7 +15,7 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
-from drsai_backend.api.http.parameters import Limit, RunId, Status, after_of, new_router
+from drsai_backend.api.http.parameters import LAST_MOMENT, Limit, RunId, Status, after_of, moment_of, new_router
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of, schema_of
 from drsai_backend.datamodel import RunStatus, utcnow
@@ -36,8 +36,6 @@ from drsai_backend.json_types import JsonObject
 from drsai_backend.page import Page
 
 Admin = Annotated[Principal, allowed(Scope.RUNS_ADMIN, named=False)]
-_LAST: Final = 253_402_300_799
-"""The end of the last year that both databases know."""
 _NAMES: Final = ("user", "thread", "team")
 _CODE: Final = r"^[A-Za-z0-9_]{1,64}$"
 Words: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\u0000]*$")]
@@ -65,10 +63,10 @@ class WantedBody(Body):
     error_code: str | None = Field(default=None, pattern=_CODE, description="Only what has failed with this code.")
     error: Words | None = Field(default=None, description="Only where the error's text has this in it.")
     since: int | None = Field(
-        default=None, validation_alias="from", ge=0, le=_LAST, description="Unix seconds: created then, or later."
+        default=None, validation_alias="from", ge=0, le=LAST_MOMENT, description="Unix seconds: created then, or later."
     )
     until: int | None = Field(
-        default=None, validation_alias="to", ge=0, le=_LAST, description="Unix seconds: created before then."
+        default=None, validation_alias="to", ge=0, le=LAST_MOMENT, description="Unix seconds: created before then."
     )
     slower_than: float | None = Field(
         default=None, ge=0, le=LONGEST, description="Only what has run for as many seconds, up to now where it is live."
@@ -89,8 +87,7 @@ def _wanted(*, since: int | None, until: int | None, **fields: Any) -> Wanted:
     for name in _NAMES:
         if fields.get(name) is not None:
             check_name(fields[name], name)
-    begin, end = (None if at is None else datetime.fromtimestamp(at, UTC) for at in (since, until))
-    return Wanted(since=begin, until=end, **fields)
+    return Wanted(since=moment_of(since), until=moment_of(until), **fields)
 
 
 def _query(name: str, **more: Any) -> Any:
@@ -112,7 +109,7 @@ CalledTool = Annotated[
     Query(description="Only where a tool of this name was called; pages are bounded as with `text`."),
 ]
 _NAME: Final[JsonObject] = {"json_schema_extra": {"anyOf": [NAME_SCHEMA]}}
-_MOMENT: Final[JsonObject] = {"ge": 0, "le": _LAST}
+_MOMENT: Final[JsonObject] = {"ge": 0, "le": LAST_MOMENT}
 InOrder = Annotated[
     Order,
     Query(

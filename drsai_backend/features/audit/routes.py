@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
-from pydantic import AfterValidator
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import allowed, user_of
+from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import answers, page_of, page_response
-from drsai_backend.api.http.parameters import AfterNumber, Limit, new_router
+from drsai_backend.api.http.parameters import LAST_MOMENT, AfterNumber, Limit, moment_of, name_of, new_router
 from drsai_backend.api.joining import Web
 from drsai_backend.database.audit import AuditRecord
 from drsai_backend.datamodel.audit import Action, By
-from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.features.audit.extension import Audit
 from drsai_backend.json_types import JsonObject
 
 Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
-_LAST: Final = 253_402_300_799
-"""The end of the last year that both databases know."""
-Of = Annotated[
-    str | None,
-    Query(
-        description="Only what this user did, or others did as them or to what is theirs.",
-        json_schema_extra={"anyOf": [NAME_SCHEMA]},
-    ),
-    AfterValidator(user_of),
-]
+Of = Annotated[str | None, *name_of("user", "Only what this user did, or others did as them or to what is theirs.")]
 OfAction = Annotated[
     str | None,
     Query(
@@ -39,14 +27,8 @@ OfAction = Annotated[
     ),
 ]
 
-OfThread = Annotated[
-    str | None,
-    Query(
-        description="Only what was done to this thread, or to what belongs to it.",
-        json_schema_extra={"anyOf": [NAME_SCHEMA]},
-    ),
-]
-Moment = Annotated[int | None, Query(ge=0, le=_LAST, description="Unix seconds: from then on, or before then.")]
+OfThread = Annotated[str | None, *name_of("thread_id", "Only what was done to this thread, or to what belongs to it.")]
+Moment = Annotated[int | None, Query(ge=0, le=LAST_MOMENT, description="Unix seconds: from then on, or before then.")]
 
 _TEXT: Final = {"type": ["string", "null"]}
 _ENTRY: Final = {
@@ -87,9 +69,8 @@ def routes(log: Audit, web: Web) -> APIRouter:
         after: AfterNumber = None,
     ) -> Response:
         """What was done in the tenant, newest first."""
-        begin, end = (None if each is None else datetime.fromtimestamp(each, UTC) for each in (since, until))
-        thread = None if thread_id is None else check_name(thread_id, "thread_id")
-        page = await log.list(who.tenant, user, action, after, limit, thread_id=thread, since=begin, until=end)
+        begin, end = moment_of(since), moment_of(until)
+        page = await log.list(who.tenant, user, action, after, limit, thread_id=thread_id, since=begin, until=end)
         return page_response(page, _shown)
 
     return router

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 import orjson
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from drsai_backend.features.rules.base import WHOM, RuleInfo, Who
 
@@ -116,14 +116,21 @@ class BudgetList:
         self.locks = orjson.dumps(sorted(map("/".join, self.keys))).decode()
 
 
-class BudgetInfo(RuleInfo):
+class BudgetFields(BaseModel):
+    """What is bounded, and by how much."""
+
+    tokens_day: int | None = Field(
+        default=None, ge=0, le=MOST, description="Of model calls, in a day. null: as the settings say; 0: no budget."
+    )
+    tokens_month: int | None = Field(default=None, ge=0, le=MOST, description="In a month.")
+    cost_day: float | None = Field(default=None, ge=0, le=MOST, description="In a day, in the currency of the prices.")
+    cost_month: float | None = Field(default=None, ge=0, le=MOST, description="In a month.")
+
+
+class BudgetInfo(BudgetFields, RuleInfo):
     """What was set for a key, a user, a tenant, all or a thread. None: as the settings say; 0: no budget."""
 
     measures = MEASURES
-    tokens_day: int | None = Field(default=None, description="Of model calls, in a day.")
-    tokens_month: int | None = Field(default=None, description="In a month.")
-    cost_day: float | None = Field(default=None, description="In a day, in the currency of the prices.")
-    cost_month: float | None = Field(default=None, description="In a month.")
     used: dict[str, float] = Field(
         default_factory=dict[str, float], description="Of the day and of the month that it is now."
     )

@@ -11,23 +11,12 @@ from pydantic import Field
 from starlette.responses import Response
 
 from drsai_backend.api.auth import described, read_fields
-from drsai_backend.api.http.json import answers, json_response, page_of, page_response
+from drsai_backend.api.http.json import answers, deleted, deletion, json_response, page_of, page_response
 from drsai_backend.api.http.parameters import AfterNumber, Limit, new_router
 from drsai_backend.api.joining import Web
-from drsai_backend.features.budgets.base import MEASURES, MOST
+from drsai_backend.features.budgets.base import MEASURES, MOST, BudgetFields
 from drsai_backend.features.budgets.extension import Budgets
-from drsai_backend.features.rules.base import Kind
-from drsai_backend.features.rules.routes import (
-    Admin,
-    OfKey,
-    OfUser,
-    RuleBody,
-    gone,
-    gone_schema,
-    named,
-    schema_of,
-    shown,
-)
+from drsai_backend.features.rules.routes import Admin, OfKey, OfUser, RuleBody, named, schema_of, shown
 from drsai_backend.json_types import JsonObject
 
 _TOKENS: Final = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MOST}, {"type": "null"}]}
@@ -58,23 +47,12 @@ OfThread = Annotated[
 ]
 
 
-class BudgetBody(RuleBody):
+class BudgetBody(BudgetFields, RuleBody):
     """What a user, a key or a thread may spend from now on, in place of what was set before."""
 
     thread: str | None = Field(
         default=None, min_length=3, max_length=_LONGEST, description=f"Or this thread, {_THREAD}"
     )
-    tokens_day: int | None = Field(
-        default=None, ge=0, le=MOST, description="Of model calls, in a day. null: as the settings say; 0: no budget."
-    )
-    tokens_month: int | None = Field(default=None, ge=0, le=MOST, description="In a month.")
-    cost_day: float | None = Field(default=None, ge=0, le=MOST, description="In a day, in the currency of the prices.")
-    cost_month: float | None = Field(default=None, ge=0, le=MOST, description="In a month.")
-
-    @property
-    def whose(self) -> tuple[Kind, str]:
-        """See `RuleBody`."""
-        return named({"user": self.user, "key": self.key, "thread": self.thread})
 
 
 def routes(budgets: Budgets, web: Web) -> APIRouter:
@@ -95,13 +73,13 @@ def routes(budgets: Budgets, web: Web) -> APIRouter:
         (kind, name), said = body.whose, body.model_dump(include={*MEASURES})
         return json_response(_shown(await budgets.set(kind, name, tenant=who.tenant, **said, actor=who.actor)))
 
-    @router.delete("", responses=answers(200, gone_schema("budget")))
+    @router.delete("", responses=answers(200, deletion("budget.deleted", always=False)))
     async def remove_budget(
         who: Admin, of_user: OfUser = None, of_key: OfKey = None, of_thread: OfThread = None
     ) -> Response:
         """Have the settings hold again for a user, a key or a thread. Where nothing was set, `deleted` is false."""
         kind, name = named({"user": of_user, "key": of_key, "thread": of_thread}, "of_")
-        deleted = await budgets.remove(kind, name, tenant=who.tenant, actor=who.actor)
-        return json_response(gone(kind, name, "budget", deleted=deleted))
+        was_set = await budgets.remove(kind, name, tenant=who.tenant, actor=who.actor)
+        return deleted(f"{kind} {name}", "budget.deleted", was_there=was_set)
 
     return router

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING
 
 from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
-from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.budgets import rows
-from drsai_backend.features.budgets.base import MEASURES, MOST, BudgetInfo, units
+from drsai_backend.features.budgets.base import MOST, BudgetInfo, units
 from drsai_backend.features.rules.base import KINDS, Kind
 from drsai_backend.features.rules.verbs import RuleVerbs
 
@@ -24,6 +22,7 @@ class Rules(RuleVerbs[BudgetInfo]):
 
     name = "budgets"
     noun = "budget"
+    most = MOST
     kinds = (*KINDS, "thread")
     stored = rows.RULES
 
@@ -69,13 +68,9 @@ class Rules(RuleVerbs[BudgetInfo]):
             "cost_day": cost_day,
             "cost_month": cost_month,
         }
-        said = {measure: most for measure in MEASURES if (most := given[measure]) is not None}
-        for measure, most in said.items():
-            if isinstance(most, bool) or not math.isfinite(most) or not 0 <= most <= MOST:
-                raise InvalidRequest(f"`{measure}` must be a number from 0 to {MOST}; 0: no budget", param=measure)
-        if not said:
-            raise InvalidRequest(f"say what is bounded: {', '.join(MEASURES)}", param="tokens_day")
-        values = {measure: units(measure, most) for measure, most in said.items()}
-        made = await self._put(kind, name, tenant, values, actor)
+        made = await self._put(kind, name, tenant, given, actor)
         await self.host.database.read(partial(rows.tell_used, told=[made], at=utcnow()))
         return made
+
+    def _units(self, measure: str, most: float) -> int:
+        return units(measure, most)

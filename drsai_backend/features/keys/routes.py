@@ -6,8 +6,8 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
-from fastapi import APIRouter, Query, Request
-from pydantic import AfterValidator, Field
+from fastapi import APIRouter, Request
+from pydantic import Field
 from starlette.responses import Response
 
 from drsai_backend.access.key_store import NewKey, read_scopes
@@ -15,12 +15,12 @@ from drsai_backend.access.principal import MAX_ROLES, OF_THE_SERVER, ROLES, Prin
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
-from drsai_backend.api.http.parameters import AfterNumber, KeyId, Limit, new_router
+from drsai_backend.api.http.parameters import AfterNumber, KeyId, Limit, name_of, new_router
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of
 from drsai_backend.database.api_keys import KeyInfo
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
+from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import InsufficientScope
 from drsai_backend.json_types import JsonObject
 from drsai_backend.net.addresses import CallableUrl
@@ -30,11 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
-Of = Annotated[
-    str | None,
-    Query(description="Only this user's.", json_schema_extra={"anyOf": [NAME_SCHEMA]}),
-    AfterValidator(partial(check_name, param="user")),
-]
+Of = Annotated[str | None, *name_of("user", "Only this user's.")]
 
 _KEY: Final = {
     "type": "object",

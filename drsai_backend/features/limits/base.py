@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final, Literal, TypeAlias, get_args
 
 import orjson
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from drsai_backend.features.rules.base import WHOM, RuleInfo, Who
 
@@ -88,14 +88,23 @@ class Bounds:
         self.live = orjson.dumps(placed).decode(), orjson.dumps([b.subject for b in self.runs]).decode()
 
 
-class LimitInfo(RuleInfo):
+def _most(description: str) -> int | None:
+    return Field(default=None, ge=0, le=MOST, description=description)
+
+
+class LimitFields(BaseModel):
+    """What is limited, and to how much."""
+
+    requests: int | None = _most("A minute. null: as the settings say; 0: no limit.")
+    tokens: int | None = _most("Of model calls, a minute.")
+    runs: int | None = _most("At once, those that wait in queues included.")
+    streams: int | None = _most("At once, in each process.")
+
+
+class LimitInfo(LimitFields, RuleInfo):
     """What was set for a key, a user, a tenant or all. None: as the settings say; 0: no limit."""
 
     measures = MEASURES
-    requests: int | None = Field(default=None, description="A minute.")
-    tokens: int | None = Field(default=None, description="Of model calls, a minute.")
-    runs: int | None = Field(default=None, description="At once, those that wait in queues included.")
-    streams: int | None = Field(default=None, description="At once, in each process.")
 
 
 def duration(nanoseconds: int) -> str:

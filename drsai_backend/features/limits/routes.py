@@ -6,26 +6,15 @@ from functools import partial
 from typing import Final
 
 from fastapi import APIRouter, Request
-from pydantic import Field
 from starlette.responses import Response
 
 from drsai_backend.api.auth import described, read_fields
-from drsai_backend.api.http.json import answers, json_response, page_of, page_response
+from drsai_backend.api.http.json import answers, deleted, deletion, json_response, page_of, page_response
 from drsai_backend.api.http.parameters import AfterNumber, Limit, new_router
 from drsai_backend.api.joining import Web
-from drsai_backend.features.limits.base import MEASURES, MOST
+from drsai_backend.features.limits.base import MEASURES, MOST, LimitFields
 from drsai_backend.features.limits.extension import Limits
-from drsai_backend.features.rules.routes import (
-    Admin,
-    OfKey,
-    OfUser,
-    RuleBody,
-    gone,
-    gone_schema,
-    named,
-    schema_of,
-    shown,
-)
+from drsai_backend.features.rules.routes import Admin, OfKey, OfUser, RuleBody, named, schema_of, shown
 from drsai_backend.json_types import JsonObject
 
 _MANY: Final = {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MOST}, {"type": "null"}]}
@@ -41,17 +30,8 @@ _LIMIT: Final[JsonObject] = schema_of(
 _shown: Final = partial(shown, noun="limit")
 
 
-def _most(description: str) -> int | None:
-    return Field(default=None, ge=0, le=MOST, description=description)
-
-
-class LimitBody(RuleBody):
+class LimitBody(LimitFields, RuleBody):
     """What a user or a key may do from now on, in place of what was set before."""
-
-    requests: int | None = _most("A minute. null: as the settings say; 0: no limit.")
-    tokens: int | None = _most("Of model calls, a minute.")
-    runs: int | None = _most("At once, those that wait in queues included.")
-    streams: int | None = _most("At once, in each process.")
 
 
 def routes(limits: Limits, web: Web) -> APIRouter:
@@ -71,11 +51,11 @@ def routes(limits: Limits, web: Web) -> APIRouter:
         (kind, name), said = body.whose, body.model_dump(include={*MEASURES})
         return json_response(_shown(await limits.set(kind, name, tenant=who.tenant, **said, actor=who.actor)))
 
-    @router.delete("", responses=answers(200, gone_schema("limit")))
+    @router.delete("", responses=answers(200, deletion("limit.deleted", always=False)))
     async def remove_limit(who: Admin, of_user: OfUser = None, of_key: OfKey = None) -> Response:
         """Have the settings hold again for a user or a key. Where nothing was set, `deleted` is false."""
         kind, name = named({"user": of_user, "key": of_key}, "of_")
-        deleted = await limits.remove(kind, name, tenant=who.tenant, actor=who.actor)
-        return json_response(gone(kind, name, "limit", deleted=deleted))
+        was_set = await limits.remove(kind, name, tenant=who.tenant, actor=who.actor)
+        return deleted(f"{kind} {name}", "limit.deleted", was_there=was_set)
 
     return router

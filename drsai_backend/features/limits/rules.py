@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
-from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.limits import rows
-from drsai_backend.features.limits.base import MEASURES, MOST, LimitInfo
+from drsai_backend.features.limits.base import MOST, LimitInfo
 from drsai_backend.features.rules.base import Kind
 from drsai_backend.features.rules.verbs import RuleVerbs
 
@@ -21,12 +21,13 @@ class Rules(RuleVerbs[LimitInfo]):
 
     name = "limits"
     noun = "limit"
+    most = MOST
     stored = rows.RULES
 
     async def list(self, tenant: str | None = None, after: str | None = None, limit: int = 20) -> Page[LimitInfo]:
         """Return a page of what was set, the newest first. `tenant`: only of this one. Raises InvalidRequest where
         `after` is no `next`."""
-        return await self._page(tenant, after, limit)
+        return await self.host.database.read(partial(rows.RULES.page, tenant=tenant, after=after, limit=limit))
 
     async def set(  # noqa: PLR0913 - what can be limited
         self,
@@ -58,10 +59,4 @@ class Rules(RuleVerbs[LimitInfo]):
             Conflict: a tenant's admin sets it, and 10,000 are set there already.
         """
         given = {"requests": requests, "tokens": tokens, "runs": runs, "streams": streams}
-        values = {measure: most for measure in MEASURES if (most := given[measure]) is not None}
-        for measure, most in values.items():
-            if isinstance(most, bool) or not 0 <= most <= MOST:
-                raise InvalidRequest(f"`{measure}` must be a number from 0 to {MOST}; 0: no limit", param=measure)
-        if not values:
-            raise InvalidRequest("say what is limited: `requests`, `tokens`, `runs` or `streams`", param="requests")
-        return await self._put(kind, name, tenant, values, actor)
+        return await self._put(kind, name, tenant, given, actor)

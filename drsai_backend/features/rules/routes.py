@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Annotated
 
-from fastapi import Query
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed
+from drsai_backend.api.http.parameters import name_of
 from drsai_backend.api.objects import fields_of
-from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
+from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.rules.base import KINDS, Kind, RuleInfo
 from drsai_backend.json_types import JsonObject
@@ -35,16 +34,12 @@ class RuleBody(Body):
     @property
     def whose(self) -> tuple[Kind, str]:
         """Return for whom it is. Raises InvalidRequest unless one is named."""
-        return named({"user": self.user, "key": self.key})
+        kinds: Sequence[Kind] = ("user", "key", "thread")
+        return named({kind: getattr(self, kind) for kind in kinds if kind in type(self).model_fields})
 
 
-def _name(what: str, param: str) -> tuple[object, AfterValidator]:
-    query = Query(description=what, json_schema_extra={"anyOf": [NAME_SCHEMA]})
-    return query, AfterValidator(partial(check_name, param=param))
-
-
-OfUser = Annotated[str | None, *_name("What was set for this user.", "of_user")]
-OfKey = Annotated[str | None, *_name("What was set for this key, by its id.", "of_key")]
+OfUser = Annotated[str | None, *name_of("of_user", "What was set for this user.")]
+OfKey = Annotated[str | None, *name_of("of_key", "What was set for this key, by its id.")]
 
 
 def named(given: Mapping[Kind, str | None], prefix: str = "") -> tuple[Kind, str]:
@@ -78,24 +73,6 @@ def schema_of(
     }
 
 
-def gone_schema(noun: str) -> JsonObject:
-    """Return the schema of what tells that a rule was removed."""
-    return {
-        "type": "object",
-        "required": ["id", "object", "deleted"],
-        "properties": {
-            "id": {"type": "string"},
-            "object": {"const": f"{noun}.deleted"},
-            "deleted": {"type": "boolean"},
-        },
-    }
-
-
 def shown(info: RuleInfo, noun: str) -> JsonObject:
     """Return a rule as it is shown."""
     return {"id": f"{info.kind} {info.name}".strip(), "object": noun, **fields_of(info)}
-
-
-def gone(kind: str, name: str, noun: str, *, deleted: bool) -> JsonObject:
-    """Return what tells that a rule was removed."""
-    return {"id": f"{kind} {name}", "object": f"{noun}.deleted", "deleted": deleted}

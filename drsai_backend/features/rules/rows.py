@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from drsai_backend.database.audit import audit
 from drsai_backend.database.backends.prepared import Prepared
+from drsai_backend.database.followed import changed
 from drsai_backend.database.locks import alone
 from drsai_backend.database.pages import Cursor, given
 from drsai_backend.database.values import batches
@@ -53,11 +54,7 @@ class RuleRows(Generic[R]):
 
     def changed(self, session: Session, known: object) -> tuple[object, list[JsonObject] | None]:
         """Return all rows, with what tells whether they change; None: they are as they were `known`."""
-        ids = self._table.c.id
-        version = tuple(session.connection().execute(sa.select(sa.func.count(), sa.func.sum(ids))).one())
-        if version == known:
-            return version, None
-        return version, [dict(row) for row in session.connection().execute(sa.select(self._table)).mappings()]
+        return changed(session, known, self._table)
 
     def page(self, session: Session, tenant: str | None, after: str | None, limit: int) -> Page[R]:
         """Return a page of what was set, the newest first. Raises InvalidRequest where `after` is no `next`."""

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from drsai_backend.features.base import Host
     from drsai_backend.features.rules.rows import RuleRows
     from drsai_backend.json_types import JsonObject
-    from drsai_backend.page import Page
 
 T = TypeVar("T")
 _REMEMBERED: Final = 10_000
@@ -37,18 +36,20 @@ _HOUR: Final = 3_600.0
 """Between two looks for rows that say nothing any more."""
 
 
-class FollowedRules(FollowedExtension, Generic[R]):
+class RuleVerbs(FollowedExtension, Generic[R]):
     """What keys, users, tenants and all may have, as this process knows it: by the settings, and as far as it was set
-    in their place, here or elsewhere.
+    in their place, here or elsewhere; and the verbs that are the same, whatever is bounded.
 
     Attributes:
         stored: the rows of what was set.
         noun: what a rule is called.
+        most: what one bounds something to at most.
         kinds: for whom one may be.
     """
 
     stored: ClassVar[RuleRows[Any]]
     noun: ClassVar[str]
+    most: ClassVar[int]
     kinds: ClassVar[Sequence[Kind]] = KINDS
 
     def __init__(self, host: Host, said: Callable[[], Mapping[str, Mapping[str, int]]]) -> None:
@@ -98,7 +99,7 @@ class FollowedRules(FollowedExtension, Generic[R]):
         self._changed()
 
     def _hear(self, found: Sequence[JsonObject]) -> None:
-        self._rules = {_who_of(row): _set_in(row) for row in found}
+        self._rules = {Who(row["kind"], row["tenant"], row["name"]): _set_in(row) for row in found}
         self._changed()
 
     async def _sweep_at_times(self) -> None:
@@ -110,9 +111,7 @@ class FollowedRules(FollowedExtension, Generic[R]):
         """Delete rows that say nothing any more."""
         await self.host.database.write(partial(self.stored.forget_revoked, before=utcnow() - KEPT))
 
-
-class RuleVerbs(FollowedRules[R]):
-    """The verbs of rules that are the same, whatever they bound."""
+    # --- verbs --------------------------------------------------------------------------------------------------------
 
     async def remove(self, kind: Kind, name: str = "", *, tenant: str = DEFAULT_TENANT, actor: Actor = PROGRAM) -> bool:
         """Have the settings hold again; False: nothing was set. Arguments as those of `set`.
@@ -125,16 +124,26 @@ class RuleVerbs(FollowedRules[R]):
         await self._followed.refresh()
         return removed
 
-    async def _page(self, tenant: str | None, after: str | None, limit: int) -> Page[R]:
-        return await self.host.database.read(partial(self.stored.page, tenant=tenant, after=after, limit=limit))
-
-    async def _put(self, kind: str, name: str, tenant: str, values: Mapping[str, int], actor: Actor) -> R:
-        """Set what somebody may have. Raises InvalidRequest where that is nobody, and Conflict where a tenant's admin
-        sets it and there are too many."""
+    async def _put(self, kind: str, name: str, tenant: str, given: Mapping[str, float | None], actor: Actor) -> R:
+        """Set what somebody may have, as far as it is given. Raises InvalidRequest where that is nobody, or nothing, or
+        cannot be; and Conflict where a tenant's admin sets it and there are too many."""
+        said = {measure: most for measure, most in given.items() if most is not None}
+        for measure, most in said.items():
+            if isinstance(most, bool) or not 0 <= most <= self.most:
+                text = f"`{measure}` must be a number from 0 to {self.most}; 0: no {self.noun}"
+                raise InvalidRequest(text, param=measure)
+        if not said:
+            *those, last = (f"`{measure}`" for measure in given)
+            raise InvalidRequest(f"say what is limited: {', '.join(those)} or {last}", param=next(iter(given)))
+        values = {measure: self._units(measure, most) for measure, most in said.items()}
         who = self._who(kind, name, tenant)
         made = await self.host.database.act(partial(self.stored.set, who=who, values=values, actor=actor))
         await self._followed.refresh()
         return made
+
+    def _units(self, measure: str, most: float) -> int:
+        """Return what is stored of what is bounded."""
+        return int(most)
 
     def _who(self, kind: str, name: str, tenant: str) -> Who:
         """Return for whom a rule is. Raises InvalidRequest where that is nobody."""
@@ -151,10 +160,6 @@ class RuleVerbs(FollowedRules[R]):
         if name:
             raise InvalidRequest(f"the {self.noun} of {kind!r} has no name", param="name")
         return Who("all") if kind == "all" else Who("tenant", check_name(tenant, "tenant"))
-
-
-def _who_of(row: Mapping[str, Any]) -> Who:
-    return Who(row["kind"], row["tenant"], row["name"])
 
 
 def _set_in(row: Mapping[str, Any]) -> Mapping[str, int]:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import NamedUser, UserBody, allowed, allowed_caller, described, named, read_body
-from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.once import Once, plain
 from drsai_backend.api.http.parameters import ThreadId, ThreadOwner, new_router
 from drsai_backend.api.joining import Web
@@ -21,6 +21,7 @@ from drsai_backend.database.shares import Grantee
 from drsai_backend.datamodel import Right
 from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
 from drsai_backend.runs.threads.views import ShareView
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ)]
@@ -70,7 +71,7 @@ def routes(web: Web) -> APIRouter:
     async def list_shares(thread_id: ThreadId, who: Reader, owner: ThreadOwner = None) -> Response:
         """With whom a thread is shared, oldest first."""
         shares = await engine.list_shares(who, named(who, thread_id, owner))
-        return list_response([_object(thread_id, share) for share in shares], None)
+        return page_response(Page(items=shares), partial(_object, thread_id))
 
     @router.post("/{thread_id:path}/shares", responses=answers(200, _SHARE), openapi_extra=described(ShareBody))
     async def share_thread(

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Query, Request
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.access.switchboard import SwitchKind
 from drsai_backend.api.auth import Body, allowed, described, read_fields
-from drsai_backend.api.http.json import answers, json_response, page_of, page_response
-from drsai_backend.api.http.parameters import AfterNumber, Limit, new_router
+from drsai_backend.api.http.json import answers, deleted, deletion, json_response, page_of, page_response
+from drsai_backend.api.http.parameters import LAST_MOMENT, AfterNumber, Limit, moment_of, name_of, new_router
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of, schema_of
-from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
+from drsai_backend.datamodel.thread import NAME_SCHEMA
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.switches.base import LONGEST, SwitchInfo
 from drsai_backend.features.switches.extension import Switches
@@ -26,15 +24,9 @@ from drsai_backend.json_types import JsonObject
 Admin = Annotated[Principal, allowed(Scope.RUNS_ADMIN, named=False)]
 Here: TypeAlias = Literal["team", "model", "tool", "tenant"]
 """What operators of a tenant switch off."""
-_LAST: Final = 253_402_300_799
 _TEXT: Final = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
 _WHICH: Final = "Of the team, the model or its profile, or the tool as models know it; the tenant is one's own."
 _SWITCH: Final = schema_of(SwitchInfo, "switch")
-_ON: Final[JsonObject] = {
-    "type": "object",
-    "required": ["id", "object", "deleted"],
-    "properties": {"id": {"type": "string"}, "object": {"const": "switch.deleted"}, "deleted": {"type": "boolean"}},
-}
 
 
 class SwitchBody(Body):
@@ -46,16 +38,12 @@ class SwitchBody(Body):
     )
     message: str = Field(min_length=1, max_length=LONGEST, pattern=_TEXT, description="What who asks for it is told.")
     until: int | None = Field(
-        default=None, ge=0, le=_LAST, description="Unix seconds: when it is on again by itself. null: never."
+        default=None, ge=0, le=LAST_MOMENT, description="Unix seconds: when it is on again by itself. null: never."
     )
 
 
 OfKind = Annotated[Here, Query(description="What kind of thing is switched on.")]
-OfName = Annotated[
-    str | None,
-    Query(description=_WHICH, json_schema_extra={"anyOf": [NAME_SCHEMA]}),
-    AfterValidator(partial(check_name, param="name")),
-]
+OfName = Annotated[str | None, *name_of("name", _WHICH)]
 
 
 def routes(switches: Switches, web: Web) -> APIRouter:
@@ -72,17 +60,18 @@ def routes(switches: Switches, web: Web) -> APIRouter:
         """Switch off a team, a model, a tool, or new runs of the whole tenant. Runs under way are left alone. All
         workers go by it within two seconds."""
         body = await read_fields(web.bodies, request, SwitchBody)
-        until = None if body.until is None else datetime.fromtimestamp(body.until, UTC)
         kind, name = _named(who, body.kind, body.name)
-        made = await switches.off(kind, name, message=body.message, tenant=who.tenant, until=until, actor=who.actor)
+        made = await switches.off(
+            kind, name, message=body.message, tenant=who.tenant, until=moment_of(body.until), actor=who.actor
+        )
         return json_response(_shown(made))
 
-    @router.delete("", responses=answers(200, _ON))
+    @router.delete("", responses=answers(200, deletion("switch.deleted", always=False)))
     async def switch_on(who: Admin, kind: OfKind, name: OfName = None) -> Response:
         """Switch something on. Where it was not off, `deleted` is false."""
         of, name = _named(who, kind, name)
         done = await switches.on(of, name, tenant=who.tenant, actor=who.actor)
-        return json_response({"id": f"{of} {name}", "object": "switch.deleted", "deleted": done})
+        return deleted(f"{of} {name}", "switch.deleted", was_there=done)
 
     return router
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from drsai_backend.access.switchboard import Target
+from drsai_backend.database import followed
 from drsai_backend.database.audit import audit, newest_by
 from drsai_backend.database.locks import alone
 from drsai_backend.database.pages import Cursor, given
@@ -29,11 +30,7 @@ MOST: Final = 10_000
 
 def changed(session: Session, known: object) -> tuple[object, Sequence[JsonObject] | None]:
     """Return all that is off, with what tells whether it changes; None: it is as it was `known`."""
-    query = sa.select(sa.func.count(), sa.func.sum(_switch.c.id)).where(_is_off())
-    version = tuple(session.connection().execute(query).one())
-    if version == known:
-        return version, None
-    return version, [dict(row) for row in session.connection().execute(sa.select(_switch).where(_is_off())).mappings()]
+    return followed.changed(session, known, _switch, _is_off())
 
 
 def list_switches(session: Session, tenant: str | None, after: str | None, limit: int) -> Page[SwitchInfo]:

@@ -2,46 +2,38 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Final, cast
 
 from fastapi import APIRouter, Query
-from pydantic import AfterValidator
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
-from drsai_backend.api.auth import allowed, user_of
+from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import answers, page_of, page_response
-from drsai_backend.api.http.parameters import Limit, after_of, new_router
+from drsai_backend.api.http.parameters import LAST_MOMENT, Limit, after_of, moment_of, name_of, new_router
 from drsai_backend.api.joining import Web
-from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import InvalidRequest
 from drsai_backend.features.usage.base import GROUPS, Counted, GroupBy, UsageSum
 from drsai_backend.features.usage.extension import Usage
 from drsai_backend.json_types import JsonObject
 
 Reader = Annotated[Principal, allowed(Scope.THREADS_READ, named=False)]
-_LAST: Final = 253_402_300_799
-"""The end of the last year that both databases know."""
 _CURSOR: Final = r"^[A-Za-z0-9_-]{1,4000}$"
 _BY: Final = rf"^({'|'.join(GROUPS)})(,({'|'.join(GROUPS)})){{0,11}}$"
 
 
-def _name(what: str) -> object:
-    return Query(description=what, json_schema_extra={"anyOf": [NAME_SCHEMA]})
-
-
-From = Annotated[int | None, Query(alias="from", ge=0, le=_LAST, description="Unix seconds: answered then, or later.")]
-To = Annotated[int | None, Query(alias="to", ge=0, le=_LAST, description="Unix seconds: answered before then.")]
-OfModel = Annotated[str | None, _name("Only of this model, by its name at the endpoint.")]
-OfTeam = Annotated[str | None, _name("Only of runs of this team.")]
-OfThread = Annotated[str | None, _name("Only of runs on this thread.")]
-OfRun = Annotated[str | None, _name("Only of this run.")]
-OfKind = Annotated[str | None, _name("Only of this kind: `run`, or what calls beside runs are for.")]
+From = Annotated[
+    int | None, Query(alias="from", ge=0, le=LAST_MOMENT, description="Unix seconds: answered then, or later.")
+]
+To = Annotated[int | None, Query(alias="to", ge=0, le=LAST_MOMENT, description="Unix seconds: answered before then.")]
+OfModel = Annotated[str | None, *name_of("model", "Only of this model, by its name at the endpoint.")]
+OfTeam = Annotated[str | None, *name_of("team", "Only of runs of this team.")]
+OfThread = Annotated[str | None, *name_of("thread", "Only of runs on this thread.")]
+OfRun = Annotated[str | None, *name_of("run", "Only of this run.")]
+OfKind = Annotated[str | None, *name_of("kind", "Only of this kind: `run`, or what calls beside runs are for.")]
 OfUser = Annotated[
     str | None,
-    _name("Only what this user has asked for. Another one than oneself needs the scope `usage:read`."),
-    AfterValidator(user_of),
+    *name_of("user", "Only what this user has asked for. Another one than oneself needs the scope `usage:read`."),
 ]
 By = Annotated[
     str, Query(pattern=_BY, description=f"By what it is summed: one or several of {', '.join(GROUPS)}, with commas.")
@@ -98,14 +90,16 @@ def routes(usage: Usage, web: Web) -> APIRouter:
         if user not in (None, who.user_id) and not sees_all:
             who.require(Scope.USAGE_READ)
             user = who.user_id
-        begin, end = (None if each is None else datetime.fromtimestamp(each, UTC) for each in (since, until))
-        named = {"model": model, "team": team, "thread": thread, "run": run, "kind": kind}
         of = Counted(
-            since=begin,
-            until=end,
+            since=moment_of(since),
+            until=moment_of(until),
             tenant=who.tenant,
             user=user if sees_all else who.user_id,
-            **{name: None if value is None else check_name(value, name) for name, value in named.items()},
+            model=model,
+            team=team,
+            thread=thread,
+            run=run,
+            kind=kind,
         )
         by = cast("list[GroupBy]", group_by.split(","))
         if len({*by}) < len(by):

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query
-from pydantic import AfterValidator
+from fastapi import APIRouter
 from starlette.responses import Response
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import allowed
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
-from drsai_backend.api.http.parameters import Limit, UserId, new_router
+from drsai_backend.api.http.parameters import Limit, UserId, name_of, new_router
 from drsai_backend.api.joining import Web
 from drsai_backend.datamodel.owner import Owner
-from drsai_backend.datamodel.thread import NAME_SCHEMA, check_name
 from drsai_backend.errors import Conflict
 from drsai_backend.features.users.users import Users
 
 Admin = Annotated[Principal, allowed(Scope.ADMIN, named=False)]
 
 
-def _known(value: str | None) -> str | None:
-    return None if value is None else check_name(value, "after")
-
-
-After = Annotated[
-    str | None,
-    Query(description="`next` of the page before.", json_schema_extra={"anyOf": [NAME_SCHEMA]}),
-    AfterValidator(_known),
-]
-
+After = Annotated[str | None, *name_of("after", "`next` of the page before.")]
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _USER: Final = {
     "type": "object",

@@ -28,7 +28,7 @@ from drsai_backend.errors import InvalidRequest
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from drsai_backend.features.all_runs.base import AnyRun, ErrorGroup, Steered, Wanted
+    from drsai_backend.features.all_runs.base import AnyRun, ErrorGroup, Order, Steered, Wanted
     from drsai_backend.runs.threads.views import RunView
 
 app = typer.Typer()
@@ -87,11 +87,7 @@ def list_runs(
     only = {"status": status, "team": team, "error_code": error_code, "error": error, "slower_than": slower_than}
     of = _wanted(since, until, user=user, thread=thread, text=text, tool=tool, **only)
     if all_users:
-        with opened(database_url) as drsai:
-            every = drsai.all_runs
-            _show(
-                lists.read(lambda at, many: every.list(of, tenant=tenant, after=at, limit=many), after, limit), as_json
-            )
+        _list(of, tenant, after, limit, database_url, as_json=as_json)
         return
     if of != _wanted(None, None, user=user, thread=thread):
         why = "that searches the runs of all users: say --all-users, and with --user whose alone"
@@ -124,12 +120,7 @@ def slow(
 ) -> None:
     """List the runs of all users that have run longest. Waiting for a person does not count."""
     of = _wanted(None if last is None else _ago(last), None, user=user, team=team, status=status)
-    with opened(database_url) as drsai:
-        every = drsai.all_runs
-        found = lists.read(
-            lambda at, many: every.list(of, tenant=tenant, order="slow", after=at, limit=many), after, limit
-        )
-    _show(found, as_json)
+    _list(of, tenant, after, limit, database_url, as_json=as_json, order="slow")
 
 
 @app.command()
@@ -173,10 +164,7 @@ def stopped(
     `drsai runs all retry --error-code given_up` has them tried once more.
     """
     of = _wanted(None if last is None else _ago(last), None, user=user, team=team, error_code="given_up")
-    with opened(database_url) as drsai:
-        every = drsai.all_runs
-        found = lists.read(lambda at, many: every.list(of, tenant=tenant, after=at, limit=many), after, limit)
-    lists.show(found, _print, as_json=as_json, empty="no run was given up here")
+    _list(of, tenant, after, limit, database_url, as_json=as_json, empty="no run was given up here")
 
 
 @app.command("all")
@@ -234,8 +222,24 @@ def _ago(text: str) -> datetime:
     return datetime.now(UTC) - min(read_duration(text, "last"), timedelta(days=36_500))
 
 
-def _show(found: Any, as_json: bool) -> None:
-    lists.show(found, _print, as_json=as_json, empty="there are no such runs here")
+def _list(
+    of: Wanted,
+    tenant: str | None,
+    after: str | None,
+    limit: int,
+    database_url: str | None,
+    *,
+    as_json: bool,
+    order: Order = "newest",
+    empty: str = "there are no such runs here",
+) -> None:
+    """List runs of all users."""
+    with opened(database_url) as drsai:
+        every = drsai.all_runs
+        found = lists.read(
+            lambda at, many: every.list(of, tenant=tenant, order=order, after=at, limit=many), after, limit
+        )
+    lists.show(found, _print, as_json=as_json, empty=empty)
 
 
 def _print(console: Console, item: RunView | AnyRun | Steered) -> None:
