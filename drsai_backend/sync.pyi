@@ -2,12 +2,11 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, TypeVar, Unpack
+from typing import Literal, Self, TypeVar, Unpack
 
 from autogen_agentchat.base import TaskResult
 from autogen_agentchat.messages import BaseAgentEvent, BaseChatMessage
 from autogen_core.tools import ToolResult
-from sqlalchemy.orm import Session
 
 from drsai_backend.access.principal import Principal
 from drsai_backend.access.switchboard import SwitchKind
@@ -25,7 +24,6 @@ from drsai_backend.features.config.base import ConfigInfo
 from drsai_backend.features.limits.base import LimitInfo
 from drsai_backend.features.registered_tools.calls import ToolInfo, ToolStatistics
 from drsai_backend.features.rules.base import Kind
-from drsai_backend.features.rules.rows import RuleRows
 from drsai_backend.features.stored_definitions.calls import AgentInfo
 from drsai_backend.features.switches.base import SwitchInfo
 from drsai_backend.features.usage.base import Counted, GroupBy, UsageSum
@@ -520,12 +518,6 @@ class SyncUsage:
 class SyncBudgets:
     """`DrSai.budgets` for threads."""
 
-    stored: ClassVar[RuleRows[Any]]
-    noun: ClassVar[str]
-    most: ClassVar[int]
-    kinds: ClassVar[Sequence[Kind]]
-
-    def keys_deleted(self, session: Session, owner: Owner, key_ids: Sequence[str]) -> None: ...
     def remove(self, kind: Kind, name: str = "", *, tenant: str = DEFAULT_TENANT, actor: Actor = PROGRAM) -> bool:
         """Have the settings hold again; False: nothing was set. Arguments as those of `set`.
 
@@ -571,12 +563,6 @@ class SyncBudgets:
 class SyncLimits:
     """`DrSai.limits` for threads."""
 
-    stored: ClassVar[RuleRows[Any]]
-    noun: ClassVar[str]
-    most: ClassVar[int]
-    kinds: ClassVar[Sequence[Kind]]
-
-    def keys_deleted(self, session: Session, owner: Owner, key_ids: Sequence[str]) -> None: ...
     def remove(self, kind: Kind, name: str = "", *, tenant: str = DEFAULT_TENANT, actor: Actor = PROGRAM) -> bool:
         """Have the settings hold again; False: nothing was set. Arguments as those of `set`.
 

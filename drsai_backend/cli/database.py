@@ -110,10 +110,11 @@ def show_url(database: Database) -> str:
 
 
 @contextmanager
-def threads_of(owner: Owner, database_url: str | None) -> Generator[SyncCaller]:
-    """Give what a user can do in the database, where a thread that is not found is missed in words for who types."""
+def threads_of(owner: Owner, database_url: str | None, noun: str = "threads") -> Generator[SyncCaller]:
+    """Give what a user can do in the database, where a thread that is not found is missed in words for who types.
+    `noun`: whose list shows what there is."""
     with (
         called(*owner, database_url) as caller,
-        missing(f"{whose_name(owner)} has ", elsewhere("threads", owner)),  # "no thread 't'"
+        missing(f"{whose_name(owner)} has ", elsewhere(noun, owner)),  # "no thread 't'"
     ):
         yield caller

@@ -142,10 +142,5 @@ def periods(at: datetime) -> dict[str, str]:
     return {"day": f"{at:%Y-%m-%d}", "month": f"{at:%Y-%m}"}
 
 
-def units(measure: str, most: float) -> int:
-    """Return a budget as it is stored: at least the smallest, where it is not 0, which is no budget."""
-    return max(round(most * UNITS) if measure.startswith("cost") else int(most), int(most > 0))
-
-
 def _name_of(period: str) -> str:
     return "day" if len(period) > len("2026-11") else "month"

@@ -16,7 +16,7 @@ from drsai_backend.datamodel import utcnow
 from drsai_backend.errors import BudgetReached, DrSaiError
 from drsai_backend.features.base import end
 from drsai_backend.features.budgets import rows
-from drsai_backend.features.budgets.base import BESIDE, Budget, BudgetList, Spend, periods, units
+from drsai_backend.features.budgets.base import BESIDE, Budget, BudgetList, Spend, periods
 from drsai_backend.features.budgets.rules import Rules
 from drsai_backend.features.rules.verbs import KEPT
 
@@ -56,7 +56,9 @@ class Budgets(Rules):
     def __init__(self, host: Host) -> None:
         def said() -> dict[str, dict[str, int]]:
             given = {kind: getattr(host.settings, f"budget_{kind}") for kind in self.kinds}
-            return {kind: {name: units(name, most) for name, most in each.items()} for kind, each in given.items()}
+            return {
+                kind: {name: self._units(name, most) for name, most in each.items()} for kind, each in given.items()
+            }
 
         super().__init__(host, said)
         self._rates: dict[object, float] = {}

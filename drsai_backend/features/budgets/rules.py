@@ -9,7 +9,7 @@ from drsai_backend.datamodel import utcnow
 from drsai_backend.datamodel.audit import PROGRAM, Actor
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.features.budgets import rows
-from drsai_backend.features.budgets.base import MOST, BudgetInfo, units
+from drsai_backend.features.budgets.base import MOST, UNITS, BudgetInfo
 from drsai_backend.features.rules.base import KINDS, Kind
 from drsai_backend.features.rules.verbs import RuleVerbs
 
@@ -73,4 +73,5 @@ class Rules(RuleVerbs[BudgetInfo]):
         return made
 
     def _units(self, measure: str, most: float) -> int:
-        return units(measure, most)
+        """Return a budget as it is stored: at least the smallest, where it is not 0, which is no budget."""
+        return max(round(most * UNITS) if measure.startswith("cost") else int(most), int(most > 0))

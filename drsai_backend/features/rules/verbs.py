@@ -36,9 +36,9 @@ _HOUR: Final = 3_600.0
 """Between two looks for rows that say nothing any more."""
 
 
-class RuleVerbs(FollowedExtension, Generic[R]):
+class FollowedRules(FollowedExtension, Generic[R]):
     """What keys, users, tenants and all may have, as this process knows it: by the settings, and as far as it was set
-    in their place, here or elsewhere; and the verbs that are the same, whatever is bounded.
+    in their place, here or elsewhere.
 
     Attributes:
         stored: the rows of what was set.
@@ -111,7 +111,9 @@ class RuleVerbs(FollowedExtension, Generic[R]):
         """Delete rows that say nothing any more."""
         await self.host.database.write(partial(self.stored.forget_revoked, before=utcnow() - KEPT))
 
-    # --- verbs --------------------------------------------------------------------------------------------------------
+
+class RuleVerbs(FollowedRules[R]):
+    """The verbs of rules that are the same, whatever they bound."""
 
     async def remove(self, kind: Kind, name: str = "", *, tenant: str = DEFAULT_TENANT, actor: Actor = PROGRAM) -> bool:
         """Have the settings hold again; False: nothing was set. Arguments as those of `set`.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from drsai_backend.cli import lists
-from drsai_backend.cli.database import elsewhere, missing, opened, owner_of
+from drsai_backend.cli.database import opened, owner_of, threads_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Yes
 from drsai_backend.cli.screen import (
     STATUS_COLOURS,
@@ -93,14 +93,9 @@ def list_runs(
         why = "that searches the runs of all users: say --all-users, and with --user whose alone"
         raise InvalidRequest(why, param="all_users")
     owner = owner_of(tenant or "default", user or "anonymous")
-    whose = whose_name(owner)
-    with (
-        opened(database_url) as drsai,
-        missing(f"{whose} has ", elsewhere("threads", owner)),
-    ):
-        caller = drsai.user(owner.user_id, tenant=owner.tenant)
+    with threads_of(owner, database_url) as caller:
         found = lists.read(lambda at, many: caller.list_runs(thread, after=at, limit=many), after, limit)
-    lists.show(found, _print, as_json=as_json, empty=f"{in_line(whose)} has no runs here")
+    lists.show(found, _print, as_json=as_json, empty=f"{in_line(whose_name(owner))} has no runs here")
 
 
 @app.command()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from drsai_backend.cli.database import called, elsewhere, missing, owner_of
+from drsai_backend.cli.database import owner_of, threads_of
 from drsai_backend.cli.options import AsJson, DatabaseUrl, Tenant, User
 from drsai_backend.cli.screen import (
     STATUS_COLOURS,
@@ -21,7 +19,6 @@ from drsai_backend.cli.screen import (
     print_json,
     tell,
     when,
-    whose_name,
 )
 from drsai_backend.cli.verbs import Verbs
 from drsai_backend.errors import Conflict, NotFound
@@ -52,7 +49,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a run: how it stands, what it has used, why it ended. `drsai runs steps` shows what it did."""
-    with _runs_of(tenant, user, database_url) as caller:
+    with threads_of(owner_of(tenant, user), database_url, "runs") as caller:
         item = _run_of(caller, run)
     if as_json:
         print_json(item)
@@ -88,7 +85,7 @@ def steps(
     as_json: AsJson = False,
 ) -> None:
     """List what a run has done, step by step: thoughts, calls of tools with what they returned, answers."""
-    with _runs_of(tenant, user, database_url) as caller:
+    with threads_of(owner_of(tenant, user), database_url, "runs") as caller:
         run_id, order = _run_of(caller, run_or_thread).run_id, "desc" if newest else "asc"
         found = caller.steps(run_id, order=order, after=after, limit=limit)
     if as_json:
@@ -114,7 +111,7 @@ def cancel(
     as_json: AsJson = False,
 ) -> None:
     """Stop a run, live or queued, or what a thread does or waits for. Finished turns stay."""
-    with _runs_of(tenant, user, database_url) as caller:
+    with threads_of(owner_of(tenant, user), database_url, "runs") as caller:
         is_thread = _is_thread(caller, run)
         done = caller.stop(run) if is_thread else caller.cancel_run(run)
     text = "will stop in a few seconds" if done.status == _UNDER_WAY else "is stopped"
@@ -130,7 +127,7 @@ def pause(
     as_json: AsJson = False,
 ) -> None:
     """Pause a live run at its next turn boundary."""
-    with _runs_of(tenant, user, database_url) as caller:
+    with threads_of(owner_of(tenant, user), database_url, "runs") as caller:
         done = caller.pause(_thread_of(caller, run))
     text = "will pause when the turn in flight is over" if done.status == _UNDER_WAY else "is paused"
     tell(f"{in_line(run)} {text}.", done, as_json=as_json)
@@ -145,7 +142,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Resume a paused run, in a running server or worker."""
-    with _runs_of(tenant, user, database_url) as caller:
+    with threads_of(owner_of(tenant, user), database_url, "runs") as caller:
         done = caller.resume(_thread_of(caller, run))
     tell(f"{in_line(run)} is resumed: a server or a worker continues it within seconds.", done, as_json=as_json)
 
@@ -159,20 +156,9 @@ def retry(
     as_json: AsJson = False,
 ) -> None:
     """Run a run that has failed again, from the turn that failed, in a running server or worker."""
-    with _runs_of(tenant, user, database_url) as caller:
+    with threads_of(owner_of(tenant, user), database_url, "runs") as caller:
         done = caller.retry(_thread_of(caller, run))
     tell(f"{in_line(run)} is run again: a server or a worker continues it within seconds.", done, as_json=as_json)
-
-
-@contextmanager
-def _runs_of(tenant: str, user_id: str, database_url: str | None) -> Generator[SyncCaller]:
-    """Give what a user can do in the database, where a run that is not found is missed in words for who types."""
-    owner = owner_of(tenant, user_id)
-    with (
-        called(tenant, user_id, database_url) as caller,
-        missing(f"{whose_name(owner)} has ", elsewhere("runs", owner)),
-    ):
-        yield caller
 
 
 def _is_thread(caller: SyncCaller, name: str) -> bool:
