@@ -88,6 +88,12 @@ export async function data<T>(asked: Promise<{ data?: T }>): Promise<T> {
   return (await asked).data as T;
 }
 
+/** What has a value, of what a request may say: the rest is left out of it. */
+export function filled<T extends object>(given: T) {
+  const values = Object.entries(given).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return Object.fromEntries(values) as { [Name in keyof T]?: Exclude<T[Name], "" | null | undefined> };
+}
+
 /** Post a JSON body to a path that is put together, or takes headers of its own; returns the answer's. */
 export async function post<T>(path: string, body: unknown, headers: Record<string, string> = {}): Promise<T> {
   const init = { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json", ...headers } };

@@ -19,7 +19,7 @@ export function numberOf(text: string): number {
 interface FormProps {
   children?: ComponentChildren;
   onSubmit: (given: Given) => Promise<unknown>;
-  submit?: string;
+  submit?: string | undefined;
   kind?: "plain" | "primary" | "danger";
   disabled?: boolean;
 }
@@ -104,6 +104,19 @@ export function DialogButton({ children, title, text = title, of, kind = of === 
         </Dialog>
       )}
     </>
+  );
+}
+
+/** A button that opens a form in a dialog, which closes once what was filled in is taken. `danger`: it takes something away. */
+export function FormButton({ children, onSubmit, submit, danger = false, ...button }: Omit<DialogButtonProps, "children"> & Pick<FormProps, "children" | "onSubmit" | "submit"> & { danger?: boolean }) {
+  return (
+    <DialogButton {...button}>
+      {(close) => (
+        <Form submit={submit} kind={danger ? "danger" : "primary"} onSubmit={(given) => onSubmit(given).then(close)}>
+          {children}
+        </Form>
+      )}
+    </DialogButton>
   );
 }
 

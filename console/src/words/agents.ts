@@ -1,7 +1,6 @@
 import type { Words } from ".";
 
 export const agents = {
-  "agents.kind": ["Kind", "类型"],
   "agents.description": ["Description", "描述"],
   "agents.for": ["For", "适用范围"],
   "agents.forAny": ["For me, my tenant and all", "个人、租户与所有人"],
@@ -103,7 +102,6 @@ export const agents = {
   "tools.failures": ["Failures", "失败次数"],
   "tools.half": ["Half within", "半数耗时不超过"],
   "tools.most": ["95 % within", "95 % 耗时不超过"],
-  "tools.since": ["Since", "起始时间"],
   "tools.config": ["Config", "配置"],
   "tools.secrets": ["Credentials", "凭据"],
   "tools.secretsHint": ["The config names them as {secret:NAME}. They are stored encrypted and never shown again.", "配置以 {secret:NAME} 引用凭据。凭据加密存储，不再显示。"],

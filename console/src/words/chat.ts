@@ -19,7 +19,6 @@ export const chat = {
   "chat.aside": ["Said aside, no part of the answer", "旁白，不属于回答"],
   "chat.calling": ["running", "执行中"],
   "chat.failed": ["failed", "失败"],
-  "chat.done": ["done", "完成"],
   "chat.works": ["{who} is working", "{who} 正在处理"],
   "chat.finished": ["The answer is complete.", "回答已完成。"],
   "chat.again": ["The worker was lost; attempt {n} continues here.", "工作进程丢失，第 {n} 次尝试在此继续。"],

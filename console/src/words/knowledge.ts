@@ -7,7 +7,6 @@ export const knowledge = {
   "kn.none": ["No stores yet", "还没有知识库"],
   "kn.noneHow": ["A store has files that are searched together, by you and by agents that name it.", "知识库中的文件可一起检索，供您和引用它的智能体使用。"],
   "kn.unnamed": ["Without a name", "未命名"],
-  "kn.description": ["Description", "说明"],
   "kn.days": ["Expires after days without use (empty: never)", "闲置多少天后过期（留空：永不）"],
   "kn.chunks": ["Chunks", "片段"],
   "kn.size": ["Size", "大小"],

@@ -2,7 +2,6 @@ import type { Words } from ".";
 
 export const runs = {
   "runs.list": ["All runs", "全部运行"],
-  "runs.errors": ["Errors", "错误"],
   "runs.any": ["Any", "不限"],
   "runs.by.thread": ["Thread", "会话"],
   "runs.by.error_code": ["Error code", "错误代码"],

@@ -1,6 +1,6 @@
 /** Stored definitions, as the pages read and name them. */
 import { stringify } from "yaml";
-import { api, data, type Definition } from "../../api";
+import { api, data, filled, type Definition } from "../../api";
 import { chosen, to } from "../../route";
 import { may } from "../../session";
 import type { Data } from "../../ui/editor/places";
@@ -46,6 +46,5 @@ export function kindOf(part: Data, section: "agents" | "teams"): string {
 }
 
 export function agent(name: string, visibility: Visibility | null, version?: number): Promise<Definition> {
-  const wanted = { ...(visibility ? { visibility } : {}), ...(version ? { version } : {}) };
-  return data(api.GET("/v1/agents/{name}", { params: { path: { name }, query: wanted } }));
+  return data(api.GET("/v1/agents/{name}", { params: { path: { name }, query: filled({ visibility, version }) } }));
 }

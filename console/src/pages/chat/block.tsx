@@ -10,7 +10,7 @@ import { citationsOf, type Block, type Part } from "./blocks";
 import { Editor } from "./composer";
 import { FileChips, Pictures, saveFile } from "./files";
 import { fork, madeOf, sayAgain, type Made } from "./send";
-import { Siblings } from "./siblings";
+import { Siblings } from "./branches";
 import type { ThreadStore } from "./store";
 
 const MOST = 100;
@@ -64,7 +64,7 @@ function Value({ label, text }: { label: string; text: string }) {
 }
 
 export function Call({ name, text, result, failed }: { name: string; text: string; result: string | null; failed: boolean }) {
-  const state = result === null ? "chat.calling" : failed ? "chat.failed" : "chat.done";
+  const state = result === null ? "chat.calling" : failed ? "chat.failed" : "runs.outcome.done";
   return (
     <details class="tool">
       <summary>

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { api, data, type Asked } from "../../api";
 import { go, search, to } from "../../route";
 import { may, me } from "../../session";
-import { Button, ConfirmButton, Loading, PageHead, Problem, Status } from "../../ui";
+import { Button, ConfirmButton, DialogButton, Loading, PageHead, Problem, Status } from "../../ui";
 import { t } from "../../words";
 import { useTeams } from "../agents/offers";
 import { Question } from "../approvals/question";
@@ -15,7 +15,6 @@ import { say, steer } from "./send";
 import { ThreadStore } from "./store";
 
 function Head({ store }: { store: ThreadStore }) {
-  const [tree, setTree] = useState(false);
   const thread = store.thread.value;
   const remove = async () => {
     await data(api.DELETE("/v1/threads/{thread_id}", { params: { path: { thread_id: store.id } } }));
@@ -26,11 +25,10 @@ function Head({ store }: { store: ThreadStore }) {
       {thread?.run_id && <Status status={thread.status} />}
       {!!thread?.queued && <span class="badge">{t("chat.queued", { n: thread.queued })}</span>}
       {thread?.run_id && <a href={to(["runs", thread.run_id])}>{t("is.run")}</a>}
-      {thread && thread.branch !== null && thread.branch !== undefined && <Button onClick={() => setTree(true)}>{t("runs.tab.branches")}</Button>}
+      {thread && thread.branch !== null && thread.branch !== undefined && <DialogButton title={t("runs.tab.branches")}>{(close) => <Branches store={store} onClose={close} />}</DialogButton>}
       {may("threads:delete") && !store.owner && (
         <ConfirmButton title={t("do.delete")} text={t("chat.deleteSure")} onYes={remove} />
       )}
-      {tree && <Branches store={store} onClose={() => setTree(false)} />}
     </PageHead>
   );
 }

@@ -1,9 +1,9 @@
 /** One thread as the page knows it: its messages, what is being said, and what it waits for. */
 import { batch, computed, signal } from "@preact/signals";
-import { api, data, follow, text, type Branch, type Message, type Page, type Scope, type ServerEvent, type Thread } from "../../api";
+import { api, data, filled, follow, text, type Branch, type Message, type Page, type Scope, type ServerEvent, type Thread } from "../../api";
 import { may } from "../../session";
 import { BLANK, pathOf, type Written } from "./send";
-import { branchesOf, messagesOf, partingsOf } from "./siblings";
+import { branchesOf, messagesOf, partingsOf } from "./branches";
 
 /** Something that is said or done at this moment, and not stored yet. */
 export interface Draft {
@@ -82,7 +82,7 @@ export class ThreadStore {
 
   /** What names the thread in requests. */
   get named() {
-    return { path: { thread_id: this.id }, query: this.owner ? { owner: this.owner } : {} };
+    return { path: { thread_id: this.id }, query: filled({ owner: this.owner }) };
   }
 
   /** Whether one may change the thread, by one's own scopes and its owner's word. */

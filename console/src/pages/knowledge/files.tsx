@@ -1,12 +1,12 @@
-/** The files of a store, as they are uploaded and read. */
-import { useRef, useState } from "preact/hooks";
-import { api, data, upload, type Listed } from "../../api";
-import { chosen, to } from "../../route";
+/** The files of a store, as they are uploaded and read; and the text that was read of one, with the passage that was found in it. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { api, data, filled, upload, type Listed } from "../../api";
+import { chosen, query, to } from "../../route";
 import { may } from "../../session";
-import { acts, Button, bytes, ConfirmButton, eachOf, messageOf, optionsOf, paged, SearchSelect, Table, tell, tellError, Time, useListing, type After, type Column } from "../../ui";
+import { acts, Area, Button, bytes, ConfirmButton, count, eachOf, Empty, FormButton, jsonOf, messageOf, optionsOf, PageHead, paged, SearchSelect, Show, Table, tell, tellError, Time, useListing, useLoaded, type After, type Column, type Given } from "../../ui";
 import { t } from "../../words";
 
-export type StoreFile = Listed<"/v1/vector_stores/{vector_store_id}/files">;
+type StoreFile = Listed<"/v1/vector_stores/{vector_store_id}/files">;
 const STATUSES = ["in_progress", "completed", "failed", "cancelled"] as const;
 /** How many files are uploaded at once. */
 const AT_ONCE = 3;
@@ -16,7 +16,7 @@ export const attributesOf = (file: { attributes: StoreFile["attributes"] }) =>
     .map(([name, value]) => `${name} = ${value}`)
     .join(", ");
 
-export function FileStatus({ file }: { file: StoreFile }) {
+function FileStatus({ file }: { file: StoreFile }) {
   const { done, total } = file.chunks;
   const waits = file.status === "in_progress" && total === 0;
   const kind = { in_progress: waits ? "" : "running", completed: "completed", failed: "bad", cancelled: "" }[file.status];
@@ -63,7 +63,7 @@ export function Files({ store, mine, onChange }: { store: string; mine: boolean;
   const [over, setOver] = useState(false);
   const status = chosen("status", STATUSES);
   const page = (after: After) =>
-    data(api.GET("/v1/vector_stores/{vector_store_id}/files", { params: { path: { vector_store_id: store }, query: { ...paged(after), ...(status ? { filter: status } : {}) } } }));
+    data(api.GET("/v1/vector_stores/{vector_store_id}/files", { params: { path: { vector_store_id: store }, query: { ...paged(after), ...filled({ filter: status }) } } }));
   const listing = useListing<StoreFile>(page, [store, status], 3);
   const changed = () => (listing.reload(), onChange());
   const { state, add } = useUpload(store, changed);
@@ -105,4 +105,86 @@ export function Files({ store, mine, onChange }: { store: string; mine: boolean;
       <Table label={t("is.files")} columns={columns} listing={listing} href={(row) => to(["knowledge", store, "files", row.id])} empty={t("kn.noFiles")} />
     </section>
   );
+}
+
+/** A value as it was typed: a number, true or false, or a text, which quotes make of the others, too. */
+export function valueOf(text: string): string | number | boolean {
+  const value = jsonOf(text);
+  return typeof value === "string" || typeof value === "number" || typeof value === "boolean" ? value : text;
+}
+
+const written = (value: unknown) => (typeof value === "string" && (valueOf(value.trim()) !== value || value.includes("\n")) ? JSON.stringify(value) : String(value));
+
+/** A line as it is filled in, as a name and its value. */
+function attributeOf(line: string) {
+  const [name = "", ...value] = line.split("=");
+  if (!value.length) throw new Error(`${line.trim()}: ${t("kn.attributesHow")}`);
+  return [name.trim(), valueOf(value.join("=").trim())] as const;
+}
+
+function AttributesButton({ file, onDone }: { file: StoreFile; onDone: (file: StoreFile) => void }) {
+  const first = Object.entries(file.attributes).map(([name, value]) => `${name} = ${written(value)}`);
+  const submit = async ({ text = "" }: Given) => {
+    const attributes = Object.fromEntries(text.split("\n").filter((line) => line.trim()).map(attributeOf));
+    const params = { path: { vector_store_id: file.vector_store_id, file_id: file.id } };
+    onDone(await data(api.POST("/v1/vector_stores/{vector_store_id}/files/{file_id}", { params, body: { attributes } as never })));
+  };
+  return (
+    <FormButton title={t("kn.changeAttributes")} onSubmit={submit}>
+      <Area label={t("kn.attributesHow")} name="text" value={first.join("\n")} rows={6} />
+    </FormButton>
+  );
+}
+
+function Parts({ parts, place }: { parts: readonly { text: string; place?: number }[]; place: string | null }) {
+  const mark = useRef<HTMLLIElement>(null);
+  useEffect(() => mark.current?.scrollIntoView({ block: "center" }), [place]);
+  if (parts.length === 0) return <Empty title={t("kn.noText")} />;
+  return (
+    <ol class="parts">
+      {parts.map((part, n) => {
+        const found = String(part.place) === place;
+        return (
+          <li key={n} ref={found ? mark : null} class={found ? "part found" : "part"}>
+            <span class="quiet">{found ? t("kn.passage") : t("kn.part", { n: n + 1 })}</span>
+            <div class="text">{part.text}</div>
+          </li>
+        );
+      })}
+    </ol>
+  );
+}
+
+function Shown({ file, onChanged }: { file: StoreFile; onChanged: (file: StoreFile) => void }) {
+  const params = { path: { vector_store_id: file.vector_store_id, file_id: file.id } };
+  const content = useLoaded(() => data(api.GET("/v1/vector_stores/{vector_store_id}/files/{file_id}/content", { params })), [file.id, file.status]);
+  const attributes = attributesOf(file);
+  return (
+    <div class="page">
+      <PageHead title={file.filename}>
+        <div class="actions">
+          <a href={to(["knowledge", file.vector_store_id])}>{t("kn.store")}</a>
+          {may("knowledge:write") && <AttributesButton file={file} onDone={onChanged} />}
+        </div>
+      </PageHead>
+      <p class="actions">
+        <FileStatus file={file} />
+        <span class="quiet text">
+          {t("kn.chunks")}: {count(file.chunks.total)} · {bytes(file.usage_bytes)} · <Time at={file.created_at} /> {attributes && `· ${attributes}`}
+        </span>
+      </p>
+      {file.notes.length > 0 && (
+        <p class="text">
+          <strong>{t("kn.notes")}:</strong> {file.notes.join(" · ")}
+        </p>
+      )}
+      <Show of={content}>{({ data: parts }) => <Parts parts={parts} place={query.value.get("place")} />}</Show>
+    </div>
+  );
+}
+
+export function FileText({ store, file }: { store: string; file: string }) {
+  const params = { path: { vector_store_id: store, file_id: file } };
+  const info = useLoaded(() => data(api.GET("/v1/vector_stores/{vector_store_id}/files/{file_id}", { params })), [store, file], 3);
+  return <Show of={info}>{(shown) => <Shown file={shown} onChanged={info.set} />}</Show>;
 }

@@ -2,17 +2,11 @@
 import { useState } from "preact/hooks";
 import { api, data } from "../../api";
 import { asked, to } from "../../route";
-import { Empty, Field, jsonOf, SearchForm, Show, useLoaded } from "../../ui";
+import { Empty, Field, SearchForm, Show, useLoaded } from "../../ui";
 import { t } from "../../words";
-import { attributesOf } from "./files";
+import { attributesOf, valueOf } from "./files";
 
 const OPERATORS = { "=": "eq", "!=": "ne", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte" } as const;
-
-/** A value as it was typed: a number, true or false, or a text, which quotes make of the others, too. */
-export function valueOf(text: string): string | number | boolean {
-  const value = jsonOf(text);
-  return typeof value === "string" || typeof value === "number" || typeof value === "boolean" ? value : text;
-}
 
 /** `year >= 2026, team = sales` as filters of a search. Throws where a part is no comparison. */
 function filtersOf(text: string): { filters?: Record<string, unknown> } {

@@ -1,8 +1,8 @@
 /** What keys, users and threads may have in a minute and at once (limits), and spend in a day and a month (budgets); and
  * what nobody may use (switches). */
 import { useState } from "preact/hooks";
-import { api, data, type Listed, type Page } from "../../api";
-import { acts, Area, ConfirmButton, count, DialogButton, Field, Form, numberOf, optionsOf, paged, Select, Table, Time, useListing, type After, type Column, type Given } from "../../ui";
+import { api, data, filled, type Listed, type Page } from "../../api";
+import { acts, Area, ConfirmButton, count, Field, FormButton, numberOf, optionsOf, paged, Select, Table, Time, useListing, type After, type Column, type Given } from "../../ui";
 import { t } from "../../words";
 
 type Rule = Listed<"/v1/limits"> | Listed<"/v1/budgets">;
@@ -38,23 +38,32 @@ function Used({ most, used }: { most: number | null | undefined; used: number | 
   );
 }
 
-function RuleForm({ bound, rule, onDone }: { bound: Bound; rule: Rule | undefined; onDone: () => void }) {
-  const [kind, setKind] = useState((rule?.kind as Whom | undefined) ?? "user");
+function WhomFields({ of }: { of: readonly Whom[] }) {
+  const [kind, setKind] = useState<Whom>("user");
+  return (
+    <>
+      <Select label={t("ops.whom")} name="kind" value={kind} options={optionsOf(of, (each) => t(`is.${each}`))} onValue={setKind} />
+      <Field label={t(`ops.whom.${kind}How`)} name="name" required autofocus />
+    </>
+  );
+}
+
+/** The button and form to set a rule, or to change one. */
+function RuleButton({ bound, rule, title, onDone }: { bound: Bound; rule?: Rule; title: string; onDone: () => void }) {
   const measures: readonly Measure[] = MEASURES[bound.name];
-  const submit = async ({ name = rule?.name, ...given }: Given) => {
+  const submit = async ({ kind = rule?.kind ?? "", name = rule?.name, ...given }: Given) => {
     const amounts = measures.filter((each) => given[each]).map((each) => [each, numberOf(given[each] ?? "")] as const);
     await bound.put({ [kind]: name, ...Object.fromEntries(amounts) });
     onDone();
   };
   return (
-    <Form onSubmit={submit}>
-      {!rule && <Select label={t("ops.whom")} value={kind} options={optionsOf(bound.whom, (each) => t(`is.${each}`))} onValue={setKind} />}
-      {rule ? <p class="text">{rule.name}</p> : <Field label={t(`ops.whom.${kind}How`)} name="name" required autofocus />}
+    <FormButton {...(rule ? { of: rule.name, text: t("do.edit") } : {})} title={title} onSubmit={submit}>
+      {rule ? <p class="text">{rule.name}</p> : <WhomFields of={bound.whom} />}
       <p class="quiet">{t("ops.boundHow")}</p>
       {measures.map((each) => (
         <Field key={each} label={t(`ops.of.${each}`)} name={each} value={String((rule as Amounts | undefined)?.[each] ?? "")} />
       ))}
-    </Form>
+    </FormButton>
   );
 }
 
@@ -62,7 +71,6 @@ function Rules({ bound }: { bound: Bound }) {
   const listing = useListing<Rule>(bound.list, [bound], 30);
   const title = t(bound.name === "limits" ? "ops.limits" : "ops.budgets");
   const one = t(bound.name === "limits" ? "ops.limit" : "ops.budget");
-  const form = (rule?: Rule) => (close: () => void) => <RuleForm bound={bound} rule={rule} onDone={() => (close(), listing.reload())} />;
   const remove = async (rule: Rule) => {
     await bound.remove({ [`of_${rule.kind}`]: rule.name });
     listing.reload();
@@ -71,7 +79,7 @@ function Rules({ bound }: { bound: Bound }) {
   const change = (rule: Rule) =>
     rule.kind !== "tenant" && (
       <>
-        <DialogButton of={rule.name} title={one} text={t("do.edit")}>{form(rule)}</DialogButton>
+        <RuleButton bound={bound} rule={rule} title={one} onDone={listing.reload} />
         <ConfirmButton of={rule.name} title={t("ops.remove")} on="×" text={t("ops.removeText", { name: rule.name })} onYes={() => remove(rule)} />
       </>
     );
@@ -87,7 +95,7 @@ function Rules({ bound }: { bound: Bound }) {
     <section class="half" aria-label={title}>
       <div class="page-head">
         <h2>{title}</h2>
-        <DialogButton title={one}>{form()}</DialogButton>
+        <RuleButton bound={bound} title={one} onDone={listing.reload} />
       </div>
       <Table label={title} columns={columns} listing={listing} empty={t("ops.noBounds")} />
     </section>
@@ -107,25 +115,23 @@ type Switch = Listed<"/v1/switches">;
 const KINDS = ["team", "model", "tool", "tenant"] as const;
 type Kind = (typeof KINDS)[number];
 
-function OffForm({ onDone }: { onDone: () => void }) {
+function WhatFields() {
   const [kind, setKind] = useState<Kind>("team");
-  const submit = async ({ name, message = "", until }: Given) => {
-    const body = { kind, message, ...(name ? { name } : {}), ...(until ? { until: Math.round(Date.parse(until) / 1000) } : {}) };
-    await data(api.PUT("/v1/switches", { body }));
-    onDone();
-  };
   return (
-    <Form onSubmit={submit} submit={t("ops.off.do")} kind="danger">
-      <Select label={t("is.kind")} value={kind} options={optionsOf(KINDS, (each) => t(`is.${each}`))} onValue={setKind} />
+    <>
+      <Select label={t("is.kind")} name="kind" value={kind} options={optionsOf(KINDS, (each) => t(`is.${each}`))} onValue={setKind} />
       {kind === "tenant" ? <p class="quiet">{t("ops.tenantOff")}</p> : <Field label={t("is.name")} name="name" required autofocus />}
-      <Area label={t("ops.message")} name="message" rows={2} required />
-      <Field label={t("ops.until")} name="until" type="datetime-local" />
-    </Form>
+    </>
   );
 }
 
 export function Switches() {
   const listing = useListing<Switch>((after) => data(api.GET("/v1/switches", { params: { query: paged(after) } })), [], 10);
+  const off = async ({ kind, name, message = "", until }: Given) => {
+    const body = { kind: kind as Kind, message, ...filled({ name, until: until && Math.round(Date.parse(until) / 1000) }) };
+    await data(api.PUT("/v1/switches", { body }));
+    listing.reload();
+  };
   const on = async (row: Switch) => {
     const query = { kind: row.kind as Kind, ...(row.kind === "tenant" ? {} : { name: row.name }) };
     await data(api.DELETE("/v1/switches", { params: { query } }));
@@ -141,9 +147,11 @@ export function Switches() {
   return (
     <>
       <div class="actions">
-        <DialogButton kind="primary" title={t("ops.off.do")}>
-          {(close) => <OffForm onDone={() => (close(), listing.reload())} />}
-        </DialogButton>
+        <FormButton kind="primary" title={t("ops.off.do")} submit={t("ops.off.do")} danger onSubmit={off}>
+          <WhatFields />
+          <Area label={t("ops.message")} name="message" rows={2} required />
+          <Field label={t("ops.until")} name="until" type="datetime-local" />
+        </FormButton>
         <span class="quiet">{t("ops.switchHow")}</span>
       </div>
       <Table label={t("ops.switches")} columns={columns} listing={listing} empty={t("ops.allOn")} />

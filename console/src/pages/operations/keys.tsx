@@ -1,6 +1,6 @@
 /** The users of the tenant, and their API keys. A key is shown once, when it is made. */
 import { useState } from "preact/hooks";
-import { api, data, type Listed } from "../../api";
+import { api, data, filled, type Listed } from "../../api";
 import { asked, to } from "../../route";
 import { me } from "../../session";
 import { acts, ConfirmButton, CopyButton, count, DialogButton, Field, Form, numberOf, optionsOf, paged, SearchField, Select, Table, tell, Time, useListing, type Column, type Given } from "../../ui";
@@ -12,7 +12,7 @@ const ROLES = ["viewer", "user", "operator", "admin", ""] as const;
 function KeyForm({ onMade }: { onMade: (key: string) => void }) {
   const submit = async ({ user = "", name, role, scopes, days }: Given) => {
     const all = `${role} ${scopes}`.split(/[\s,]+/).filter(Boolean) as never[];
-    const body = { user, scopes: all, ...(name ? { name } : {}), ...(days ? { expires_in_days: numberOf(days) } : {}) };
+    const body = { user, scopes: all, ...filled({ name, expires_in_days: days && numberOf(days) }) };
     onMade((await data(api.POST("/v1/keys", { body }))).key ?? "");
   };
   return (
@@ -44,7 +44,7 @@ function NewKey() {
 
 export function Keys() {
   const user = asked("user");
-  const listing = useListing<Key>((after) => data(api.GET("/v1/keys", { params: { query: { ...paged(after), ...(user ? { user } : {}) } } })), [user]);
+  const listing = useListing<Key>((after) => data(api.GET("/v1/keys", { params: { query: { ...paged(after), ...filled({ user }) } } })), [user]);
   const revoke = async (key: Key) => {
     await data(api.DELETE("/v1/keys/{key_id}", { params: { path: { key_id: key.id } } }));
     listing.reload();

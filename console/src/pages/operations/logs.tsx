@@ -1,5 +1,5 @@
 /** Two logs: what was done in the tenant, by whom; and what was, or is to be, sent to one's webhooks. */
-import { api, data, type Listed } from "../../api";
+import { api, data, filled, type Listed } from "../../api";
 import { asked, chosen, to } from "../../route";
 import { may } from "../../session";
 import { acts, Button, DialogButton, Json, optionsOf, paged, SearchField, SearchSelect, Table, Time, useListing, type Column } from "../../ui";
@@ -15,13 +15,7 @@ const secondsOf = (day: string) => Math.round(Date.parse(`${day}T00:00:00`) / 10
 export function Audit() {
   const [user, thread, from, to] = [asked("user"), asked("thread"), asked("from"), asked("to")];
   const kind = chosen("kind", KINDS);
-  const filters = {
-    ...(user ? { user } : {}),
-    ...(thread ? { thread_id: thread } : {}),
-    ...(kind ? { action: kind } : {}),
-    ...(from ? { since: secondsOf(from) } : {}),
-    ...(to ? { until: secondsOf(to) + DAY } : {}),
-  };
+  const filters = filled({ user, thread_id: thread, action: kind, since: from && secondsOf(from), until: to && secondsOf(to) + DAY });
   const listing = useListing<Entry>((after) => data(api.GET("/v1/audit", { params: { query: { ...filters, ...paged(after) } } })), [user, thread, kind, from, to], 15);
   const columns: Column<Entry>[] = [
     { head: t("ops.action"), cell: (row) => <code>{row.action}</code>, width: "12rem" },

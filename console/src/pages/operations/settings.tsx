@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { api, data, type Got, type Listed } from "../../api";
 import { asked, search } from "../../route";
-import { allOf, Area, ConfirmButton, DialogButton, Empty, Facts, Field, Form, jsonOf, optionsOf, paged, Rest, Select, Show, Time, useListing, useLoaded, type Given } from "../../ui";
+import { allOf, Area, ConfirmButton, Empty, Facts, Field, FormButton, jsonOf, optionsOf, paged, Rest, Select, Show, Time, useListing, useLoaded, type Given } from "../../ui";
 import { t } from "../../words";
 
 type Config = Got<"/v1/config/{environment}">;
@@ -15,14 +15,14 @@ async function put({ environment, version }: Config, name: string, value: unknow
   await data(api.PATCH("/v1/config/{environment}", { params: { path: { environment } }, body: { values: { [name]: value }, version } }));
 }
 
-function SettingForm({ config, name: first, onDone }: { config: Config; name: string; onDone: () => void }) {
-  const [name, setName] = useState(first || (config.settable[0] ?? ""));
+function SettingFields({ config, first }: { config: Config; first: string | undefined }) {
+  const [name, setName] = useState(first ?? config.settable[0] ?? "");
   return (
-    <Form onSubmit={({ text = "" }) => put(config, name, jsonOf(text)).then(onDone)}>
-      <Select label={t("ops.setting")} value={name} options={optionsOf(config.settable)} onValue={setName} />
+    <>
+      <Select label={t("ops.setting")} name="name" value={name} options={optionsOf(config.settable)} onValue={setName} />
       <Area label={t("ops.value")} name="text" value={first ? shown(config.values[first]) : ""} required />
       <p class="quiet">{t("ops.valueHow", { variable: `DRSAI_${name.toUpperCase()}` })}</p>
-    </Form>
+    </>
   );
 }
 
@@ -74,13 +74,13 @@ function History({ config, onDone }: { config: Config; onDone: () => void }) {
   );
 }
 
-/** Opens the form for a setting, or for one that is still to be chosen. */
-function Change({ config, name, onDone }: { config: Config; name?: string; onDone: () => void }) {
-  const button = name === undefined ? ({ kind: "primary" } as const) : { of: name, text: t("do.edit") };
+/** The button and form to change a setting, or one that is still to be chosen. */
+function Change({ config, name: first, onDone }: { config: Config; name?: string; onDone: () => void }) {
+  const submit = ({ name = "", text = "" }: Given) => put(config, name, jsonOf(text)).then(onDone);
   return (
-    <DialogButton {...button} title={t("ops.set")}>
-      {(close) => <SettingForm config={config} name={name ?? ""} onDone={() => (close(), onDone())} />}
-    </DialogButton>
+    <FormButton {...(first ? { of: first, text: t("do.edit") } : { kind: "primary" })} title={t("ops.set")} onSubmit={submit}>
+      <SettingFields config={config} first={first} />
+    </FormButton>
   );
 }
 
@@ -109,18 +109,13 @@ export function Settings() {
   const config = useLoaded(() => data(api.GET("/v1/config/{environment}", { params: { path: { environment } } })), [environment]);
   const names = new Set(["default", environment, ...(known.value ?? []).map((each) => each.environment)]);
   const changed = () => (config.reload(), known.reload());
-  const open = (close: () => void) => async (given: Given) => (search(given), close());
   return (
     <div class="scroll">
       <div class="filters">
         <Select label={t("ops.environment")} value={environment} options={optionsOf([...names])} onValue={(value) => search({ environment: value })} />
-        <DialogButton title={t("ops.otherEnvironment")}>
-          {(close) => (
-            <Form submit={t("do.open")} onSubmit={open(close)}>
-              <Field label={t("ops.environment")} name="environment" required autofocus />
-            </Form>
-          )}
-        </DialogButton>
+        <FormButton title={t("ops.otherEnvironment")} submit={t("do.open")} onSubmit={async (given) => search(given)}>
+          <Field label={t("ops.environment")} name="environment" required autofocus />
+        </FormButton>
         {config.value && <Change config={config.value} onDone={changed} />}
         <span class="quiet">{t("ops.settingsHow")}</span>
       </div>

@@ -3,7 +3,7 @@ import type { Branch, Message, Run } from "../../api";
 import { asked, search } from "../../route";
 import { Empty, Select, Show, useLoaded } from "../../ui";
 import { t } from "../../words";
-import { branchesOf, lineOf, messagesOf } from "../chat/siblings";
+import { branchesOf, lineOf, messagesOf } from "../chat/branches";
 import { threadOf } from "./past";
 
 /** The last message that two branches share. */

@@ -37,7 +37,7 @@ export function Errors() {
       <div class="filters">
         <Select label={t("runs.span")} value={hours} options={optionsOf(SPANS, (each) => t(`runs.span.${each}`))} onValue={(chosen) => search({ hours: chosen })} />
       </div>
-      <Failures label={t("runs.errors")} hours={hours} />
+      <Failures label={t("runs.kinds.error")} hours={hours} />
     </>
   );
 }

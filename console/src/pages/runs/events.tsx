@@ -4,7 +4,7 @@ import type { Message, Run } from "../../api";
 import { asked } from "../../route";
 import { allOf, Button, CopyButton, count, Json, optionsOf, SearchField, SearchSelect, Show, useLoaded, type After } from "../../ui";
 import { t } from "../../words";
-import { messagesOf } from "../chat/siblings";
+import { messagesOf } from "../chat/branches";
 import { Inspector } from "./inspector";
 import type { Heard, Log } from "./log";
 import { branchOf, threadOf } from "./past";

@@ -1,6 +1,6 @@
 /** A run's place in its thread: its turns, its branch, its messages. */
-import { ApiError, api, data, type Run, type Turn } from "../../api";
-import { branchesOf } from "../chat/siblings";
+import { ApiError, api, data, filled, type Run, type Turn } from "../../api";
+import { branchesOf } from "../chat/branches";
 
 const PAGE = 100;
 
@@ -38,7 +38,7 @@ export async function pastOf(run: Run): Promise<Past> {
   let after = Math.max(0, (calls?.data[0]?.turn ?? 0) - 3);
   const past: { turns: Turn[]; before: number } = { turns: [], before: 0 };
   for (;;) {
-    const page = await data(api.GET("/v1/threads/{thread_id}/turns", { params: { path, query: { after, limit: PAGE, ...(branch === null ? {} : { branch }) } } }));
+    const page = await data(api.GET("/v1/threads/{thread_id}/turns", { params: { path, query: { after, limit: PAGE, ...filled({ branch }) } } }));
     for (const turn of page.data) {
       if (turn.run_id === run.run_id) past.turns.push(turn);
       else if (past.turns.length) return past;

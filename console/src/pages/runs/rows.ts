@@ -1,5 +1,5 @@
 /** Runs as the list shows them: one's own, or, for operators, those of all users of the tenant. */
-import { api, data, post, type AnyRun, type Page, type Posted, type Run, type Status } from "../../api";
+import { api, data, filled, post, type AnyRun, type Page, type Posted, type Run, type Status } from "../../api";
 import type { paths } from "../../api/schema";
 import { may } from "../../session";
 import { eachOf, messageOf, paged, type After } from "../../ui";
@@ -49,7 +49,7 @@ export async function pageOf(filters: Filters, after: After): Promise<Page<Row>>
   const place = paged(after);
   const found: Page<Run | AnyRun> = may("runs:admin")
     ? await data(api.GET("/v1/admin/runs", { params: { query: { ...wanted(filters), ...place } } }))
-    : await data(api.GET("/v1/runs", { params: { query: { ...place, ...(filters.status ? { status: filters.status as Status } : {}) } } }));
+    : await data(api.GET("/v1/runs", { params: { query: { ...place, ...filled({ status: filters.status as Status | undefined }) } } }));
   return { ...found, data: found.data.map(rowOf) };
 }
 

@@ -3,11 +3,11 @@ import { useState } from "preact/hooks";
 import { ApiError, api, data, post, type Message, type Run, type Turn } from "../../api";
 import { go, to } from "../../route";
 import { may } from "../../session";
-import { Button, DialogButton, Form, Json, Show, tell, Time, useLoaded } from "../../ui";
+import { Button, FormButton, Json, Show, tell, Time, useLoaded } from "../../ui";
 import { Diff } from "../../ui/diff";
 import { t } from "../../words";
 import { ask, fork, newKey, pathOf, type Place } from "../chat/send";
-import { messagesOf } from "../chat/siblings";
+import { messagesOf } from "../chat/branches";
 import { Inspector } from "./inspector";
 import { branchOf, threadOf, type Past } from "./past";
 
@@ -37,13 +37,9 @@ function Rewind({ run, place, text = t("runs.goBack") }: { run: Run; place: Plac
     go(to(["runs", run.run_id], { tab: "branches" }));
   };
   return (
-    <DialogButton title={t("runs.goBack")} text={text}>
-      {(close) => (
-        <Form submit={t("runs.goBack")} onSubmit={() => rewind().then(close)}>
-          <p>{t("runs.rewindHow")}</p>
-        </Form>
-      )}
-    </DialogButton>
+    <FormButton title={t("runs.goBack")} text={text} submit={t("runs.goBack")} onSubmit={rewind}>
+      <p>{t("runs.rewindHow")}</p>
+    </FormButton>
   );
 }
 

@@ -1,11 +1,42 @@
 /** Calls a tool once, outside of any run, with arguments by its schema. */
 import { useState } from "preact/hooks";
 import { api, data, type Posted } from "../../api";
-import { Area, Button, duration, Field, Form, objectOf, optionsOf, Select } from "../../ui";
+import { Area, Button, duration, Field, Form, jsonOf, objectOf, optionsOf, Select } from "../../ui";
 import type { Data } from "../../ui/editor/places";
 import { Code } from "../../ui/markdown";
 import { t } from "../../words";
-import { parametersOf, valueOf, type Parameter } from "./tool";
+
+interface Parameter {
+  name: string;
+  type: string;
+  description: string;
+  required: boolean;
+  choices: readonly unknown[];
+}
+
+/** The parameters of a tool: its config has a list of them, or a JSON Schema of an object. */
+function parametersOf(config: Data): Parameter[] {
+  const given = config["parameters"];
+  const required = (given as Data | undefined)?.["required"];
+  const named = Array.isArray(given)
+    ? given.map((each: Data) => [String(each["name"]), each, each["required"] === true] as const)
+    : Object.entries((given as { properties?: Record<string, Data> } | undefined)?.properties ?? {}).map(([name, each]) => [name, each, Array.isArray(required) && required.includes(name)] as const);
+  return named.map(([name, each, needed]) => ({
+    name,
+    type: String([each["type"] ?? "string"].flat()[0]),
+    description: String(each["description"] ?? ""),
+    required: needed,
+    choices: Array.isArray(each["enum"]) ? each["enum"] : [],
+  }));
+}
+
+/** What was typed for a parameter, as its type has it; undefined: nothing was. What is no number stays a text, which the
+ * tool refuses in its own words. */
+function valueOf({ type }: Parameter, text: string): unknown {
+  if (text === "") return undefined;
+  if (type === "boolean") return text === "true";
+  return type === "string" ? text : jsonOf(text);
+}
 
 type Result = Posted<"/v1/tools/{name}/invoke">;
 
