@@ -1,21 +1,12 @@
 /** The frame of all pages: who asks, where one can go, and whether the server is there. */
 import { signal } from "@preact/signals";
-import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
-import { api, data, online, refused, type Scope } from "./api";
-import { path } from "./route";
-import { may, me, nameOf, problem, signOut } from "./session";
+import { api, data, online, refused } from "./api";
+import { me, nameOf, placed, problem, signOut, type Place } from "./session";
 import { SignIn, SignInAgain } from "./sign-in";
 import { theme, themes } from "./theme";
 import { Button, later, Loading, PageHead, Problem, Select, Toasts } from "./ui";
-import { choose, language, t, type Word } from "./words";
-
-interface Place {
-  name: string;
-  word: Word;
-  needs: readonly Scope[];
-  Page: ComponentType;
-}
+import { choose, language, t } from "./words";
 
 /** The pages, in the order of the menu. Each is loaded when it is first opened. */
 const PLACES: readonly Place[] = [
@@ -73,9 +64,7 @@ export function App() {
     if (problem.value === null) return <Loading />;
     return problem.value.status === 401 ? <SignIn /> : <Problem error={problem.value} retry={() => location.reload()} />;
   }
-  const places = PLACES.filter(({ needs }) => may(...needs));
-  const name = path.value[0];
-  const current = name === undefined ? places[0] : places.find((each) => each.name === name);
+  const { places, current } = placed(PLACES, 0);
   return (
     <div class="frame">
       <a class="skip" href="#main">

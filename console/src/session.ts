@@ -1,7 +1,10 @@
 /** Who asks, and what they may do. */
 import { computed, signal } from "@preact/signals";
+import type { ComponentType } from "preact";
 import { admit, api, ApiError, data, sendOnce, type Me, type Scope } from "./api";
 import { forget, recall, remember } from "./api/keyring";
+import { path } from "./route";
+import type { Word } from "./words";
 
 export const me = signal<Me | null>(null);
 /** Why nobody is known: null while that is not known either, or somebody is. */
@@ -11,6 +14,23 @@ const scopes = computed(() => new Set<string>(me.value?.scopes));
 /** Whether whoever is signed in may do something. The server decides; this only leaves away what it would refuse. */
 export function may(...needed: Scope[]): boolean {
   return needed.every((scope) => scopes.value.has(scope));
+}
+
+/** A page, or a tab of one, that has a name in the address. */
+export interface Place {
+  name: string;
+  word: Word;
+  /** One of these is enough. */
+  needs: readonly Scope[];
+  Page: ComponentType;
+}
+
+/** The places that whoever is signed in may see, and which of them the address names in its part `at`: where it names
+ * none, the first. */
+export function placed(all: readonly Place[], at: number) {
+  const places = all.filter(({ needs }) => needs.some((each) => may(each)));
+  const name = path.value[at];
+  return { places, current: name === undefined ? places[0] : places.find((each) => each.name === name) };
 }
 
 /** Whether two are the same person: what one of them has begun, the other may continue. */

@@ -9,9 +9,11 @@ export function kept(name: string): string | null {
   }
 }
 
-export function keep(name: string, value: string): void {
+/** Keep a value under a name; null: none any more. */
+export function keep(name: string, value: string | null): void {
   try {
-    localStorage.setItem(name, value);
+    if (value === null) localStorage.removeItem(name);
+    else localStorage.setItem(name, value);
   } catch {
     // It holds until the reload.
   }

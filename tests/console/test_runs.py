@@ -44,6 +44,28 @@ async def rows_of(page: Page) -> int:
     return await page.locator(".table-row, .rows-row").count()
 
 
+TYPED_MEANWHILE = """() => {
+    const put = history.replaceState.bind(history);
+    history.replaceState = (...given) => {
+        history.replaceState = put;
+        put(...given);
+        const field = document.querySelector("input[type=text]");
+        field.value += "c";
+        field.dispatchEvent(new Event("input", { bubbles: true }));
+    };
+}"""
+"""A key is hit at the moment at which what was typed goes into the address."""
+
+
+async def test_what_is_typed_while_a_search_begins_is_searched_for(console: Console) -> None:
+    page = await console.open("runs")
+    await page.evaluate(TYPED_MEANWHILE)
+    team = page.get_by_label("Team")
+    await team.fill("ab")
+    await expect(page).to_have_url(re.compile(r"team=abc$"))
+    await expect(team).to_have_value("abc")
+
+
 async def test_ten_thousand_runs_are_listed_and_scrolled(opened: Open) -> None:
     console = await opened(**QUICK)
     now = utcnow()

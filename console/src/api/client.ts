@@ -6,7 +6,7 @@ import { t } from "../words";
 import type { paths } from "./schema";
 
 /** The server's root: one above the page's <base>. */
-export const root = new URL("..", document.baseURI).href.replace(/\/$/, "");
+const root = new URL("..", document.baseURI).href.replace(/\/$/, "");
 
 /** Whether the last request reached the server. */
 export const online = signal(true);
@@ -67,7 +67,7 @@ export async function sendOnce(input: Request): Promise<Response> {
 
 /** The same for whoever is known. Where their key has expired, it waits until they have signed in again, and asks anew:
  * a refused request has done nothing. */
-export async function send(input: Request): Promise<Response> {
+async function send(input: Request): Promise<Response> {
   for (;;) {
     const token = key.value;
     try {
@@ -94,10 +94,13 @@ export function filled<T extends object>(given: T) {
   return Object.fromEntries(values) as { [Name in keyof T]?: Exclude<T[Name], "" | null | undefined> };
 }
 
+/** Ask for a path that the types do not know, or whose answer is no JSON. */
+export const request = (path: string, init: RequestInit = {}) => send(new Request(root + path, init));
+
 /** Post a JSON body to a path that is put together, or takes headers of its own; returns the answer's. */
 export async function post<T>(path: string, body: unknown, headers: Record<string, string> = {}): Promise<T> {
   const init = { method: "POST", body: JSON.stringify(body), headers: { "content-type": "application/json", ...headers } };
-  return (await (await send(new Request(root + path, init))).json()) as T;
+  return (await (await request(path, init)).json()) as T;
 }
 
 /** Store a file, for what it is meant for. Throws ApiError. A second try with the same `key` stores nothing twice. */
@@ -105,11 +108,11 @@ export async function upload(file: File, purpose: "assistants" | "user_data", ke
   const body = new FormData();
   body.set("purpose", purpose);
   body.set("file", file, file.name);
-  const response = await send(new Request(`${root}/v1/files`, { method: "POST", body, headers: key === undefined ? {} : { "idempotency-key": key } }));
+  const response = await request("/v1/files", { method: "POST", body, headers: filled({ "idempotency-key": key }) });
   return ((await response.json()) as { id: string }).id;
 }
 
 /** Get bytes, as of a file, as whoever is signed in: an <img> or a link alone would send no key. */
-export async function blob(path: string, signal?: AbortSignal): Promise<Blob> {
-  return await (await send(new Request(root + path, signal ? { signal } : {}))).blob();
+export async function blob(path: string, init?: RequestInit): Promise<Blob> {
+  return await (await request(path, init)).blob();
 }

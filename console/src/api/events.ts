@@ -1,6 +1,6 @@
 /** The one place that follows events: of a run, of a thread, and of an answer under way. */
 import { EventSourceParserStream, type EventSourceMessage } from "eventsource-parser/stream";
-import { ApiError, online, root, send } from "./client";
+import { ApiError, filled, online, request } from "./client";
 
 /** An event, as docs/http.md tells them; `type` says which. */
 export interface ServerEvent {
@@ -45,8 +45,7 @@ export async function follow(path: string, hear: (event: ServerEvent) => void, s
   let wait = FIRST_WAIT;
   while (!signal.aborted) {
     try {
-      const headers: Record<string, string> = last === null ? {} : { "last-event-id": last };
-      const response = await send(new Request(root + path, { headers, signal }));
+      const response = await request(path, { headers: filled({ "last-event-id": last }), signal });
       if (response.status === 204) return;
       for await (const { id = null, event = "message", data } of eventsOf(response)) {
         wait = FIRST_WAIT;

@@ -5,6 +5,7 @@
  * nothing is stored, and a reload asks again. */
 import { signal } from "@preact/signals";
 import { createStore, get, set } from "idb-keyval";
+import { keep, kept } from "../stored";
 
 /** The API key or token; null: nobody is signed in. */
 export const key = signal<string | null>(null);
@@ -30,7 +31,7 @@ export async function remember(token: string, remembered = true): Promise<void> 
     if (!sealed) return;
     const iv = crypto.getRandomValues(new Uint8Array(12));
     const box = await crypto.subtle.encrypt({ name: "AES-GCM", iv }, sealed, new TextEncoder().encode(token));
-    localStorage.setItem(STORED, JSON.stringify([[...iv], [...new Uint8Array(box)]]));
+    keep(STORED, JSON.stringify([[...iv], [...new Uint8Array(box)]]));
   } catch {
     // A browser that stores nothing (private windows) still works until the reload.
   }
@@ -39,7 +40,7 @@ export async function remember(token: string, remembered = true): Promise<void> 
 /** Take up the key that an earlier page stored, if there is one. */
 export async function recall(): Promise<void> {
   try {
-    const stored = localStorage.getItem(STORED);
+    const stored = kept(STORED);
     const sealed = stored === null ? null : await sealing();
     if (stored === null || !sealed) return;
     const [iv, box] = JSON.parse(stored) as [number[], number[]];
@@ -53,9 +54,5 @@ export async function recall(): Promise<void> {
 /** Sign out. */
 export function forget(): void {
   key.value = null;
-  try {
-    localStorage.removeItem(STORED);
-  } catch {
-    // Nothing was stored.
-  }
+  keep(STORED, null);
 }

@@ -35,6 +35,15 @@ export function Button({ children, onClick, kind = "plain", label, disabled = fa
   );
 }
 
+/** A link to what is most often done on a page, which looks like its button. */
+export function LinkButton({ href, children, onClick }: { href: string; children: string; onClick?: () => void }) {
+  return (
+    <a class="button primary" href={href} onClick={onClick}>
+      {children}
+    </a>
+  );
+}
+
 export function CopyButton({ text }: { text: string }) {
   const [done, setDone] = useState(false);
   // Over plain HTTP to another machine the browser has no clipboard for pages.
@@ -68,7 +77,7 @@ interface Typed<T extends string> {
   name?: string;
   value?: T;
   onValue?: ((value: T) => void) | undefined;
-  hideLabel?: boolean;
+  hideLabel?: boolean | undefined;
 }
 
 const typed = (value: string, onValue: (value: string) => void) => ({ value, onInput: (event: { currentTarget: { value: string } }) => onValue(event.currentTarget.value) });
@@ -81,27 +90,34 @@ interface FieldProps extends Typed<string> {
   autocomplete?: string;
 }
 
-export function Field({ label, value = "", onValue, hideLabel = false, type = "text", ...rest }: FieldProps) {
+function Labelled({ label, hideLabel = false, children }: Pick<Typed<string>, "label" | "hideLabel"> & { children: ComponentChildren }) {
   return (
     <label class="field">
       <span class={hideLabel ? "unseen" : "field-label"}>{label}</span>
-      <input {...rest} {...(onValue ? typed(value, onValue) : { defaultValue: value })} type={type as "text"} />
+      {children}
     </label>
   );
 }
 
+export function Field({ label, value = "", onValue, hideLabel, type = "text", ...rest }: FieldProps) {
+  return (
+    <Labelled label={label} hideLabel={hideLabel}>
+      <input {...rest} {...(onValue ? typed(value, onValue) : { defaultValue: value })} type={type as "text"} />
+    </Labelled>
+  );
+}
+
 /** A field of several lines. */
-export function Area({ label, value = "", onValue, hideLabel = false, rows = 4, ...rest }: Typed<string> & { rows?: number; required?: boolean }) {
+export function Area({ label, value = "", onValue, rows = 4, ...rest }: Omit<Typed<string>, "hideLabel"> & { rows?: number; required?: boolean }) {
   const area = useRef<HTMLTextAreaElement>(null);
   useLayoutEffect(() => {
     // As an attribute it would be the element's text, and so a part of the label's.
     if (!onValue && area.current) area.current.value = value;
   }, []);
   return (
-    <label class="field">
-      <span class={hideLabel ? "unseen" : "field-label"}>{label}</span>
+    <Labelled label={label}>
       <textarea {...rest} ref={area} {...(onValue ? typed(value, onValue) : {})} rows={rows} />
-    </label>
+    </Labelled>
   );
 }
 
@@ -117,10 +133,9 @@ type Options<T extends string> = readonly (readonly [T, string])[];
 /** Things as the options of a choice; `text`: what each is called. */
 export const optionsOf = <T extends string>(things: readonly T[], text: (each: T) => string = String): Options<T> => things.map((each) => [each, text(each)]);
 
-export function Select<T extends string>({ label, name, value: current, onValue, hideLabel = false, options }: Typed<T> & { options: Options<T> }) {
+export function Select<T extends string>({ label, name, value: current, onValue, hideLabel, options }: Typed<T> & { options: Options<T> }) {
   return (
-    <label class="field">
-      <span class={hideLabel ? "unseen" : "field-label"}>{label}</span>
+    <Labelled label={label} hideLabel={hideLabel}>
       <select name={name} {...(onValue ? { value: current, onChange: (event) => onValue(event.currentTarget.value as T) } : {})}>
         {options.map(([value, text]) => (
           <option key={value} value={value} selected={value === current}>
@@ -128,7 +143,7 @@ export function Select<T extends string>({ label, name, value: current, onValue,
           </option>
         ))}
       </select>
-    </label>
+    </Labelled>
   );
 }
 
@@ -139,20 +154,24 @@ const PAUSE = 350;
 export function SearchField({ name, type = "search", otherwise = "", ...rest }: Omit<FieldProps, "value" | "onValue"> & { name: string; otherwise?: string }) {
   const stored = asked(name) || otherwise;
   const [text, setText] = useState(stored);
-  // A space at the end is of a word that is still to be typed.
-  useEffect(() => setText((old) => (old.trim() === stored ? old : stored)), [stored]);
+  // What it has put there itself, it shows already, and more may have been typed since.
+  const put = useRef(stored);
+  useEffect(() => {
+    if (stored !== put.current) setText(stored);
+    put.current = stored;
+  }, [stored]);
   useEffect(() => {
     if (text === stored) return;
-    const timer = setTimeout(() => search({ [name]: text.trim() || null }), PAUSE);
+    const timer = setTimeout(() => search({ [name]: (put.current = text.trim()) || null }), PAUSE);
     return () => clearTimeout(timer);
   }, [text, stored]);
   return <Field {...rest} type={type} value={text} onValue={setText} />;
 }
 
 /** A choice that stands in the address. `any`: what no choice is called. */
-export function SearchSelect<T extends string>({ name, label, options, any, hideLabel = false }: { name: string; label: string; options: Options<T>; any: string; hideLabel?: boolean }) {
+export function SearchSelect<T extends string>({ name, options, any, ...rest }: { name: string; label: string; options: Options<T>; any: string; hideLabel?: boolean }) {
   const value = chosen(name, options.map(([each]) => each)) ?? "";
-  return <Select label={label} hideLabel={hideLabel} value={value} options={[["", any], ...options]} onValue={(each) => search({ [name]: each || null })} />;
+  return <Select {...rest} value={value} options={[["", any], ...options]} onValue={(each) => search({ [name]: each || null })} />;
 }
 
 /** A dialog over the page: Escape and the button close it, and the focus returns to where it was. */

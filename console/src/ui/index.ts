@@ -1,6 +1,6 @@
 /** What pages are made of. What is large (the editor, Markdown, differences) is imported where it is needed. */
 export { acts, Table, type Column } from "./table";
-export { Area, Button, CopyButton, Dialog, Field, Folded, isSending, optionsOf, SearchField, SearchSelect, Select, Tabs } from "./controls";
+export { Area, Button, CopyButton, Dialog, Field, Folded, isSending, LinkButton, optionsOf, SearchField, SearchSelect, Select, Tabs } from "./controls";
 export { ConfirmButton, DialogButton, Form, FormButton, numberOf, SearchForm, type Given } from "./form";
 export { Json, jsonOf, objectOf } from "./json";
 export { allOf, eachOf, paged, useListing, useLoaded, type After, type Known, type Listing } from "./load";

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { api, ApiError, data, filled, type Definition } from "../../api";
 import { chosen, go, path, query, to } from "../../route";
 import { may } from "../../session";
-import { ConfirmButton, Empty, Loading, optionsOf, PageHead, paged, Problem, SearchSelect, Show, Table, Tabs, tell, Time, useListing, useLoaded, type After, type Column } from "../../ui";
+import { ConfirmButton, Empty, LinkButton, Loading, optionsOf, PageHead, paged, Problem, SearchSelect, Show, Table, Tabs, tell, Time, useListing, useLoaded, type After, type Column } from "../../ui";
 import { t } from "../../words";
 import { agent, agentPath, chosenVisibility, contentOf, kindOf, mayChange, servedPart, VISIBILITIES } from "./definition";
 import { EditDefinition, NewAgent } from "./edit";
@@ -46,11 +46,7 @@ function AgentList() {
     <div class="page agents">
       <PageHead title={t("nav.agents")}>
         <SearchSelect label={t("agents.for")} name="for" hideLabel options={optionsOf(VISIBILITIES, (each) => t(`agents.for.${each}`))} any={t("agents.forAny")} />
-        {may("agents:write") && (
-          <a class="button primary" href={to(["agents"], { new: "1" })}>
-            {t("agents.new")}
-          </a>
-        )}
+        {may("agents:write") && <LinkButton href={to(["agents"], { new: "1" })}>{t("agents.new")}</LinkButton>}
       </PageHead>
       <Table label={t("agents.stored")} columns={columns()} listing={listing} href={(each) => agentPath(each.name, each.visibility)} empty={<Empty title={t("agents.none")}>{t("agents.noneHint")}</Empty>} />
       <Offers title={t("agents.offered")} of={offered} href={(id) => agentPath(id, null)} />

@@ -16,13 +16,6 @@ export interface Drawn {
   words: readonly [number, number];
 }
 
-export interface Layout {
-  width: number;
-  height: number;
-  placed: Placed[];
-  drawn: Drawn[];
-}
-
 export const WIDTH = 210;
 const [HEAD, LINE, ACROSS, BELOW, EDGE] = [58, 20, 110, 26, 16];
 /** Rows of what a node has that are shown, and nodes of a column. */
@@ -76,7 +69,7 @@ function draw(edge: Edge, from: Placed, to: Placed, bottom: number): Drawn {
   return { edge, d: `M${x1},${y1} C${x1},${deep} ${x2},${deep} ${x2},${y2 + 7}`, tip: [x2, y2, "up"], words: [(x1 + x2) / 2, Math.max(y1, y2) + (deep - Math.max(y1, y2)) * 0.75 + 6] };
 }
 
-export function layoutOf(team: Team): Layout {
+export function layoutOf(team: Team) {
   const columns = layers(team);
   const heights = columns.map((column) => column.reduce((sum, node) => sum + heightOf(node) + BELOW, -BELOW));
   const tallest = Math.max(...heights);

@@ -1,6 +1,6 @@
 /** A chat on a thread that is thrown away, to try what is stored. */
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { root, send } from "../../api";
+import { request } from "../../api";
 import { search, to } from "../../route";
 import { may } from "../../session";
 import { Button } from "../../ui";
@@ -14,10 +14,10 @@ import { ThreadStore } from "../chat/store";
 async function discard(store: ThreadStore, keepalive = false): Promise<void> {
   store.end();
   if ((store.thread.value === null && !store.pending.value.length) || !may("threads:delete")) return;
-  const path = `${root}/v1/threads/${store.id}`;
-  const remove = () => send(new Request(path, { method: "DELETE", keepalive }));
+  const path = `/v1/threads/${store.id}`;
+  const remove = () => request(path, { method: "DELETE", keepalive });
   const ignore = () => undefined;
-  if (store.isLive.value) await send(new Request(`${path}/cancel`, { method: "POST", keepalive })).catch(ignore);
+  if (store.isLive.value) await request(`${path}/cancel`, { method: "POST", keepalive }).catch(ignore);
   await remove().catch(() => setTimeout(() => void remove().catch(ignore), 2000));
 }
 

@@ -19,7 +19,7 @@ function Memories({ versions }: { versions: readonly string[] }) {
   const page = async (after: After) => {
     const begin = Number(after ?? 0);
     const end = begin + MOST;
-    const query = { "version_id[]": versions.slice(begin, end) as string[], limit: MOST };
+    const query = { "version_id[]": versions.slice(begin, end), limit: MOST };
     return { ...(await data(api.GET("/v1/memories", { params: { query } }))), next: end < versions.length ? end : null };
   };
   const listing = useListing<Listed<"/v1/memories">>(page, [versions]);

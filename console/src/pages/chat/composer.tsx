@@ -3,7 +3,7 @@ import type { Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { upload } from "../../api";
 import { may } from "../../session";
-import { Button, Field, isSending, messageOf, Problem, Select, tell } from "../../ui";
+import { Button, Field, isSending, messageOf, optionsOf, Problem, Select, tell } from "../../ui";
 import { t } from "../../words";
 import type { Offer } from "../agents/offers";
 import { contentOf, keyOf, newKey, PICTURE, sayAgain, type Attachment, type Content, type ContentPart, type Made, type Written } from "./send";
@@ -14,7 +14,7 @@ export function TeamChoice({ teams, value, onValue }: { teams: readonly Offer[] 
   if (teams === null) return <Field label={t("is.team")} hideLabel placeholder={t("is.team")} value={value} onValue={onValue} />;
   const names = teams.map((each) => each.id);
   const all = value && !names.includes(value) ? [value, ...names] : names;
-  return <Select label={t("is.team")} hideLabel value={value} options={all.map((each) => [each, each] as const)} onValue={onValue} />;
+  return <Select label={t("is.team")} hideLabel value={value} options={optionsOf(all)} onValue={onValue} />;
 }
 
 function dataUrl(file: Blob): Promise<string> {

@@ -22,7 +22,7 @@ function Picture({ file }: { file: File }) {
   useEffect(() => {
     const stop = new AbortController();
     let made: string | null = null;
-    blob(content(file.id), stop.signal)
+    blob(content(file.id), { signal: stop.signal })
       .then((got) => setUrl((made = URL.createObjectURL(new Blob([got], { type: file.media_type })))))
       .catch(() => undefined); // It may be deleted; the chip beside it says what happens when it is asked for.
     return () => {

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { api, data, filled, type Page, type ThreadEntry } from "../../api";
 import { chosen, go, path, query, to } from "../../route";
 import { may } from "../../session";
-import { Button, Field, Loading, optionsOf, paged, PageHead, Problem, SearchSelect, Status, Time, useListing } from "../../ui";
+import { Button, Field, LinkButton, Loading, optionsOf, paged, PageHead, Problem, SearchSelect, Status, Time, useListing } from "../../ui";
 import { t } from "../../words";
 import { useTeams } from "../agents/offers";
 import { Composer, TeamChoice } from "./composer";
@@ -45,11 +45,7 @@ function Threads({ onPick }: { onPick: () => void }) {
   return (
     <>
       <div class="threads-head">
-        {may("chat") && (
-          <a class="button primary" href={to(["chat"])} onClick={onPick}>
-            {t("chat.new")}
-          </a>
-        )}
+        {may("chat") && <LinkButton href={to(["chat"])} onClick={onPick}>{t("chat.new")}</LinkButton>}
         <Field label={t("chat.find")} type="search" placeholder={t("chat.find")} hideLabel value={words} onValue={setWords} />
         <div class="row">
           <SearchSelect label={t("chat.which")} hideLabel name="list" options={[["shared", t("chat.shared")]]} any={t("is.mine")} />

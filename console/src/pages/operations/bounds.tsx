@@ -49,7 +49,7 @@ function WhomFields({ of }: { of: readonly Whom[] }) {
 }
 
 /** The button and form to set a rule, or to change one. */
-function RuleButton({ bound, rule, title, onDone }: { bound: Bound; rule?: Rule; title: string; onDone: () => void }) {
+function RuleButton({ bound, rule, onDone }: { bound: Bound; rule?: Rule; onDone: () => void }) {
   const measures: readonly Measure[] = MEASURES[bound.name];
   const submit = async ({ kind = rule?.kind ?? "", name = rule?.name, ...given }: Given) => {
     const amounts = measures.filter((each) => given[each]).map((each) => [each, numberOf(given[each] ?? "")] as const);
@@ -57,7 +57,7 @@ function RuleButton({ bound, rule, title, onDone }: { bound: Bound; rule?: Rule;
     onDone();
   };
   return (
-    <FormButton {...(rule ? { of: rule.name, text: t("do.edit") } : {})} title={title} onSubmit={submit}>
+    <FormButton {...(rule ? { of: rule.name, text: t("do.edit") } : {})} title={t(bound.name === "limits" ? "ops.limit" : "ops.budget")} onSubmit={submit}>
       {rule ? <p class="text">{rule.name}</p> : <WhomFields of={bound.whom} />}
       <p class="quiet">{t("ops.boundHow")}</p>
       {measures.map((each) => (
@@ -70,7 +70,6 @@ function RuleButton({ bound, rule, title, onDone }: { bound: Bound; rule?: Rule;
 function Rules({ bound }: { bound: Bound }) {
   const listing = useListing<Rule>(bound.list, [bound], 30);
   const title = t(bound.name === "limits" ? "ops.limits" : "ops.budgets");
-  const one = t(bound.name === "limits" ? "ops.limit" : "ops.budget");
   const remove = async (rule: Rule) => {
     await bound.remove({ [`of_${rule.kind}`]: rule.name });
     listing.reload();
@@ -79,7 +78,7 @@ function Rules({ bound }: { bound: Bound }) {
   const change = (rule: Rule) =>
     rule.kind !== "tenant" && (
       <>
-        <RuleButton bound={bound} rule={rule} title={one} onDone={listing.reload} />
+        <RuleButton bound={bound} rule={rule} onDone={listing.reload} />
         <ConfirmButton of={rule.name} title={t("ops.remove")} on="×" text={t("ops.removeText", { name: rule.name })} onYes={() => remove(rule)} />
       </>
     );
@@ -95,7 +94,7 @@ function Rules({ bound }: { bound: Bound }) {
     <section class="half" aria-label={title}>
       <div class="page-head">
         <h2>{title}</h2>
-        <RuleButton bound={bound} title={one} onDone={listing.reload} />
+        <RuleButton bound={bound} onDone={listing.reload} />
       </div>
       <Table label={title} columns={columns} listing={listing} empty={t("ops.noBounds")} />
     </section>

@@ -1,6 +1,6 @@
 /** How things stand: figures and plots of what the server counts, and what runs. */
 import { useMemo, useState } from "preact/hooks";
-import { api, ApiError, data, root, send, type AnyRun } from "../../api";
+import { api, ApiError, data, request, type AnyRun } from "../../api";
 import { to } from "../../route";
 import { may } from "../../session";
 import { count, duration, Empty, Figures, Lasting, Loading, Problem, Status, Table, Time, useListing, useLoaded, type Column, type Figure } from "../../ui";
@@ -21,7 +21,7 @@ const firstOf = (readings: readonly Reading[], place: number) => readings.slice(
 function useReadings() {
   const [readings, setReadings] = useState<readonly Reading[]>([]);
   const read = async () => {
-    const text = await (await send(new Request(`${root}/metrics`, { headers: { accept: "text/plain" } }))).text();
+    const text = await (await request("/metrics", { headers: { accept: "text/plain" } })).text();
     setReadings((old) => [...old.slice(1 - KEPT), parse(text, Date.now() / 1000)]);
   };
   const { error, reload } = useLoaded(read, [], EVERY);

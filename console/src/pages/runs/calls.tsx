@@ -1,7 +1,7 @@
 /** The model calls of a run, and of each what the model was sent, in whichever form its endpoint got it, and has answered. */
 import { api, data, type Call, type CallInFull, type Run } from "../../api";
 import { asked, chosen, search } from "../../route";
-import { Button, clock, CopyButton, count, duration, Empty, Facts, Folded, Json, Loading, Problem, Select, Show, useLoaded } from "../../ui";
+import { Button, clock, CopyButton, count, duration, Empty, Facts, Folded, Json, Select, Show, useLoaded } from "../../ui";
 import { Diff } from "../../ui/diff";
 import { t } from "../../words";
 import { Inspector } from "./inspector";
@@ -144,10 +144,8 @@ function Detail({ run, call, calls }: { run: string; call: Call; calls: readonly
 }
 
 export function Calls({ run, live }: { run: Run; live: boolean }) {
-  const { calls, error, loading } = useCalls(run.run_id, live);
-  if (error !== null && calls.length === 0) return <Problem error={error} />;
-  if (loading && calls.length === 0) return <Loading />;
-  return (
+  const known = useCalls(run.run_id, live);
+  const list = (calls: readonly Call[]) => (
     <Inspector
       label={t("runs.tab.calls")}
       class="calls"
@@ -167,4 +165,5 @@ export function Calls({ run, live }: { run: Run; live: boolean }) {
       detail={(call) => <Detail key={call.call_id} run={run.run_id} call={call} calls={calls} />}
     />
   );
+  return <Show of={known}>{list}</Show>;
 }

@@ -57,8 +57,7 @@ export function Events({ log, live }: { log: Log; live: boolean }) {
 const PAUSE = 4;
 
 async function load(run: Run): Promise<Message[]> {
-  const first = run.first_seq ?? 0;
-  const last = run.last_seq ?? 0;
+  const { first_seq: first, last_seq: last } = run;
   if (!first) return [];
   const branch = await branchOf(run);
   const page = async (after: After) => {

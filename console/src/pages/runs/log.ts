@@ -1,7 +1,7 @@
 /** What a run tells, as it comes, and its model calls. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { api, data, follow, type Call, type ServerEvent } from "../../api";
-import { allOf, paged, useLoaded } from "../../ui";
+import { allOf, paged, useLoaded, type Known } from "../../ui";
 
 /** An event, and when this page heard it (Unix milliseconds). `pieces`: so many deltas are one entry. */
 export interface Heard {
@@ -67,7 +67,7 @@ export function useLog(runId: string, live: boolean): Log {
 const PAUSE = 3;
 
 /** The model calls of a run, in the order of their answers; while it is live, those that are answered meanwhile. */
-export function useCalls(runId: string, live: boolean): { calls: readonly Call[]; error: unknown; loading: boolean } {
+export function useCalls(runId: string, live: boolean): Known<readonly Call[]> {
   const known = useRef<readonly Call[]>([]);
   const load = async () => {
     const before = known.current;
@@ -76,6 +76,7 @@ export function useCalls(runId: string, live: boolean): { calls: readonly Call[]
     if (found.length) known.current = [...before, ...found];
     return known.current;
   };
-  const { error, loading } = useLoaded(load, [runId, live], live ? PAUSE : 0);
-  return { calls: known.current, error, loading };
+  const loaded = useLoaded(load, [runId, live], live ? PAUSE : 0);
+  // Those that are known stay while they are asked for anew.
+  return { ...loaded, value: known.current.length ? known.current : loaded.value };
 }

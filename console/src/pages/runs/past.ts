@@ -10,9 +10,8 @@ export const threadOf = (run: Run) => ({ id: run.thread_id, owner: null });
 /** The branch that a run is on; null: its thread has one only. */
 export async function branchOf(run: Run): Promise<number | null> {
   const branches = await branchesOf(threadOf(run));
-  const seq = run.first_seq ?? 0;
   if (branches.length < 2) return null;
-  return (branches.find((each) => each.first_seq <= seq && seq <= each.last_seq) ?? branches.find((each) => each.is_current))?.number ?? null;
+  return (branches.find((each) => each.first_seq <= run.first_seq && run.first_seq <= each.last_seq) ?? branches.find((each) => each.is_current))?.number ?? null;
 }
 
 /** Null in place of an answer that there is not. Throws every other error. */

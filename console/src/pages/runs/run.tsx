@@ -15,12 +15,7 @@ import { Again, States } from "./state";
 import { Waterfall } from "./waterfall";
 
 /** A run as its owner sees it, and as an operator does; null: it is not theirs to see so. */
-interface Shown {
-  own: Run | null;
-  any: AnyRun | null;
-}
-
-async function load(id: string): Promise<Shown> {
+async function load(id: string) {
   const params = { params: { path: { run_id: id } } };
   const asked = data(api.GET("/v1/runs/{run_id}", params));
   const [own, any] = await Promise.all([asked.catch(missing), may("runs:admin") ? data(api.GET("/v1/admin/runs/{run_id}", params)).catch(missing) : null]);
@@ -35,7 +30,7 @@ function useCost(id: string, calls: number | null): string | null {
   return value && value.cost !== null ? money(value.cost, value.currency) : null;
 }
 
-function Head({ shown }: { shown: Shown }) {
+function Head({ shown }: { shown: Awaited<ReturnType<typeof load>> }) {
   const run = shown.own ?? shown.any;
   const cost = useCost(run?.run_id ?? "", run?.usage?.["total_tokens"] ?? null);
   if (!run) return null;
@@ -46,11 +41,11 @@ function Head({ shown }: { shown: Shown }) {
     <Facts
       class="fact-line"
       of={[
-        [t("is.status"), <Status key="status" status={run.status} />],
+        [t("is.status"), <Status status={run.status} />],
         [t("is.user"), ownerOf(row) && <bdi>{ownerOf(row)}</bdi>],
-        [t("is.thread"), <bdi key="thread">{thread}</bdi>],
-        [t("runs.created"), <Time key="created" at={run.created_at} />],
-        [t("runs.duration"), row.since === null ? duration(row.seconds) : <Lasting key="lasting" from={row.since} until={null} />],
+        [t("is.thread"), <bdi>{thread}</bdi>],
+        [t("runs.created"), <Time at={run.created_at} />],
+        [t("runs.duration"), row.since === null ? duration(row.seconds) : <Lasting from={row.since} until={null} />],
         [t("is.attempt"), row.attempt],
         [t("runs.kinds.turn"), row.turns],
         [t("is.tokens"), usage ? t("runs.inOut", { in: count(usage["prompt_tokens"]), out: count(usage["completion_tokens"]) }) : null],

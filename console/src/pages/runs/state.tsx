@@ -20,11 +20,10 @@ function askedOf(run: Run, messages: readonly Message[]): string | null {
 
 /** Ask the same again, on a copy of the thread as it was before: the run and its thread stay as they are. */
 async function again(run: Run): Promise<void> {
-  const first = run.first_seq ?? 0;
-  const { data: messages } = await messagesOf(threadOf(run), await branchOf(run), Math.max(0, first - 1));
+  const { data: messages } = await messagesOf(threadOf(run), await branchOf(run), Math.max(0, run.first_seq - 1));
   const asked = askedOf(run, messages);
   if (asked === null) throw new Error(t("runs.cannotAgain"));
-  const thread = await fork(threadOf(run), { at: first });
+  const thread = await fork(threadOf(run), { at: run.first_seq });
   const made = await ask(run.team, asked, newKey(), { id: thread, owner: null });
   go(to(["runs", made.run_id]));
 }

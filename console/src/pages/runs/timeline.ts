@@ -148,7 +148,7 @@ class Timeline {
   addSteps(steps: readonly Step[]): void {
     for (const step of steps)
       if (step.tool && !step.is_stored && !this.tools.has(step.call_id ?? ""))
-        this.add({ id: `step ${step.position}`, kind: "tool", name: step.tool, agent: step.source ?? "", from: (step.started_at ?? 0) * 1000, until: step.is_over ? (step.finished_at ?? 0) * 1000 : null, failed: step.is_error ?? false, text: step.input ?? "", detail: step });
+        this.add({ id: `step ${step.position}`, kind: "tool", name: step.tool, agent: step.source ?? "", from: (step.started_at ?? 0) * 1000, until: step.is_over ? (step.finished_at ?? 0) * 1000 : null, failed: step.is_error, text: step.input ?? "", detail: step });
   }
 
   addTurns(turns: readonly Turn[]): void {

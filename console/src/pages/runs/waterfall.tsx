@@ -71,9 +71,9 @@ function useSteps(run: Run, live: boolean) {
 }
 
 export function Waterfall({ run, log, live, turns }: { run: Run; log: Log; live: boolean; turns: readonly Turn[] }) {
-  const { calls, error } = useCalls(run.run_id, live);
+  const { value: calls, error } = useCalls(run.run_id, live);
   const steps = useSteps(run, live);
-  const bars = useMemo(() => timelineOf(run, log.heard, calls, steps, turns), [run.run_id, log.heard, calls, steps, turns]);
+  const bars = useMemo(() => timelineOf(run, log.heard, calls ?? [], steps, turns), [run.run_id, log.heard, calls, steps, turns]);
   const end = live ? Math.max(now.value * 1000, bars.at(-1)?.from ?? 0) : Math.max(...bars.slice(-500).map((each) => each.until ?? each.from), 0);
   const scale = useMemo(() => scaleOf(bars, end), [bars, end]);
   const kind = chosen("kind", KINDS);

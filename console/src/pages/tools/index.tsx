@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { api, data, type Listed } from "../../api";
 import { go, path, query, to } from "../../route";
 import { may } from "../../session";
-import { Button, ConfirmButton, count, duration, Empty, Field, Figures, optionsOf, PageHead, paged, Select, Show, Table, tell, Time, useListing, useLoaded, type Column } from "../../ui";
+import { Button, ConfirmButton, count, duration, Empty, Field, Figures, LinkButton, optionsOf, PageHead, paged, Select, Show, Table, tell, Time, useListing, useLoaded, type Column } from "../../ui";
 import { t } from "../../words";
 import { Offers, toolsOf } from "../agents/offers";
 import { Config } from "./config";
@@ -47,11 +47,7 @@ function ToolList() {
   return (
     <div class="page agents">
       <PageHead title={t("nav.tools")}>
-        {may("tools:register") && (
-          <a class="button primary" href={to(["tools"], { new: "1" })}>
-            {t("tools.register")}
-          </a>
-        )}
+        {may("tools:register") && <LinkButton href={to(["tools"], { new: "1" })}>{t("tools.register")}</LinkButton>}
       </PageHead>
       <Table label={t("tools.registered")} columns={columns()} listing={listing} href={(each) => to(["tools", each.id])} empty={<Empty title={t("tools.none")}>{t("tools.noneHint")}</Empty>} />
       <Servers />

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { api, ApiError, data, type Listed } from "../../api";
 import { may } from "../../session";
-import { allOf, Button, duration, Form, paged, Problem, Select, Time, useLoaded } from "../../ui";
+import { allOf, Button, duration, Form, optionsOf, paged, Problem, Select, Time, useLoaded } from "../../ui";
 import { t } from "../../words";
 import { invoke, TryTool } from "./try-tool";
 
@@ -91,7 +91,7 @@ export function TryServer({ name }: { name: string }) {
       <p role="status">{tools && <span class="status completed">{t("tools.answers", { n: tools.length })}</span>}</p>
       {tools?.length ? (
         <>
-          <Select label={t("tools.ofServer")} value={chosen} options={tools.map((each) => [each, each] as const)} onValue={setChosen} />
+          <Select label={t("tools.ofServer")} value={chosen} options={optionsOf(tools)} onValue={setChosen} />
           <TryTool key={chosen} name={chosen} config={null} />
         </>
       ) : (
