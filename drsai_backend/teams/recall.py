@@ -46,7 +46,7 @@ Recalling: TypeAlias = tuple[object, Recall]
 """An agent, a group chat with all its agents, or an agent's AutoGen `Memory`; and what is recalled for it."""
 Shown: TypeAlias = Callable[[Sequence[LLMMessage]], Awaitable[str | None]]
 F = TypeVar("F")
-O = TypeVar("O", bound=BaseModel)  # noqa: E741 - options
+C = TypeVar("C", bound=BaseModel)
 
 
 def shown_to(
@@ -95,7 +95,7 @@ def question_in(messages: Sequence[LLMMessage]) -> str:
     return content if isinstance(content, str) else "\n".join(part for part in content if isinstance(part, str))
 
 
-class RecallMemory(Memory, Generic[F, O]):
+class RecallMemory(Memory, Generic[F, C]):
     """What a feature recalls, as AutoGen's `Memory`: in a run the run shows it, elsewhere `update_context` does.
 
     Attributes:
@@ -115,7 +115,7 @@ class RecallMemory(Memory, Generic[F, O]):
     message: ClassVar[type[BaseModel]]
     mark: ClassVar[str]
 
-    def __init__(self, options: O, of: tuple[F, Owner] | None) -> None:
+    def __init__(self, options: C, of: tuple[F, Owner] | None) -> None:
         self._config, self._of = options, of
         if of is None:
             run = cast("RunContext | None", shelf.get())
@@ -167,9 +167,9 @@ class RecallMemory(Memory, Generic[F, O]):
     async def close(self) -> None:
         """Do nothing: nothing is held open."""
 
-    def _to_config(self) -> O:
+    def _to_config(self) -> C:
         return self._config
 
     @classmethod
-    def _from_config(cls, config: O) -> Self:
+    def _from_config(cls, config: C) -> Self:
         return cls(**config.model_dump())
