@@ -11,9 +11,10 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.body import Bodies
-from drsai_backend.api.http.json import answers, json_response, list_response, page_of
+from drsai_backend.api.http.json import answers, json_response, page_of, page_response
 from drsai_backend.api.http.parameters import new_router
 from drsai_backend.json_types import JsonObject
+from drsai_backend.page import Page
 
 from .rows import Note
 
@@ -51,7 +52,7 @@ def note_routes(notes: Notes, bodies: Bodies) -> APIRouter:
     @router.get("", responses=answers(200, page_of(_NOTE)))
     async def list_notes(who: Reader) -> Response:
         """The user's notes, oldest first."""
-        return list_response([_shown(note) for note in await notes.list(who.owner)], None)
+        return page_response(Page(items=await notes.list(who.owner)), _shown)
 
     @router.delete("/{number}", responses=answers(200, _NOTE))
     async def delete_note(number: Number, who: Deleter) -> Response:
