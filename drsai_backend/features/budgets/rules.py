@@ -73,5 +73,4 @@ class Rules(RuleVerbs[BudgetInfo]):
         return made
 
     def _units(self, measure: str, most: float) -> int:
-        """Return a budget as it is stored: at least the smallest, where it is not 0, which is no budget."""
-        return max(round(most * UNITS) if measure.startswith("cost") else int(most), int(most > 0))
+        return super()._units(measure, most * UNITS if measure.startswith("cost") else most)

@@ -70,7 +70,6 @@ def add(
 
     Files that are there already and have not changed are left alone; of one that has, what changed is stored anew.
     """
-
     owner, files = owner_of(tenant, "" if shared else user), _files_in(paths)
     with opened(database_url, must_exist=False) as drsai:
         knowledge = _working(drsai)
@@ -132,7 +131,6 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Search a store."""
-
     owner = owner_of(tenant, "" if shared else user)
     with opened(database_url) as drsai, _missing(owner):
         knowledge, question = _knowledge(drsai), base.Question(queries=[query], top_k=limit)
@@ -312,7 +310,6 @@ def _wait(drsai: SyncDrSai, owner: Owner, store: StoreInfo, bar: Progress) -> No
 
 
 def _named(files: Sequence[StoreFile], name: str) -> StoreFile:
-
     found = [each for each in files if name in (each.file_id, each.attributes.get(base.PATH))]
     found = found or [each for each in files if each.filename == name]
     if len(found) != 1:
@@ -329,7 +326,6 @@ def _print(console: Console, store: StoreInfo) -> None:
 
 
 def _print_file(console: Console, file: StoreFile) -> None:
-
     of = f"{file.done} of {file.chunks} chunks" if file.status == "in_progress" else f"{file.chunks} chunks"
     name = in_line(str(file.attributes.get(base.PATH, file.filename)))
     console.print(f"[bold]{file.file_id}[/]  {file.status:<11}  {of:>14}  {name}", soft_wrap=True)
@@ -338,7 +334,6 @@ def _print_file(console: Console, file: StoreFile) -> None:
 
 
 def _print_passage(console: Console, passage: Passage) -> None:
-
     place = [in_line(str(passage.attributes.get(base.PATH, passage.filename)))]
     place += [] if passage.page is None else [f"page {passage.page}"]
     place += [in_line(" / ".join(passage.headings))] if passage.headings else []

@@ -144,8 +144,8 @@ class RuleVerbs(FollowedRules[R]):
         return made
 
     def _units(self, measure: str, most: float) -> int:
-        """Return what is stored of what is bounded."""
-        return int(most)
+        """Return a bound as it is stored: at least the smallest, where it is not 0, which is none."""
+        return max(round(most), int(most > 0))
 
     def _who(self, kind: str, name: str, tenant: str) -> Who:
         """Return for whom a rule is. Raises InvalidRequest where that is nobody."""

@@ -29,6 +29,12 @@ async def rules(drsai: DrSai, tenant: str | None = None) -> list[dict[str, Any]]
     return [each.model_dump(exclude={"set_at"}, exclude_none=True) for each in page.items]
 
 
+async def test_a_part_of_one_is_not_no_limit(make: Make) -> None:
+    drsai = await make()
+    made = await drsai.limits.set("user", "ann", tenant="acme", requests=0.4)  # pyright: ignore[reportArgumentType]
+    assert made.requests == 1, "0 would be no limit"
+
+
 async def test_they_are_set_listed_and_removed(make: Make) -> None:
     drsai = await make(limit_user={"requests": 1, "tokens": 100_000})
     ann = asking(drsai)
