@@ -27,14 +27,26 @@ from drsai_backend.database.manager.relations import delete_rows, load_options, 
 from drsai_backend.database.manager.rows import RowWriter, remember
 from drsai_backend.database.manager.secrets import SecretBox
 from drsai_backend.database.manager.threads import StateStore, ThreadIO, show
-from drsai_backend.datamodel import AgentJson, AuditEntry, JournalEntry, Thread, ThreadBranch, ThreadSnapshot, table_of
+from drsai_backend.datamodel import (
+    AgentJson,
+    AuditEntry,
+    JournalEntry,
+    QueuedInput,
+    Run,
+    Thread,
+    ThreadBranch,
+    ThreadField,
+    ThreadSnapshot,
+    TurnStep,
+    table_of,
+)
 from drsai_backend.datamodel.owner import DEFAULT_TENANT
 from drsai_backend.errors import InvalidRequest
 
 M = TypeVar("M", bound=SQLModel)
 
-# Changed by hand, these would contradict each other; `Thread.state` is the way.
-_ENGINE_OWNED: Final = (JournalEntry, ThreadSnapshot, ThreadBranch)
+# Changed by hand, these would contradict each other and their thread; `Thread` has what is for programs.
+_ENGINE_OWNED: Final = (JournalEntry, ThreadSnapshot, ThreadBranch, ThreadField, TurnStep, Run, QueuedInput)
 _CREATE_LOCK: Final = "SELECT pg_advisory_xact_lock(7231983340129)"
 
 
@@ -347,7 +359,7 @@ def _refuse_engine_owned(model: type[SQLModel]) -> None:
     if model is AuditEntry:
         raise InvalidRequest("AuditEntry is written by the acts that it tells of", param="model")
     if model in _ENGINE_OWNED:
-        raise InvalidRequest(f"{model.__name__} is written by the engine: set Thread.state instead", param="model")
+        raise InvalidRequest(f"{model.__name__} is written by the engine: change its Thread instead", param="model")
 
 
 def _try_write(session: Session) -> None:

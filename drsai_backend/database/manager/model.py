@@ -36,6 +36,7 @@ LONG_FIELDS: Final = ("messages", "state", "user_input", "tasks", "team_result",
 _THREAD_KEPT: Final = (
     *("id", *NAME, "revision", "last_seq", "turn", "journal_debt"),
     *("run_id", "epoch", "lease_owner", "lease_expires_at", "branch", "forked_from"),
+    *("queued", "control", "input_request"),
 )
 _MESSAGE_CHANGEABLE: Final = ("message_meta", "updated_at")
 
