@@ -24,10 +24,13 @@ from tests.support.threads import (
     thread_of,
 )
 
+POLICIES = [{"on_busy": policy} for policy in ("reject", "interrupt", "steer", "rollback")]
 
-@pytest.mark.parametrize("values", [{}, {"background": True}, {"on_busy": "reject"}], ids=str)
+
+@pytest.mark.parametrize("values", [{}, {"background": True}, *POLICIES], ids=str)
 async def test_the_same_request_at_the_same_moment_is_one_run(make: Make, values: Any) -> None:
     crew = Crew()
+    crew.ann.delay = 0.3
     workers = [await make({"crew": crew}, **QUICK) for _ in range(2)]
     starts = [workers[n % 2].engine.start(*request("x", key="k", **values)) for n in range(4)]
     handles = await asyncio.gather(*starts)

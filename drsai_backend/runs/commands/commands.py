@@ -21,6 +21,7 @@ from drsai_backend.database.runs.loaded import append_messages
 from drsai_backend.database.runs.log import thread_of_run
 from drsai_backend.database.runs.reads import (
     ThreadHead,
+    find_run,
     head_of,
     read_head,
     read_head_of,
@@ -295,7 +296,7 @@ class Commands:
         if policy == "reject":
             raise ThreadBusy(f"a run is live on thread {name.thread_id!r}; try again when it has ended")
         if policy == "rollback":
-            await self._roll_back(given.who, name, head)
+            await self._roll_back(given, head)
             return None
         if await self._withdraw_calls(given, head):
             return None
@@ -357,13 +358,15 @@ class Commands:
         elif given.on_question == "answer":
             await self._recovery.wake(key)  # The run may have asked meanwhile.
 
-    async def _roll_back(self, who: Principal, name: ThreadName, head: ThreadHead) -> None:
+    async def _roll_back(self, given: Placed, head: ThreadHead) -> None:
         """End the thread's run, and have the thread go back to where it was before its input, unless the thread was
         continued meanwhile. The calls of tools that the run has made, which are not undone, are told there.
 
         Raises:
             ThreadBusy: inputs wait in the queue, or the run did not end in time.
+            Conflict: another try of the request has begun a run there.
         """
+        name, who, key = given.name, given.who, given.ask.origin.key
         run_id, actor = head.run_id or "", who.actor
 
         def go_back(session: Session) -> None:
@@ -384,6 +387,9 @@ class Commands:
         if head.queued:
             text = f"inputs wait in the queue of thread {name.thread_id!r}: cancel their runs first, or wait for their"
             raise ThreadBusy(f"{text} end")
+        if key is not None and await self._db.database.read(lambda session: find_run(session, head.key, key)):
+            # It would take its own message back.
+            raise Conflict("another try of the request was faster")
         with contextlib.suppress(IllegalTransition):  # It is over already.
             await self.cancel(name, by=who.user_id, run_id=run_id)
         await self._db.database.write(go_back)
