@@ -351,7 +351,16 @@ async def test_it_is_a_memory_of_stock_agents(
         DrSaiKnowledge(["handbook"])
 
 
-@pytest.mark.parametrize("options", [{"stores": ["handbook"], "topk": 1}, {"stores": ["handbook"], "top_k": 51}, {}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stores": ["handbook"], "topk": 1},
+        {"stores": ["handbook"], "top_k": 51},
+        {},
+        {"stores": [1]},
+        {"stores": [["a"]]},
+    ],
+)
 async def test_options_that_cannot_be_are_told_when_the_team_is_built(options: dict[str, Any], tmp_path: Path) -> None:
     def ann(context: RunContext) -> AssistantAgent:
         agent = AssistantAgent("ann", context.model_client())

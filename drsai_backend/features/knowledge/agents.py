@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from pydantic import BaseModel, Field, SkipValidation, model_validator
+from pydantic import BaseModel, Field, InstanceOf, model_validator
 
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.datamodel.citations import mark_of, shown_passages
@@ -51,7 +51,7 @@ class Lookup(BaseModel, frozen=True, extra="forbid"):
         ranker: the profile of a model that puts passages in order; None: none does.
     """
 
-    stores: list[SkipValidation[str]]  # A definition gives an `AgentStore`, of which a check would make a plain text.
+    stores: list[InstanceOf[str]]  # Else a check would make a plain text of an `AgentStore`, which a definition gives.
     agent: str | None = None
     top_k: int = Field(default=5, ge=1, le=50)
     retrieval: Mode = "hybrid"
