@@ -148,6 +148,16 @@ async def test_pages_that_mean_nothing(db: DatabaseManager, arguments: dict[str,
     assert error.value.param in arguments
 
 
+@pytest.mark.parametrize("word", ["in", "not_in"])
+async def test_a_list_is_as_long_as_both_databases_take(notes: DatabaseManager, word: str):
+    ranks = list(range(10, 30_010))
+    found = await notes.get(Note, {"rank": {word: ranks}})
+    assert len(found) == sum((row["rank"] == 10) is (word == "in") for row in ROWS)
+    with pytest.raises(InvalidRequest) as error:
+        await notes.get(Note, {"rank": {word: list(range(70_000))}})
+    assert error.value.param == "rank"
+
+
 @pytest.mark.parametrize("order", ["nothing", "-nothing", ["rank", "data"], "data", ""])
 async def test_orders_that_mean_nothing(notes: DatabaseManager, order: Any):
     with pytest.raises(InvalidRequest):

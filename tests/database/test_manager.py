@@ -289,11 +289,15 @@ async def test_what_is_no_table(db: DatabaseManager):
     class Shape(SQLModel):
         x: int
 
-    for model in (Shape, dict, "thread"):
+    no_rows: list[Any] = [Shape(x=1), {"user_id": "u"}, [], "thread", None, Thread]
+    for model in (Shape, dict, *no_rows[1:5], Thread(user_id="u", thread_id="t")):
         with pytest.raises(InvalidRequest):
             await db.get(model)  # pyright: ignore
-    with pytest.raises(InvalidRequest):
-        await db.upsert(Shape(x=1))
+        with pytest.raises(InvalidRequest):
+            await db.delete(model, {"user_id": "u"})  # pyright: ignore
+    for row in no_rows:
+        with pytest.raises(InvalidRequest):
+            await db.upsert(row)
     with pytest.raises(DatabaseError, match="create_table"):
         await db.get(Missing)
 
@@ -305,6 +309,15 @@ async def test_the_engine_s_tables_are_read_only(db: DatabaseManager, model: typ
         await db.delete(model, {"thread_key": 1})
     with pytest.raises(InvalidRequest):
         await db.upsert(model(thread_key=1, turn=1, payload="x"))
+
+
+async def test_who_names_no_tenant_writes_into_that_of_the_manager(db: DatabaseManager):
+    acme = db.of_tenant("acme")
+    await acme.upsert(Thread(user_id="u", thread_id="unset"))
+    await acme.upsert(Thread(user_id="u", thread_id="none", tenant=None))  # pyright: ignore[reportArgumentType]
+    await acme.upsert(Thread(user_id="u", thread_id="other", tenant="other"))
+    found = {row.thread_id: row.tenant for row in await db.get(Thread)}
+    assert found == {"unset": "acme", "none": "acme", "other": "other"}
 
 
 async def test_runs_can_be_read(db: DatabaseManager):

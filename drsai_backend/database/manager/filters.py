@@ -31,6 +31,8 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], sa.ColumnElement[bool]]]] = {
 }
 _OPERATORS: Final = ("eq", "ne", "in", "not_in", *_COMPARE, "like")
 _SEVERAL: Final = (list, tuple, set, frozenset)
+_MOST: Final = 30_000
+"""Values of a list. PostgreSQL takes 65,535 in a statement, and SQLite as it is built 32,766."""
 
 
 def conditions(
@@ -119,8 +121,8 @@ def _term(field: ModelField, word: str, value: object, dialect: str) -> sa.Colum
     if (field.is_json or field.is_secret) and not (word in ("eq", "ne") and value is None):
         raise InvalidRequest(f"{name} can only be compared with None", param=name)
     if word in ("in", "not_in"):
-        if not isinstance(value, _SEVERAL):
-            raise InvalidRequest(f"{name}: {word} takes a list", param=name)
+        if not isinstance(value, _SEVERAL) or len(cast("list[object]", value)) > _MOST:
+            raise InvalidRequest(f"{name}: {word} takes a list of at most {_MOST:,} values", param=name)
         values = [field.clean(item) for item in cast("Iterable[object]", value)]
         present = [item for item in values if item is not None]
         has_null = len(present) < len(values)

@@ -79,13 +79,15 @@ def observe_graph(root: SQLModel, tenant: str) -> list[Node]:
 
     InvalidRequest names the path of a field.
     """
+    model_info(type(root))  # It raises where that is no row.
     nodes: dict[int, Node] = {}
     queue: deque[tuple[SQLModel, str, bool]] = deque([(root, "", True)])
     while queue:
         row, path, follows = queue.popleft()
         if id(row) in nodes and (nodes[id(row)].follows or not follows):
             continue
-        if "tenant" in vars(row) and "tenant" not in row.model_fields_set and not is_known(row):
+        is_named = "tenant" in row.model_fields_set and vars(row).get("tenant") is not None
+        if "tenant" in vars(row) and not is_named and not is_known(row):
             setattr(row, "tenant", tenant)  # noqa: B010 - of whatever table
         try:
             node = nodes[id(row)] = _observed(row, follows)

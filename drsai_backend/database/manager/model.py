@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -166,7 +166,7 @@ class ModelInfo:
 
 def model_info(model: object) -> ModelInfo:
     """Describes a table; InvalidRequest, if `model` is no SQLModel class with `table=True`."""
-    return _describe(cast("Hashable", model))
+    return _describe(model if isinstance(model, type) else None)  # Else it may have no hash.
 
 
 @cache
