@@ -22,7 +22,7 @@ _KEYS: Final = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _RANDOM: Final = re.compile(r"[A-Za-z0-9+/_=-]{24,}")
-_DIGITS: Final = re.compile(r"(?<![\d.])\d(?:[ -]?\d){11,22}(?![\d])")
+_DIGITS: Final = re.compile(r"(?<![\d.])(?:\d(?:[ -]?\d){11,22}|\d{4}(?:[./]\d{4}){3})(?!\d)")
 _CARD: Final = range(13, 20)
 _RECALLED: Final = re.compile(r"\[memory\].*?(?:\[/memory\]|\Z)", re.DOTALL | re.IGNORECASE)
 _DOCUMENT: Final = re.compile(

@@ -88,6 +88,8 @@ def test_chinese_is_held_by_pairs_of_characters() -> None:
     [
         "My card is 4111 1111 1111 1111.",
         "Card: 5500-0000-0000-0004",
+        "Card: 4111.1111.1111.1111",
+        "Card 5500/0000/0000/0004",
         "The key is sk-proj-abcdefghijklmnop1234567890",
         "AKIAIOSFODNN7EXAMPLE is mine",
         "my password is hunter2",
