@@ -40,6 +40,7 @@ class Wrong:
         type: pydantic's name of the error.
         text: pydantic's words, or those of the validator that has raised a ValueError. They may quote the value.
         values: what a template of words may name, by name.
+        loc: the path as pydantic tells it, with the alternatives of unions.
         given: the value that is refused; of a field that is missing, the object without it.
     """
 
@@ -47,6 +48,7 @@ class Wrong:
     type: str
     text: str
     values: Mapping[str, object]
+    loc: DataPath
     given: object = field(repr=False)  # it may be a secret
 
     @property
@@ -75,7 +77,7 @@ def explain(error: ValidationError, data: object = _WHOLE, *, within: DataPath =
         loc, values = each["loc"], each.get("ctx", {})
         path = loc if data is _WHOLE else _path_in(data, loc, each["type"], values)
         text = each["msg"].removeprefix("Value error, ")
-        yield Wrong((*within, *path), each["type"], text, values, each["input"])
+        yield Wrong((*within, *path), each["type"], text, values, loc, each["input"])
 
 
 def _path_in(data: Any, loc: DataPath, kind: str, values: Mapping[str, object]) -> DataPath:

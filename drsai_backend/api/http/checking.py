@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 
 from drsai_backend.errors import InvalidRequest
-from drsai_backend.explain import LONGEST_PLACE, DataPath, explain, slip_of
+from drsai_backend.explain import LONGEST_PLACE, DataPath, Wrong, explain, slip_of
 
 _T = TypeVar("_T")
 _REASONS: Final = {
@@ -57,13 +57,29 @@ def checked(validate: Callable[[object], _T], body: object, texts: Mapping[str, 
     try:
         return validate(body)
     except ValidationError as error:
-        found = list(explain(error, body))
+        found = _meant(list(explain(error, body)))
     first = found[0].path
-    worst = max((each for each in found if each.path[: len(first)] == first), key=lambda each: len(each.path))
+    # Of a text or a number, say, what is wrong with a text that is one, and not that it is no number.
+    worst = max(
+        (each for each in found if each.path[: len(first)] == first),
+        key=lambda each: (len(each.path), not each.type.endswith(("_type", "_parsing"))),
+    )
     path, texts = worst.path, texts or {}
     if reason := texts.get(str(path[0])):
         raise InvalidRequest(f"`{path[0]}` {reason}", param=str(path[0]))
     raise refused(path, worst.type, worst.values, texts.get(f"{path[0]}.{path[-1]}"))
+
+
+def _meant(found: list[Wrong]) -> list[Wrong]:
+    """Leave out what the alternatives of a union say whose `type` is another one, where one of its `type` says more."""
+    others = {
+        each.loc[:-1]: each.path[:-1]
+        for each in found
+        if each.path[-1:] == ("type",) and each.type in ("literal_error", "string_pattern_mismatch")
+    }
+    said = [each for each in found if not any(each.loc[: len(other)] == other for other in others)]
+    within = {each.path[: len(place)] for each in said for place in others.values() if len(each.path) > len(place)}
+    return said if within.intersection(others.values()) else found
 
 
 def check_names(names: Iterable[str], own: Iterable[str]) -> None:

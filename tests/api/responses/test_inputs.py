@@ -149,6 +149,15 @@ def test_ids_name_what_they_are_of() -> None:
         ({"input": [say("user", "x")] * 101}, "input"),
         ({"input": "x", "tools": [{"type": "websuche für mich"}]}, "tools[0].type"),
         ({"input": "x", "tools": [{"type": "function"}]}, "tools[0].name"),
+        ({"input": "x", "tools": [{"type": "file_search"}]}, "tools[0].vector_store_ids"),
+        (
+            {"input": "x", "tools": [{"type": "file_search", "vector_store_ids": ["s"] * 17}]},
+            "tools[0].vector_store_ids",
+        ),
+        (
+            {"input": "x", "tools": [{"type": "file_search", "vector_store_ids": ["s"], "max_num_results": 99}]},
+            "tools[0].max_num_results",
+        ),
         ({"input": "x", "tool_choice": "any"}, "tool_choice"),
         ({"input": "x", "tool_choice": {"type": "function"}}, "tool_choice"),
         ({"input": "x", "webhook_url": "https://hooks.test"}, "webhook_url"),

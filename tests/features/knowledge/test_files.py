@@ -66,6 +66,8 @@ async def test_filters_look_at_attributes_as_they_are_now(client: openai.AsyncOp
     changed = await client.vector_stores.files.update(ids["a.txt"], vector_store_id=store, attributes={"year": 2030})
     assert changed.attributes == {"year": 2030}
     assert sorted(await found(client, store, "fee", filters=new)) == ["a.txt", "b.txt"]
+    with pytest.raises(openai.BadRequestError, match=r"`attributes\.a` must have at most 512 characters"):
+        await client.vector_stores.files.update(ids["a.txt"], vector_store_id=store, attributes={"a": "x" * 513})
     with pytest.raises(openai.BadRequestError, match="attributes"):  # By which the command line deletes what it stored.
         await client.vector_stores.files.update(ids["a.txt"], vector_store_id=store, attributes={"drsai.path": "a.txt"})
     both: Any = {"type": "and", "filters": [new, {"type": "in", "key": "year", "value": [2030]}]}
