@@ -15,7 +15,16 @@ from starlette.responses import Response
 from drsai_backend.access.principal import Principal, Scope
 from drsai_backend.api.auth import Body, allowed, described, read_fields
 from drsai_backend.api.http.json import answers, json_response, page_of, page_response
-from drsai_backend.api.http.parameters import LAST_MOMENT, Limit, RunId, Status, after_of, moment_of, new_router
+from drsai_backend.api.http.parameters import (
+    LAST_MOMENT,
+    AfterNumber,
+    Limit,
+    RunId,
+    Status,
+    after_of,
+    moment_of,
+    new_router,
+)
 from drsai_backend.api.joining import Web
 from drsai_backend.api.objects import fields_of, schema_of
 from drsai_backend.datamodel import RunStatus, utcnow
@@ -33,7 +42,7 @@ from drsai_backend.features.all_runs.base import (
     Wanted,
 )
 from drsai_backend.json_types import JsonObject
-from drsai_backend.page import Page
+from drsai_backend.page import NUMBER, cut, read_cursor
 
 Admin = Annotated[Principal, allowed(Scope.RUNS_ADMIN, named=False)]
 _NAMES: Final = ("user", "thread", "team")
@@ -179,12 +188,13 @@ def routes(web: Web) -> APIRouter:
         return page_response(page, partial(_object, "admin.run"))
 
     @router.get("/errors", responses=answers(200, page_of(_GROUP)))
-    async def list_errors_of_all_users(
+    async def list_errors_of_all_users(  # noqa: PLR0913 - the parameters of a route
         who: Admin,
         user: Annotated[str | None, _query("user", **_NAME)] = None,
         team: Annotated[str | None, _query("team", **_NAME)] = None,
         since: Annotated[int | None, _query("since", **_MOMENT)] = None,
         until: Annotated[int | None, _query("until", **_MOMENT)] = None,
+        after: AfterNumber = None,
         limit: Limit = 100,
     ) -> Response:
         """In which ways runs of which teams have failed, the most frequent first, each with its newest run: of those
@@ -192,8 +202,10 @@ def routes(web: Web) -> APIRouter:
         of = _wanted(user=user, team=team, since=since, until=until)
         if of.since is None:
             of = replace(of, since=utcnow() - timedelta(days=1))
-        groups = await runs.errors(of, tenant=who.tenant, limit=limit)
-        return page_response(Page(items=[*groups], next=None), _group)
+        # They are counted anew for each page.
+        passed = 0 if after is None else int(read_cursor(NUMBER, after)[0])
+        groups = await runs.errors(of, tenant=who.tenant, limit=passed + limit + 1)
+        return page_response(cut(groups[passed:], limit, lambda _: str(passed + limit)), _group)
 
     @router.get("/runs/{run_id}", responses=answers(200, _RUN))
     async def get_run_of_any_user(run_id: RunId, who: Admin) -> Response:

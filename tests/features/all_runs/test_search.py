@@ -224,6 +224,16 @@ async def test_errors_are_grouped_by_what_failed_and_where(make: Make) -> None:
             (group.team, group.error_code, group.runs) for group in groups
         ]
         assert {each["object"] for each in told} == {"admin.error"}
+        paged: list[Any] = []
+        after: dict[str, str] = {}
+        while len(paged) < len(told):
+            page = (
+                await http.get("/v1/admin/errors", params={"from": int(since.timestamp()), "limit": 2, **after})
+            ).json()
+            paged += page["data"]
+            assert page["has_more"] is (len(paged) < len(told)) is (page["next"] is not None)
+            after = {"after": page["next"]}
+        assert paged == told
         crew = (await http.get("/v1/admin/errors?team=crew&limit=2")).json()["data"]
         assert [each["team"] for each in crew] == ["crew", "crew"], "of the last day"
         assert (await http.get("/v1/admin/errors?user=nobody")).json()["data"] == []

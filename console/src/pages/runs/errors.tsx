@@ -1,7 +1,7 @@
 /** In which ways runs have failed: what is worst comes first. */
 import { api, data, type Listed } from "../../api";
 import { chosen, search, to } from "../../route";
-import { count, optionsOf, Select, Table, Time, useListing, type Column } from "../../ui";
+import { count, optionsOf, paged, Select, Table, Time, useListing, type Column } from "../../ui";
 import { t } from "../../words";
 
 type Group = Listed<"/v1/admin/errors">;
@@ -12,7 +12,7 @@ const since = (hours: string) => Math.floor(Date.now() / 1000 - Number(hours) * 
 
 /** The failures of so many hours, those that are alike together. */
 export function Failures({ label, hours }: { label: string; hours: string }) {
-  const listing = useListing(() => data(api.GET("/v1/admin/errors", { params: { query: { from: since(hours), limit: 100 } } })), [hours], PAUSE);
+  const listing = useListing((after) => data(api.GET("/v1/admin/errors", { params: { query: { from: since(hours), ...paged(after) } } })), [hours], PAUSE);
   const newest = (group: Group) => (
     <a href={to(["runs", group.run_id])}>
       <code>{group.run_id}</code>
