@@ -440,3 +440,18 @@ async def test_where_the_browser_has_no_clipboard_nothing_is_offered_to_copy(con
     await page.reload()
     await expect(page.get_by_role("heading", name="assistant")).to_be_visible()
     await expect(page.get_by_role("button", name="Copy", exact=True)).to_have_count(0)
+
+
+PLACES = "cells => cells.filter(each => each.offsetParent).map(each => Math.round(each.getBoundingClientRect().x))"
+
+
+async def test_on_a_phone_heads_stand_over_their_columns(opened: Open) -> None:
+    console = await opened(context={"viewport": {"width": 390, "height": 800}})
+    await ask(console, "assistant", "x" * 60, thread="a-thread-of-a-long-name" * 4)
+    page = await console.open("runs")
+    row = page.locator(".table-row").first
+    await expect(row).to_be_visible()
+    heads = await page.locator(".table-head > [role=columnheader]").evaluate_all(PLACES)
+    cells = await row.locator("> [role=cell]").evaluate_all(PLACES)
+    assert heads == cells
+    assert len(cells) > 1

@@ -76,8 +76,8 @@ export function Table<T extends { id: string | null }>({ label, columns, listing
   if (error !== null && rows.length === 0) return <Problem error={error} retry={listing.reload} />;
   if (rows.length === 0) return loading ? <Loading lines={8} /> : <>{typeof empty === "string" ? <Empty title={empty} /> : empty}</>;
   const shown = rows.slice(from, end);
-  const template = [...(onSelect ? ["2rem"] : []), ...columns.map((each) => each.width ?? "1fr")].join(" ");
-  const cells = columns.map((each, place) => `${each.numeric ? "numeric" : ""} ${each.wide ? "if-wide" : ""} ${place ? "" : "table-name"}`);
+  const widths = (shown: readonly Column<T>[]) => [...(onSelect ? ["1.25rem"] : []), ...shown.map((each) => each.width ?? "1fr")].join(" ");
+  const cells = columns.map((each) => `${each.numeric ? "numeric" : ""} ${each.wide ? "if-wide" : ""}`);
   // A row that has not changed is not made again: scrolling costs what comes into view.
   const before = drawn.current;
   drawn.current = new Map();
@@ -90,7 +90,7 @@ export function Table<T extends { id: string | null }>({ label, columns, listing
     return made.node;
   };
   return (
-    <div class="table" ref={box} onScroll={look} onKeyDown={move} tabIndex={href ? -1 : 0} role="table" aria-label={label} aria-rowcount={hasMore ? -1 : rows.length + 1} style={{ "--columns": template }}>
+    <div class="table" ref={box} onScroll={look} onKeyDown={move} tabIndex={href ? -1 : 0} role="table" aria-label={label} aria-rowcount={hasMore ? -1 : rows.length + 1} style={{ "--columns": widths(columns), "--narrow": widths(columns.filter((each) => !each.wide).map((each, n) => (n ? each : { ...each, width: "minmax(0, 1fr)" }))) }}>
       <div class="table-head" role="row" aria-rowindex={1}>
         {onSelect && (
           <span role="columnheader">
