@@ -1,15 +1,13 @@
-"""Programs change rows by the database manager: never so that an input is lost, or a run comes to no end."""
+"""Programs change rows by the database manager: never so that an input is lost."""
 
 from __future__ import annotations
 
 import pytest
 from sqlmodel import SQLModel
 
-from drsai_backend import RunStatus
-from drsai_backend.access.principal import Principal
 from drsai_backend.datamodel import QueuedInput, Run, ThreadField, TurnStep
-from drsai_backend.errors import InvalidRequest, ThreadBusy
-from tests.support.teams.crew import Asker, Crew
+from drsai_backend.errors import InvalidRequest
+from tests.support.teams.crew import Crew
 from tests.support.threads import Make, ended, head_of, idle, queued, said, thread_of
 
 pytestmark = pytest.mark.usefixtures("checked")
@@ -43,18 +41,3 @@ async def test_a_program_deletes_and_changes_no_row_of_a_run(make: Make, model: 
             await drsai.db.upsert(row)
     await drsai.engine.look_at(key)
     assert said(await ended(drsai)) == ["x", "y"]
-
-
-async def test_the_status_of_a_thread_that_waits_is_not_set_by_hand(make: Make) -> None:
-    """Its run would wait for ever."""
-    drsai = await idle(make, Asker())
-    await drsai.run("crew", "x", thread_id="t")
-    for status in (RunStatus.STOPPED, RunStatus.RUNNING):
-        thread = await thread_of(drsai)
-        thread.status = status
-        with pytest.raises(ThreadBusy, match="not over"):
-            await drsai.db.upsert(thread)
-    await drsai.engine.cancel(Principal(), "t")
-    thread = await ended(drsai)
-    [run] = await drsai.db.get(Run)
-    assert (thread.status, run.status) == (RunStatus.STOPPED, RunStatus.STOPPED)

@@ -13,13 +13,11 @@ from drsai_backend.database.manager.rows import Change, RowWriter, observe
 from drsai_backend.database.owned import NAME, any_of_threads, of_thread
 from drsai_backend.database.runs.statements import lease_ends
 from drsai_backend.database.values import batches
-from drsai_backend.datamodel import Run, RunStatus, Thread, UserInput, UTCDateTime, table_of, utcnow
-from drsai_backend.datamodel.lifecycle import UNFINISHED
+from drsai_backend.datamodel import RunStatus, Thread, UserInput, UTCDateTime, table_of, utcnow
 from drsai_backend.datamodel.owner import ThreadName
 from drsai_backend.errors import Conflict, InvalidRequest, NotFound, ThreadBusy
 
 _thread = table_of(Thread)
-_run = table_of(Run)
 
 
 def is_live(dialect: str) -> sa.ColumnElement[bool]:
@@ -32,12 +30,6 @@ def refuse_live(session: Session, dialect: str, thread_key: int, param: str) -> 
     """Raise `ThreadBusy` when a run is live on the thread."""
     if session.scalar(sa.select(sa.literal(1)).where(_thread.c.id == thread_key, is_live(dialect))):
         raise ThreadBusy(f"a run is live on the thread: its {param} cannot be changed now", param=param)
-
-
-def refuse_unfinished(session: Session, run_id: str | None) -> None:
-    """Raise `ThreadBusy` when the run is not over: it has the status of its thread, and nobody would end it then."""
-    if session.scalar(sa.select(_run.c.status).where(_run.c.run_id == run_id)) in UNFINISHED:
-        raise ThreadBusy("the thread's run is not over: cancel it, or answer or resume it", param="status")
 
 
 def store_message(session: Session, rows: RowWriter, change: Change) -> Values:

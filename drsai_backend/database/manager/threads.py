@@ -19,7 +19,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from drsai_backend.database.manager.model import LONG_FIELDS, Values
 from drsai_backend.database.manager.rows import Change, RowWriter, is_still, memory_of, observe, refresh
 from drsai_backend.database.manager.thread_fields import FIELDS, read_fields, with_messages, write_fields
-from drsai_backend.database.manager.thread_parts import UserInputView, refuse_live, refuse_unfinished
+from drsai_backend.database.manager.thread_parts import UserInputView, refuse_live
 from drsai_backend.database.owned import NAME
 from drsai_backend.database.runs.paths import Line, on_path
 from drsai_backend.database.values import batches, clean_json, clean_text, digest
@@ -176,7 +176,7 @@ class ThreadIO:
         """Inserts the thread, or writes what changed.
 
         Raises:
-            ThreadBusy: a run is live, and messages, state or status changed; or one waits, and the status changed.
+            ThreadBusy: a run is live, and messages, state or status changed.
             MessagesChanged: the messages do not begin with those that are stored.
             IllegalTransition: the status may not change like that.
             Conflict, InvalidRequest: as `RowWriter.store`.
@@ -186,7 +186,6 @@ class ThreadIO:
         thread = Thread(**before)
         if "status" in differences:
             refuse_live(session, self._rows.dialect, _key(thread), "status")
-            refuse_unfinished(session, thread.run_id)
             check_transition(before["status"], differences["status"])
         written = inserted or bool(differences)
         written |= self._store_messages(session, thread, change)
