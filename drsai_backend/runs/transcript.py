@@ -18,6 +18,7 @@ from autogen_agentchat.messages import (
     ThoughtEvent,
 )
 
+from drsai_backend.errors import BudgetReached
 from drsai_backend.json_types import JsonObject
 from drsai_backend.teams.client_tools.definitions import calls_of
 from drsai_backend.teams.imported import imported_role
@@ -74,6 +75,11 @@ def asked_after(question: Mapping[str, object] | None, last: str | None) -> str:
         shown = str(question.get("content") or "")
     before = str(question.get(SAID_BEFORE) or "")
     return f"{before}\n\n{shown}" if before else shown
+
+
+def notice_of(stop_code: str | None, stop_reason: str | None) -> str:
+    """Return what a client is shown where a run ends without an answer for want of a budget: the operator's words."""
+    return stop_reason or "" if stop_code == BudgetReached.code else ""
 
 
 def said_to(received: JsonObject) -> str:

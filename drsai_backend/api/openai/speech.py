@@ -21,7 +21,7 @@ from drsai_backend.datamodel import RunStatus
 from drsai_backend.datamodel.citations import CITATIONS, as_annotations, citations_of
 from drsai_backend.json_types import JsonObject
 from drsai_backend.runs import MessageDone, RunEnded, RunEvent, RunStarted, TextDelta, ThoughtDelta
-from drsai_backend.runs.transcript import asked_text, is_asked
+from drsai_backend.runs.transcript import asked_text, is_asked, notice_of
 from drsai_backend.teams.messages import aside_of
 from drsai_backend.teams.replay.steps import ToolStarted
 
@@ -90,8 +90,8 @@ class Speech:
         self._aside: dict[int, MessageDone] = {}  # by number: what speakers have said who are not shown
 
     def hear(self, event: RunEvent) -> list[Piece]:
-        """Return what an event adds to the text; the end of a run adds what was held back, and the question it ends
-        with."""
+        """Return what an event adds to the text; the end of a run adds what was held back, and the question or
+        the notice it ends with."""
         match event:
             case TextDelta():
                 return self.delta(event)
@@ -112,7 +112,8 @@ class Speech:
                     return self._beside_calls(source, asked)
                 return self._question(source, asked, queued=event.queued_behind is not None)
             case RunEnded():
-                return self.end()
+                pieces, notice = self.end(), notice_of(event.stop_code, event.stop_reason)
+                return [*pieces, Piece("assistant", self._gap() + notice, begins=True)] if notice else pieces
             case _:
                 return []
 
@@ -270,8 +271,10 @@ class Speech:
         return pieces
 
     def _heading(self, source: str) -> str:
-        gap = "" if self._last is None else "\n\n"
-        return f"{gap}**{source}**\n\n" if self._marks else gap
+        return f"{self._gap()}**{source}**\n\n" if self._marks else self._gap()
+
+    def _gap(self) -> str:
+        return "" if self._last is None else "\n\n"
 
     def _match(self, message: BaseChatMessage | BaseAgentEvent, text: str) -> _Segment | None:
         """The segment that became this message: by id, else by its text (agents may store under another id)."""

@@ -30,7 +30,7 @@ from drsai_backend.runs.feed.live_run import LiveRun
 from drsai_backend.runs.feed.replay import told
 from drsai_backend.runs.history.digest import Conversation, flat
 from drsai_backend.runs.requests import InputMessage
-from drsai_backend.runs.transcript import SAID_BEFORE, Transcript, asked_after
+from drsai_backend.runs.transcript import SAID_BEFORE, Transcript, asked_after, notice_of
 from drsai_backend.teams.imported import is_unfinished
 from drsai_backend.teams.kept_calls import kept_calls
 from drsai_backend.teams.messages import REASONING
@@ -290,7 +290,11 @@ class RunWriter:
         lease, hooks, conversation = self.lease, self.hooks, self.conversation.copy()
         said = self._hear(conversation, heard)
         conversation.answer(asked_after(end.input_request, said or self._said))
-        end.point = conversation.point if conversation.answered else None
+        shown = conversation
+        if notice := notice_of(end.stop_code, end.stop_reason):
+            shown = conversation.copy()  # It is no part of the answer that follows when the run is resumed.
+            shown.answer(notice)
+        end.point = shown.point if shown.answered else None
         ended = await self._patiently(
             lambda session: end_run(session, lease, end, hooks),
             lambda session: confirm_end(session, lease),

@@ -96,6 +96,39 @@ async def test_the_operator_words_what_is_told(make: Make) -> None:
         await drsai.user("ann").start("plain", "x" * 100)
 
 
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("path", ["chat/completions", "completions", "messages", "responses"])
+async def test_a_chat_window_shows_them_where_a_run_is_paused(make: Make, path: str, streams: bool) -> None:
+    """After what was said before that, in whatever form the answer is."""
+    words = "{budget} is used up: ask Eve."
+    drsai = await make({"pair": pair}, budget_user={"tokens_day": 200}, budget_message=words)
+    told = "the budget of 200 tokens a day for you is used up: ask Eve."
+    said: dict[str, Any] = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 80}
+    if path == "responses":
+        said = {"input": "Hello", "max_output_tokens": 80}
+    elif path == "completions":
+        said = {"prompt": "Hello", "max_tokens": 80}
+    answer = await asking(drsai).http.post(f"/v1/{path}", json={"model": "pair", "stream": streams, **said})
+    assert answer.status_code == 200
+    assert told in answer.text.replace(f'"stop_reason":"{told}"', "")
+
+
+async def test_a_history_with_them_continues_the_thread(make: Make) -> None:
+    drsai = await make({"pair": pair}, budget_user={"tokens_day": 200}, budget_message="Ask Eve.")
+    asked, history = asking(drsai), [{"role": "user", "content": "Hello"}]
+    body = {"model": "pair", "messages": history, "max_tokens": 80}
+    first = (await asked.http.post("/v1/chat/completions", json=body)).json()
+    shown = first["choices"][0]["message"]
+    assert shown["content"].endswith("\n\nAsk Eve.")
+    await drsai.user("ann", tenant="acme").pause(first["thread_id"])  # Nothing resumes it meanwhile.
+    await drsai.budgets.set("user", "ann", tenant="acme", tokens_day=100_000)
+    body["messages"] = [*history, shown, {"role": "user", "content": "More"}]
+    second = (await asked.http.post("/v1/chat/completions", json=body)).json()
+    assert second["thread_id"] == first["thread_id"]
+    assert second["drsai"]["status"] == "completed"
+    assert "Ask Eve." not in second["choices"][0]["message"]["content"]
+
+
 async def test_a_run_that_reaches_its_budget_is_paused_and_resumed(make: Make, model: ModelServer) -> None:
     """In the midst of its turns: what was stored stays, and where more was set it goes on from there."""
     drsai = await make({"pair": pair}, budget_user={"tokens_day": 200})
